@@ -1,0 +1,86 @@
+"""What benchmarks share: child processes with time and peak memory, machine, tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "docs" / "benchmarks"
+
+
+def measure(*command: str, env: dict[str, str] | None = None) -> tuple[float, float, str]:
+    """Wall seconds, peak memory in MiB and standard output of a child process."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **(env or {})}
+    )
+    assert process.stdout is not None
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    if status:
+        raise RuntimeError(f"{' '.join(command)} failed")
+    unit = 1024.0 if sys.platform != "darwin" else 1024.0**2
+    return wall, usage.ru_maxrss / unit, output
+
+
+def machine(*packages: str) -> dict[str, Any]:
+    """Hardware and versions to print beside every figure."""
+    versions = {}
+    for name in ("joulemesh", "numpy", "scipy", *packages):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def publish(name: str, title: str, body: str, record: dict[str, Any]) -> None:
+    """Print a result, and keep it as Markdown and JSON under docs/benchmarks."""
+    where = record["machine"]
+    tested = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v)
+    text = (
+        f"# {title}\n\nMade by `make bench` (`python -m benchmarks {name}`) on "
+        f"{where['cores']} cores of {where['processor']}, Python {where['python']}, {tested}.\n\n"
+        f"{body}\n"
+    )
+    print(text)
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"{name}.md").write_text(text)
+    (OUT / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def own_peak_mib() -> float:
+    """Peak memory of this process in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0

@@ -1,0 +1,45 @@
+"""Joulemesh: decentralized federated learning on an energy and latency budget.
+
+>>> import joulemesh
+>>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+>>> plan.scheme
+'tree'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from joulemesh._version import __version__
+
+if TYPE_CHECKING:
+    from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
+    from joulemesh.planning.plan import Plan, plan
+    from joulemesh.scenario import Scenario
+
+__all__ = [
+    "InfeasibleError",
+    "JoulemeshError",
+    "Plan",
+    "Scenario",
+    "ScenarioError",
+    "__version__",
+    "plan",
+]
+
+# Names are imported when first used, so that planning never pays for training's libraries.
+_HOME = {
+    "InfeasibleError": "joulemesh.errors",
+    "JoulemeshError": "joulemesh.errors",
+    "Plan": "joulemesh.planning.plan",
+    "Scenario": "joulemesh.scenario",
+    "ScenarioError": "joulemesh.errors",
+    "plan": "joulemesh.planning.plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'joulemesh' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m joulemesh`."""
+
+from joulemesh.cli import main
+
+main()

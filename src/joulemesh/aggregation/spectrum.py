@@ -1,0 +1,335 @@
+"""How fast gossip agrees: its matrices, their second eigenvalue, and the rounds that follow.
+
+Three kinds of gossip, named by ``mode``:
+
+* ``ticks``: at each tick one device, uniformly drawn, and one of its neighbours take the mean of
+  their two models (the asynchronous model of Boyd, Ghosh, Prabhakar, Shah, "Randomized gossip
+  algorithms", IEEE T-IT 52(6), 2006);
+* ``matchings``: in each round every link draws a priority, and the links that come before all links
+  that touch them do the same, at once: nobody talks to two at a time;
+* ``metropolis``: in each round everybody hears all neighbours and takes a weighted mean.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from joulemesh.aggregation.route import FloatArray, IntArray
+from joulemesh.errors import InfeasibleError, ScenarioError
+
+__all__ = [
+    "Guarantee",
+    "Mode",
+    "SparseMatrix",
+    "activity",
+    "contraction",
+    "error_after",
+    "matching_matrix",
+    "metropolis_weights",
+    "paper_rounds",
+    "rounds_for",
+    "second_eigenvalue",
+    "tick_matrix",
+]
+
+Mode: TypeAlias = Literal["ticks", "matchings", "metropolis"]
+Guarantee: TypeAlias = Literal["expected", "probability"]
+SparseMatrix: TypeAlias = "csr_array[np.float64, tuple[int, int]]"
+
+_DENSE = 600
+"""Up to this many devices all eigenvalues are computed at once, which is then the quicker way."""
+
+_FACTOR = {"expected": 2.0, "probability": 3.0}
+"""Of ln(1/ε)/ln(1/λ₂): 2 for the square in E‖y‖² ≤ ε²‖y₀‖²; Boyd's 3 adds Markov's Pr ≤ ε."""
+
+
+def activity(edges: IntArray, devices: int, mode: Mode) -> FloatArray:
+    """How often each link is used in one round of gossip, on average.
+
+    A tick picks link (i, j) with probability (1/dᵢ + 1/dⱼ)/N. A matching holds it with probability
+    1/(dᵢ + dⱼ − 1): its priority must be the first of all links that touch i or j.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+        mode: the kind of gossip.
+
+    Returns:
+        float [E]: expected number of uses per round; 1 for ``metropolis``.
+
+    >>> activity(np.array([[0, 1], [1, 2]]), 3, "matchings").tolist()
+    [0.5, 0.5]
+    """
+    degree = np.bincount(edges.ravel(), minlength=devices)
+    if devices > 1 and not np.all(degree):
+        lonely = int(np.argmin(degree))
+        raise ScenarioError(f"device {lonely} has 0 links and cannot gossip; give it a neighbour")
+    d_i, d_j = degree[edges[:, 0]], degree[edges[:, 1]]
+    if mode == "ticks":
+        return np.asarray((1.0 / d_i + 1.0 / d_j) / devices, np.float64)
+    if mode == "matchings":
+        return np.asarray(1.0 / (d_i + d_j - 1.0), np.float64)
+    return np.ones(len(edges))
+
+
+def metropolis_weights(edges: IntArray, devices: int) -> SparseMatrix:
+    """Metropolis weights: w_ij = 1/(1 + max(dᵢ, dⱼ)), the rest of each row on the diagonal.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+
+    Returns:
+        Sparse [N, N], symmetric and doubly stochastic.
+
+    >>> metropolis_weights(np.array([[0, 1]]), 2).toarray().tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    degree = np.bincount(edges.ravel(), minlength=devices)
+    return _mixer(edges, devices, 1.0 / (1.0 + degree[edges].max(axis=1, initial=0)))
+
+
+def tick_matrix(edges: IntArray, devices: int) -> SparseMatrix:
+    """Mean matrix of one tick, E[W] = E[WᵀW], with P_ij = 1/dᵢ (Boyd et al., eq. for W̄).
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+
+    Returns:
+        Sparse [N, N], symmetric and doubly stochastic.
+
+    >>> tick_matrix(np.array([[0, 1]]), 2).toarray().tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    return _mixer(edges, devices, activity(edges, devices, "ticks") / 2)
+
+
+def matching_matrix(edges: IntArray, devices: int) -> SparseMatrix:
+    """Mean matrix of one round of random matching, E[W] = E[WᵀW].
+
+    The matrix of a matching is a projection (each pair takes its mean), so both means are equal.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+
+    Returns:
+        Sparse [N, N], symmetric and doubly stochastic.
+
+    >>> matching_matrix(np.array([[0, 1], [1, 2]]), 3).toarray().tolist()
+    [[0.75, 0.25, 0.0], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]]
+    """
+    return _mixer(edges, devices, activity(edges, devices, "matchings") / 2)
+
+
+def _mixer(edges: IntArray, devices: int, weight: FloatArray) -> SparseMatrix:
+    """I minus the Laplacian of the weighted graph."""
+    i, j = edges[:, 0], edges[:, 1]
+    sent = np.bincount(i, weight, devices) + np.bincount(j, weight, devices)
+    every = np.arange(devices)
+    rows, columns = np.concatenate([i, j, every]), np.concatenate([j, i, every])
+    entries = np.concatenate([weight, weight, 1.0 - sent])
+    return coo_array((entries, (rows, columns)), shape=(devices, devices)).tocsr()
+
+
+def second_eigenvalue(matrix: SparseMatrix | FloatArray) -> float:
+    """The modulus max(|λ₂|, |λ_N|) of a symmetric stochastic matrix: its contraction per round.
+
+    All eigenvalues up to 600 devices. Beyond, Lanczos with bounded effort; where that does not
+    converge the gap is tiny, the graph has small separators, and a sparse factorisation (shift and
+    invert) is cheap and finds it.
+
+    Args:
+        matrix: [N, N], symmetric, rows sum to 1, dense or sparse.
+
+    Returns:
+        A number in [0, 1]; 1 when the graph is not connected.
+
+    Raises:
+        InfeasibleError: neither way converged.
+
+    >>> square = np.array([[0, 1], [0, 3], [1, 2], [2, 3]])
+    >>> round(second_eigenvalue(metropolis_weights(square, 4)), 12)
+    0.333333333333
+    """
+    sparse: SparseMatrix = csr_array(matrix)
+    n = sparse.shape[0]
+    if n == 1:
+        return 0.0
+    if connected_components(sparse, directed=False)[0] > 1:
+        return 1.0
+    if n <= _DENSE:
+        values = np.linalg.eigvalsh(sparse.toarray())
+        found = max(abs(float(values[0])), abs(float(values[-2])))
+    else:
+        found = _sparse_second(sparse)
+    # Zero comes out as rounding noise (complete graphs).
+    return 0.0 if found < 1e-12 else found
+
+
+def _sparse_second(matrix: SparseMatrix) -> float:
+    # Gershgorin's discs: all eigenvalues lie in [lowest, 1]. Stretched to [−1, 1] the gap is not
+    # lost in the tolerance, however little one tick changes.
+    lowest = float(np.min(2.0 * matrix.diagonal() - 1.0))
+    half = (1.0 - lowest) / 2.0
+    stretched = matrix.copy()
+    stretched.setdiag(matrix.diagonal() - (1.0 - half))
+    stretched.data /= half
+    top = _largest(stretched)
+    if top is None:
+        top = _largest_by_inverse(stretched)
+    second = 1.0 - half * (1.0 - top)
+    if -lowest <= second:
+        return second
+    bottom = _largest(-stretched)
+    # Where the other end is not found, its bound serves: a few rounds too many, never too few.
+    return max(second, -lowest if bottom is None else half * (1.0 + bottom) - 1.0)
+
+
+def _largest(matrix: SparseMatrix) -> float | None:
+    """Largest eigenvalue off the constant vector, by Lanczos; None if it does not converge."""
+    n = matrix.shape[0]
+
+    def apply(x: FloatArray) -> FloatArray:
+        mean = float(np.mean(x))
+        # The constant vector is an eigenvector and goes to the other end of the spectrum.
+        moved = np.asarray(matrix @ (x.ravel() - mean), np.float64)
+        return np.subtract(moved, mean)
+
+    try:
+        found = eigsh(
+            LinearOperator((n, n), matvec=apply, dtype=np.float64),
+            k=1,
+            which="LA",
+            v0=np.random.default_rng(0).standard_normal(n),
+            tol=1e-10,
+            maxiter=100,
+            return_eigenvectors=False,
+        )
+    except ArpackNoConvergence:
+        return None
+    return float(found[0])
+
+
+def _largest_by_inverse(matrix: SparseMatrix) -> float:
+    """The same by shift and invert: the second of the two eigenvalues nearest to 1."""
+    n = matrix.shape[0]
+    try:
+        found = eigsh(
+            matrix.tocsc(),
+            k=2,
+            sigma=1.0 + 1e-11,
+            v0=np.random.default_rng(0).standard_normal(n),
+            maxiter=50,
+            return_eigenvectors=False,
+        )
+    except (ArpackNoConvergence, RuntimeError) as cause:
+        raise InfeasibleError(
+            f"the spectral gap of the graph of {n} devices was not found; "
+            "set plan.gossip_rounds to a number",
+            constraint="gossip",
+        ) from cause
+    return float(np.min(found))
+
+
+def contraction(edges: IntArray, devices: int, mode: Mode) -> float:
+    """What one round of gossip leaves: λ₂ of E‖y‖² for the random kinds, ζ of ‖y‖ for Metropolis.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+        mode: the kind of gossip.
+
+    Returns:
+        The factor, as ``rounds_for`` and ``error_after`` want it.
+
+    >>> ring = np.array([[0, 1], [0, 9]] + [[i, i + 1] for i in range(1, 9)])
+    >>> round(contraction(ring, 10, "ticks"), 5), round(contraction(ring, 10, "metropolis"), 5)
+    (0.9809, 0.87268)
+    """
+    if mode == "ticks":
+        return second_eigenvalue(tick_matrix(edges, devices))
+    if mode == "matchings":
+        return second_eigenvalue(matching_matrix(edges, devices))
+    return second_eigenvalue(metropolis_weights(edges, devices))
+
+
+def rounds_for(
+    epsilon: float, contraction: float, *, mode: Mode, guarantee: Guarantee = "expected"
+) -> int:
+    """The rounds (or ticks) K after which the relative consensus error is at most ε.
+
+    Args:
+        epsilon: wanted error ‖x − x̄‖/‖x₀ − x̄‖, between 0 and 1.
+        contraction: what ``contraction`` gives for this graph and mode.
+        mode: the kind of gossip.
+        guarantee: of the random kinds: ``expected`` (root mean square at most ε) or ``probability``
+            (more than ε with probability at most ε); Metropolis is certain.
+
+    Returns:
+        At least 1.
+
+    >>> rounds_for(0.05, 0.87268, mode="metropolis")
+    22
+    >>> rounds_for(0.05, 0.98090, mode="ticks", guarantee="probability")
+    467
+    """
+    if not 0.0 <= contraction < 1.0:
+        raise InfeasibleError(
+            f"gossip that keeps {contraction:.12g} of the error each round never agrees; "
+            "connect the graph",
+            constraint="gossip",
+        )
+    factor = 1.0 if mode == "metropolis" else _FACTOR[guarantee]
+    wanted = factor * _log_inverse(epsilon)
+    if contraction == 0.0:
+        return 1
+    # A part in 10¹² is rounding: a quotient that is a whole number must not become the next.
+    return max(1, math.ceil(wanted / -math.log(contraction) * (1.0 - 1e-12)))
+
+
+def paper_rounds(epsilon: float) -> int:
+    """The paper's K = ⌈ln 1/ε⌉ (Theorem 3, third case), which forgets the spectral gap.
+
+    Args:
+        epsilon: wanted consensus error, between 0 and 1.
+
+    Returns:
+        At least 1.
+
+    >>> paper_rounds(0.05), paper_rounds(0.06)
+    (3, 3)
+    """
+    return math.ceil(_log_inverse(epsilon))
+
+
+def _log_inverse(epsilon: float) -> float:
+    if not 0.0 < epsilon < 1.0:
+        raise ScenarioError(f"epsilon is {epsilon:g}; write a number between 0 and 1")
+    return -math.log(epsilon)
+
+
+def error_after(rounds: ArrayLike, contraction: float, mode: Mode) -> NDArray[np.float64]:
+    """Bound on the relative consensus error after some rounds (or ticks).
+
+    Args:
+        rounds: K, a number or an array.
+        contraction: what ``contraction`` gives for this graph and mode.
+        mode: the kind of gossip.
+
+    Returns:
+        √E(‖y‖²/‖y₀‖²) ≤ λ₂^(K/2) for the random kinds, ‖y‖/‖y₀‖ ≤ ζ^K for Metropolis.
+
+    >>> error_after([0, 2], 0.25, "ticks").tolist()
+    [1.0, 0.25]
+    """
+    power = np.asarray(rounds, np.float64) * (1.0 if mode == "metropolis" else 0.5)
+    return np.asarray(np.power(contraction, power), np.float64)

@@ -1,0 +1,60 @@
+"""The part of the radio graph that still takes part, with its devices counted from 0."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.world.topology import Graph
+
+__all__ = ["Subgraph"]
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Some devices of a graph and the links among them, under their own numbers.
+
+    Attributes:
+        devices: number A of devices.
+        edges: int64 [E', 2], i < j < A, sorted.
+        members: int64 [A]: each device's number in the whole graph.
+        links: int64 [E']: each link's position in the whole graph's edge list.
+        ring: a ring that is known to run through all of them, or None.
+    """
+
+    devices: int
+    edges: IntArray
+    members: IntArray
+    links: IntArray
+    ring: IntArray | None
+
+    @classmethod
+    def of(cls, graph: Graph, active: NDArray[np.bool_] | None = None) -> Subgraph:
+        """The subgraph of the active devices (all of them by default).
+
+        >>> graph = Graph(3, np.array([[0, 1], [0, 2], [1, 2]]), np.zeros((3, 2)))
+        >>> part = Subgraph.of(graph, np.array([True, False, True]))
+        >>> part.edges.tolist(), part.members.tolist(), part.links.tolist()
+        ([[0, 1]], [0, 2], [1])
+        """
+        if active is None or active.all():
+            every = np.arange(graph.devices)
+            return cls(graph.devices, graph.edges, every, np.arange(len(graph.edges)), graph.ring)
+        members = np.flatnonzero(active)
+        number = np.full(graph.devices, -1)
+        number[members] = np.arange(len(members))
+        links = np.flatnonzero(active[graph.edges].all(axis=1))
+        return cls(len(members), number[graph.edges[links]], members, links, None)
+
+    def in_whole(self, route: Route) -> Route:
+        """A route of this subgraph under the whole graph's numbers."""
+        return dataclasses.replace(
+            route,
+            edges=self.members[route.edges],
+            link_index=self.links[route.link_index],
+            root=int(self.members[route.root]) if route.root >= 0 else -1,
+        )

@@ -1,0 +1,234 @@
+"""The minimum spanning tree (Algorithm 2, case 1 of Theorem 3): reduce to a root, broadcast back.
+
+A device's energy does not depend on the root (notes C.1), the critical path does, by about two
+times; so the root is the device that minimises it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
+
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.world.links import LinkCosts
+
+__all__ = [
+    "best_root",
+    "half_duplex_s",
+    "root_latencies_s",
+    "shortest_path_tree",
+    "spanning_tree",
+    "tree_route",
+]
+
+FloatArray = NDArray[np.float64]
+
+_EVERY_ROOT = 256  # up to here every root is tried in half duplex, where no closed form exists
+
+
+def spanning_tree(edges: IntArray, weight: FloatArray, devices: int) -> IntArray:
+    """Kruskal's minimum spanning tree, as sorted positions in ``edges`` (which must be sorted).
+
+    >>> edges = np.array([[0, 1], [0, 2], [1, 2]])
+    >>> spanning_tree(edges, np.array([3.0, 1.0, 2.0]), 3).tolist()
+    [1, 2]
+    """
+    # The ranks of the weights give the same tree, and never a zero, which SciPy reads as "no link".
+    rank = np.empty(len(edges))
+    rank[np.argsort(weight, kind="stable")] = np.arange(1.0, len(edges) + 1.0)
+    graph = coo_array((rank, (edges[:, 0], edges[:, 1])), shape=(devices, devices)).tocsr()
+    tree = minimum_spanning_tree(graph).tocoo()
+    ends = np.sort(np.stack([tree.row, tree.col], axis=1).astype(np.int64), axis=1)
+    key = edges[:, 0] * devices + edges[:, 1]
+    return np.sort(np.searchsorted(key, ends[:, 0] * devices + ends[:, 1]))
+
+
+def shortest_path_tree(edges: IntArray, costs: LinkCosts, devices: int) -> IntArray:
+    """Links of a quick tree: the shortest paths in time from the spanning tree's best root.
+
+    It trades energy for time; used when the minimum spanning tree misses a deadline in a fade.
+    """
+    links = spanning_tree(edges, costs.weight(), devices)
+    root = best_root(edges[links], costs.take(links), devices, "orthogonal")
+    seconds = costs.forward_s + costs.backward_s
+    graph = coo_array((seconds, (edges[:, 0], edges[:, 1])), shape=(devices, devices)).tocsr()
+    _, parent = dijkstra(graph, directed=False, indices=[root], return_predecessors=True)
+    parent = parent[0]
+    child = np.flatnonzero(parent >= 0)
+    ends = np.sort(np.stack([child, parent[child]], axis=1).astype(np.int64), axis=1)
+    key = edges[:, 0] * devices + edges[:, 1]
+    return np.sort(np.searchsorted(key, ends[:, 0] * devices + ends[:, 1]))
+
+
+@dataclass(frozen=True)
+class _Rooted:
+    """A tree hung from a device: levels[d] are the devices at depth d."""
+
+    parent: IntArray  # [N], −1 at the root and for devices outside the tree
+    link: IntArray  # [N], position in the tree's edges of the link to the parent
+    up: FloatArray  # [N], seconds per bit from the device to its parent
+    down: FloatArray  # [N], seconds per bit from the parent to the device
+    levels: list[IntArray]
+
+
+def _hang(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> _Rooted:
+    ones = np.ones(len(edges), np.int8)
+    graph = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(devices, devices)).tocsr()
+    found = breadth_first_order(graph, root, directed=False)
+    order, parent = found[0].astype(np.int64), np.maximum(found[1], -1).astype(np.int64)
+    # In breadth-first order a level is a run: a device's depth is one more than its parent's.
+    position = np.full(devices, -1)
+    position[order] = np.arange(len(order))
+    starts, levels = [0, 1], [order[:1]]
+    parent_position = position[parent[order]]
+    while starts[-1] < len(order):
+        end = int(np.searchsorted(parent_position[1:], starts[-1], side="left")) + 1
+        levels.append(order[starts[-1] : end])
+        starts.append(end)
+    link, toward = np.full(devices, -1), np.zeros(devices, np.bool_)
+    for column in (0, 1):  # the child is one end of each link
+        child = edges[:, column]
+        is_child = parent[child] == edges[:, 1 - column]
+        link[child[is_child]] = np.flatnonzero(is_child)
+        toward[child[is_child]] = column == 0
+    return _Rooted(
+        parent,
+        link,
+        up=np.where(toward, costs.forward_s[link], costs.backward_s[link]),
+        down=np.where(toward, costs.backward_s[link], costs.forward_s[link]),
+        levels=levels,
+    )
+
+
+def root_latencies_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> FloatArray:
+    """Critical path of reduce plus broadcast for every choice of root, in seconds per bit.
+
+    With orthogonal channels it is the time for the farthest device to reach the root plus the time
+    for the root to reach the farthest device (notes C.2). Computed for all roots at once by
+    re-rooting the tree that hangs from ``root``; devices outside the tree get infinity.
+    """
+    tree = _hang(edges, costs, devices, root)
+    gather = _farthest(tree, tree.up, tree.down)
+    scatter = _farthest(tree, tree.down, tree.up)
+    outside = np.full(devices, np.inf)
+    for level in tree.levels:
+        outside[level] = 0.0
+    return np.asarray(gather + scatter + outside)
+
+
+def _farthest(tree: _Rooted, inward: FloatArray, outward: FloatArray) -> FloatArray:
+    """Longest sum of ``inward`` lengths from any device to each device (``outward`` from above)."""
+    count = len(tree.parent)
+    below, best, second = np.zeros(count), np.zeros(count), np.zeros(count)
+    for level in reversed(tree.levels[1:]):
+        parent, reach = tree.parent[level], below[level] + inward[level]
+        np.maximum.at(below, parent, reach)
+    inner = np.concatenate(tree.levels[1:]) if len(tree.levels) > 1 else np.empty(0, np.int64)
+    reach = below + inward
+    order = inner[np.lexsort((reach[inner], tree.parent[inner]))]
+    parent = tree.parent[order]
+    last = np.flatnonzero(np.append(parent[1:] != parent[:-1], len(parent) > 0))
+    best[parent[last]] = reach[order[last]]
+    before = last[last > 0] - 1
+    before = before[parent[before] == parent[before + 1]]
+    second[parent[before]] = reach[order[before]]
+    champion = np.full(count, -1)
+    champion[parent[last]] = order[last]
+    above = np.zeros(count)
+    for level in tree.levels[1:]:
+        parent = tree.parent[level]
+        sibling = np.where(champion[parent] == level, second[parent], best[parent])
+        above[level] = outward[level] + np.maximum(above[parent], sibling)
+    return np.maximum(below, above)
+
+
+def half_duplex_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> float:
+    """Critical path in seconds per bit when a device serves one link at a time (notes C.2).
+
+    Up: children are received in the order in which they are ready. Down: the child with the most
+    work below it is served first. Both orders are optimal.
+    """
+    tree = _hang(edges, costs, devices, root)
+    children: dict[int, list[int]] = {}
+    for level in tree.levels[1:]:
+        for child in level.tolist():
+            children.setdefault(int(tree.parent[child]), []).append(child)
+    up, down = [0.0] * devices, [0.0] * devices
+    for level in reversed(tree.levels):
+        for device in level.tolist():
+            own = children.get(device, ())
+            clock = 0.0
+            for child in sorted(own, key=up.__getitem__):
+                clock = max(clock, up[child]) + float(tree.up[child])
+            up[device] = clock
+            busy, last = 0.0, 0.0
+            for child in sorted(own, key=down.__getitem__, reverse=True):
+                busy += float(tree.down[child])
+                last = max(last, busy + down[child])
+            down[device] = last
+    return up[root] + down[root]
+
+
+def best_root(edges: IntArray, costs: LinkCosts, devices: int, duplex: str) -> int:
+    """The root with the shortest critical path; ties go to the lowest index.
+
+    In half duplex every root is tried up to 256 devices; beyond, a descent along the tree starts
+    from the best orthogonal root.
+    """
+    start = int(edges[0, 0]) if len(edges) else 0
+    latency = root_latencies_s(edges, costs, devices, start)
+    root = int(np.argmin(latency))
+    if duplex != "half":
+        return root
+    members = np.flatnonzero(np.isfinite(latency))
+    if len(members) <= _EVERY_ROOT:
+        timed = [(half_duplex_s(edges, costs, devices, int(u)), int(u)) for u in members]
+        return min(timed)[1]
+    best = half_duplex_s(edges, costs, devices, root)
+    while True:
+        near = np.unique(edges[(edges == root).any(axis=1)])
+        timed = [(half_duplex_s(edges, costs, devices, int(u)), int(u)) for u in near if u != root]
+        value, candidate = min(timed)
+        if value >= best:
+            return root
+        best, root = value, candidate
+
+
+def tree_route(
+    graph_edges: IntArray, links: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str
+) -> Route:
+    """Reduce along the tree to its best root, then broadcast back along the same links.
+
+    Args:
+        graph_edges: int [E, 2]: the graph's links.
+        links: positions in ``graph_edges`` of the tree's links.
+        costs: price of one bit on every link of the graph.
+        devices: number of devices of the graph.
+        bits: size of the parameter vector.
+        duplex: ``"orthogonal"`` or ``"half"``.
+    """
+    edges, tree_costs = graph_edges[links], costs.take(links)
+    root = best_root(edges, tree_costs, devices, duplex)
+    tree = _hang(edges, tree_costs, devices, root)
+    depth = len(tree.levels) - 1
+    inner = tree.levels[1:]
+    step = np.repeat(np.arange(depth), [len(level) for level in inner])
+    child = np.concatenate(inner) if inner else np.empty(0, np.int64)
+    link = tree.link[child]
+    toward_root = edges[link, 0] == child
+    return Route.build(
+        "tree",
+        edges=edges,
+        edge=np.concatenate([link[::-1], link]),
+        forward=np.concatenate([toward_root[::-1], ~toward_root]),
+        step=np.concatenate([(depth - 1 - step)[::-1], depth + step]),
+        bits=bits,
+        repeats=1,
+        uses=2,
+        link_index=links,
+        root=root,
+    )

@@ -1,0 +1,58 @@
+"""What commands share: which scenario is meant, and writing files whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+
+__all__ = ["FileArgument", "JsonOption", "PresetOption", "SetOption", "read_scenario", "write_text"]
+
+FileArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="A scenario (TOML); else the preset.")
+]
+PresetOption = Annotated[
+    str, typer.Option("--preset", help="A scenario by name: default, paper, narrowband.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change one field; repeatable."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> Scenario:
+    """The scenario that a command's arguments name."""
+    scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
+    return scenario.override(dict(_change(text) for text in changes)) if changes else scenario
+
+
+def _change(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ScenarioError(f"--set {text}: write --set section.field=value")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()  # a bare word is text
+
+
+def write_text(path: Path, text: str, *, force: bool = False) -> None:
+    """Write a file whole or not at all; an existing one only if told so."""
+    if path.exists() and not force:
+        raise ScenarioError(f"{path} exists; choose another name or add --force")
+    draft = path.with_name(path.name + f".{os.getpid()}.part")
+    try:
+        draft.write_text(text, "utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ScenarioError(
+            f"cannot write {path}: {error.strerror}; choose another place"
+        ) from None

@@ -1,0 +1,57 @@
+"""`joulemesh plan`: what would be done, and what it would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+
+__all__ = ["plan"]
+
+
+def plan(
+    file: FileArgument = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    json: JsonOption = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Keep the arrays in this .npz file.")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", help="Draw map, rounds and energy (.png, .svg, .pdf)."),
+    ] = None,
+) -> None:
+    """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up.
+
+    Examples: `joulemesh plan`, `joulemesh plan fleet.toml --set plan.rounds=backfill --json`
+    """
+    from joulemesh.planning.plan import plan as make_plan
+
+    made = make_plan(read_scenario(file, preset, changes))
+    if out is not None:
+        made.save(str(out))
+    if figure is not None:
+        from joulemesh.views.figures import plan_figure, save_figure
+
+        save_figure(plan_figure(made), figure)
+    if json:
+        typer.echo(made.to_json())
+        return
+    from rich.console import Console
+
+    from joulemesh.views.console import show_plan
+
+    show_plan(made, Console())
+    for path in (out, figure):
+        if path is not None:
+            typer.echo(f"wrote {path}")

@@ -1,0 +1,19 @@
+"""`joulemesh schema`: the scenario's JSON Schema, for editors."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from joulemesh.scenario import Scenario
+
+__all__ = ["schema"]
+
+
+def schema() -> None:
+    """Print the JSON Schema of a scenario file, so that editors complete and check it.
+
+    Example: `joulemesh schema > scenario.schema.json`
+    """
+    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))

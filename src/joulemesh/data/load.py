@@ -1,0 +1,201 @@
+"""Load a data set by name: find its files or fetch them, verify, decode once, keep the arrays."""
+
+from __future__ import annotations
+
+__all__ = ["load"]
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data.catalog import check_name, spec
+from joulemesh.data.dataset import Dataset
+from joulemesh.data.download import fetch
+from joulemesh.data.files import cifar_images, idx_array
+from joulemesh.data.locate import Located, locate
+from joulemesh.data.npz import read_npz
+from joulemesh.data.sources import SOURCES, Source
+from joulemesh.errors import ScenarioError
+
+_DIGITS_ORDER = 1797  # seed of the one fixed shuffle of digits
+_FORMAT = "v1"  # of the decoded arrays in the cache
+_PARTS = ("x_train", "y_train", "x_test", "y_test")
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]
+
+
+def load(
+    dataset: str,
+    *,
+    data_dir: str | Path | None = None,
+    cache_dir: str | Path | None = None,
+    download: bool = True,
+    progress: bool = True,
+) -> Dataset:
+    """Load a data set.
+
+    The published files are looked for in ``data_dir``, then in the folder that the environment
+    variable JOULEMESH_DATA names, then in the cache; then they are downloaded into the cache.
+
+    Args:
+        dataset: ``digits`` (embedded), ``mnist``, ``fashion-mnist``, ``cifar-10`` or the path of
+            an ``.npz`` file with x_train, y_train, x_test and y_test.
+        data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
+        cache_dir: where downloads and decoded arrays are kept; the user's cache folder if None.
+        download: whether files may be fetched.
+        progress: whether to draw a bar while they are.
+
+    Returns:
+        The Dataset, checked.
+
+    Raises:
+        ScenarioError: unknown name; a file missing, truncated or corrupt; bad values.
+
+    >>> load("digits").x_train.shape
+    (1437, 8, 8, 1)
+    """
+    check_name(dataset)
+    if dataset == "digits":
+        return _digits()
+    if dataset not in SOURCES:
+        return read_npz(dataset)
+    source = SOURCES[dataset]
+    arrays = _arrays(source, data_dir, _cache(cache_dir), download, progress)
+    mean, std = (np.array(moment, np.float32) for moment in (source.mean, source.std))
+    return Dataset(dataset, *arrays, spec(dataset).classes, mean, std)
+
+
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(_DIGITS_ORDER).permutation(len(labels))
+    x = (pixels[order] / 16).astype(np.float32).reshape(-1, 8, 8, 1)
+    y = labels[order].astype(np.int32)
+    train = spec("digits").train
+    mean, std = 0.3052, 0.3761  # of the training pixels
+    return Dataset("digits", x[:train], y[:train], x[train:], y[train:], 10, mean, std)
+
+
+def _cache(cache_dir: str | Path | None) -> Path:
+    if cache_dir is not None:
+        return Path(cache_dir)
+    import pooch
+
+    return Path(pooch.os_cache("joulemesh"))
+
+
+def _arrays(
+    source: Source, data_dir: str | Path | None, cache: Path, download: bool, progress: bool
+) -> Arrays:
+    looked = []
+    for given, folder in _given_folders(data_dir):
+        if not folder.is_dir():
+            raise ScenarioError(f"{given} = {folder} is not a folder: correct or remove it")
+        looked.append(str(folder))
+        located = locate(source, folder)
+        if located is not None:
+            return _decoded(located, cache)
+    try:
+        located = locate(source, cache)
+        if located is not None:
+            return _decoded(located, cache)
+    except ScenarioError:
+        if not download:
+            raise  # else what is incomplete or corrupt in the cache is fetched anew
+    if not download:
+        raise ScenarioError(
+            f"{source.name}: {source.downloads[0].name} was not found in "
+            f"{', '.join([*looked, str(cache)])}: allow the download, or get it from "
+            f"{source.downloads[0].urls[0]} and name its folder by training.data_dir "
+            f"(--data-dir) or JOULEMESH_DATA"
+        )
+    fetch(source, cache, progress=progress)
+    located = locate(source, cache)
+    if located is None:
+        raise ScenarioError(f"{source.name}: nothing in {cache} after downloading: try again")
+    return _decoded(located, cache)
+
+
+def _given_folders(data_dir: str | Path | None) -> Iterator[tuple[str, Path]]:
+    if data_dir is not None:
+        yield "data_dir", Path(data_dir).expanduser()
+    if os.environ.get("JOULEMESH_DATA"):
+        yield "JOULEMESH_DATA", Path(os.environ["JOULEMESH_DATA"]).expanduser()
+
+
+def _decoded(located: Located, cache: Path) -> Arrays:
+    """The arrays from the cache if these very files were verified before, else from the files.
+
+    All verified files decode to the same arrays, so that one copy serves every folder; a stamp
+    per set of files (path, size, time of change) says which were verified.
+    """
+    folder = cache / "decoded" / f"{located.source.name}-{_FORMAT}"
+    stamp = folder / f"verified-{_fingerprint(located.paths)}"
+    with suppress(OSError, ValueError, EOFError):
+        if stamp.exists():
+            return _cached_arrays(located.source, folder)
+    arrays = _decode(located)
+    with suppress(OSError):  # a cache that is read-only or full only costs time
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, array in zip(_PARTS, list[NDArray[Any]](arrays), strict=True):
+            _write_whole(folder / f"{part}.npy", array)
+        stamp.touch()
+    return arrays
+
+
+def _fingerprint(paths: tuple[Path, ...]) -> str:
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
+
+
+def _cached_arrays(source: Source, folder: Path) -> Arrays:
+    sizes = spec(source.name)
+    arrays: list[NDArray[Any]] = []
+    for part in _PARTS:
+        array = np.load(folder / f"{part}.npy", allow_pickle=False)
+        count = sizes.train if part.endswith("train") else sizes.test
+        shape, dtype = ((count, *sizes.shape), np.uint8) if part[0] == "x" else ((count,), np.int32)
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(f"{part}.npy is not what this version wrote")
+        arrays.append(array)
+    return arrays[0], arrays[1], arrays[2], arrays[3]
+
+
+def _write_whole(path: Path, array: NDArray[Any]) -> None:
+    """Write to a temporary file, then rename: another process sees all of it or none."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            np.save(stream, array, allow_pickle=False)
+        Path(temporary).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def _decode(located: Located) -> Arrays:
+    if located.source.name == "cifar-10":
+        batches = [cifar_images(where, raw) for where, raw in located.contents()]
+        pairs = [
+            (np.concatenate([x for x, _ in part]), np.concatenate([y for _, y in part]))
+            for part in (batches[:-1], batches[-1:])
+        ]
+    else:
+        four = [idx_array(where, raw) for where, raw in located.contents()]
+        pairs = [(four[0][..., None], four[1]), (four[2][..., None], four[3])]
+    (x_train, y_train), (x_test, y_test) = pairs
+    return (
+        np.ascontiguousarray(x_train),
+        y_train.astype(np.int32),
+        np.ascontiguousarray(x_test),
+        y_test.astype(np.int32),
+    )

@@ -1,0 +1,29 @@
+"""The two ways in which a user's request can be refused."""
+
+from __future__ import annotations
+
+__all__ = ["InfeasibleError", "JoulemeshError", "ScenarioError"]
+
+
+class JoulemeshError(ValueError):
+    """Any refusal that the user can mend; its text says what, with the figure, and how."""
+
+
+class ScenarioError(JoulemeshError):
+    """The scenario (or a file that it names) is malformed: which field, and what to write."""
+
+
+class InfeasibleError(JoulemeshError):
+    """The scenario is well-formed but cannot be carried out: who, which constraint, the remedy.
+
+    Attributes:
+        device: index of the device that cannot meet the constraint, or None.
+        constraint: ``"energy"``, ``"deadline"`` or what else is violated.
+    """
+
+    def __init__(
+        self, message: str, *, device: int | None = None, constraint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.device = device
+        self.constraint = constraint

@@ -1,0 +1,34 @@
+"""In: a model's name and the shape of a sample, or the user's own functions.
+Out: parameter counts (arithmetic, no JAX); pure functions init and apply, and their loss.
+May not know: devices, radio, energy, plans. JAX is loaded when a function is first asked for.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "MODELS",
+    "Model",
+    "build",
+    "coerce",
+    "curvature",
+    "from_flax",
+    "from_functions",
+    "loss",
+    "parameter_count",
+]
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from joulemesh.models.sizes import MODELS, parameter_count
+
+if TYPE_CHECKING:
+    from joulemesh.models.core import Model, build, coerce, from_flax, from_functions, loss
+    from joulemesh.models.logistic import curvature
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "logistic" if name == "curvature" else "core"
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

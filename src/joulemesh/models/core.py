@@ -1,0 +1,237 @@
+"""What is trained: a pair of pure functions, where they come from, and their loss."""
+
+from __future__ import annotations
+
+__all__ = ["Model", "Params", "build", "coerce", "from_flax", "from_functions", "loss"]
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from joulemesh.errors import ScenarioError
+from joulemesh.models import cnn, logistic, mlp
+from joulemesh.models.sizes import check_model
+
+Params: TypeAlias = Any  # a pytree of arrays; a flat dict for the built-in models
+Init: TypeAlias = Callable[[jax.Array], Params]
+Apply: TypeAlias = Callable[[Params, jax.Array], jax.Array]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as pure functions; equal to another only if the functions are the same objects.
+
+    Attributes:
+        name: for reports.
+        init: key -> params. Built-in models draw float32 whatever the precision of training.
+        apply: (params, x [B, ...]) -> logits [B, classes]; computes in the dtype of params.
+        l2: weight of the regulariser (l2/2)·||params||².
+        batch_axis: what is quicker over devices on a CPU, ``jax.vmap`` or ``jax.lax.map``; on an
+            accelerator ``vmap`` always is.
+
+    >>> toy = Model("toy", lambda key: {"w": jnp.zeros((3, 2))}, lambda p, x: x @ p["w"])
+    >>> toy.parameters
+    6
+    """
+
+    name: str
+    init: Init
+    apply: Apply
+    l2: float = 0.0
+    batch_axis: Literal["vmap", "map"] = "vmap"
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of parameters, found without computing any."""
+        leaves = jax.tree.leaves(jax.eval_shape(self.init, jax.random.key(0)))
+        return sum(math.prod(leaf.shape) for leaf in leaves)
+
+
+def loss(model: Model, params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Mean softmax cross-entropy plus (l2/2)·||params||², summed in float32 or wider.
+
+    Args:
+        model: supplies ``apply`` and ``l2``.
+        params: of one device.
+        x: [B, ...], normalised.
+        y: int [B].
+
+    Returns:
+        A scalar.
+
+    >>> toy = Model("toy", lambda key: {"w": jnp.ones((1, 2))}, lambda p, x: x @ p["w"], l2=0.5)
+    >>> value = loss(toy, toy.init(jax.random.key(0)), jnp.ones((4, 1)), jnp.zeros(4, int))
+    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
+    1.1931
+    """
+    logits = _wide(model.apply(params, x))
+    picked = jnp.take_along_axis(logits, y[:, None], axis=1)[:, 0]
+    value = jnp.mean(jax.nn.logsumexp(logits, axis=1) - picked)
+    if model.l2:
+        squares = [jnp.sum(jnp.square(_wide(leaf))) for leaf in jax.tree.leaves(params)]
+        value += 0.5 * model.l2 * sum(squares[1:], start=squares[0])
+    return value
+
+
+def _wide(array: jax.Array) -> jax.Array:
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+
+
+@lru_cache(maxsize=64)
+def _build(
+    name: str, shape: tuple[int, ...], classes: int, hidden: tuple[int, ...], l2: float
+) -> Model:
+    check_model(name, shape, classes, hidden)
+    features = math.prod(shape)
+    if name == "logistic":
+        return Model(name, logistic.init(features, classes), logistic.apply, l2)
+    if name == "mlp":
+        return Model(name, mlp.init((features, *hidden, classes)), mlp.apply, l2)
+    return Model(name, cnn.init(shape, classes), cnn.apply, l2, batch_axis="map")
+
+
+def build(
+    name: str, shape: Sequence[int], classes: int, hidden: Sequence[int] = (), l2: float = 0.0
+) -> Model:
+    """Build a model by name; the same arguments give the same object (so one compilation).
+
+    Args:
+        name: ``logistic``, ``mlp`` or ``cnn``.
+        shape: of one sample.
+        classes: number of classes.
+        hidden: widths of the hidden layers, for ``mlp`` only.
+        l2: weight of the regulariser.
+
+    Returns:
+        The Model.
+
+    >>> build("mlp", (28, 28, 1), 10, (200,)).parameters
+    159010
+    """
+    if not 0.0 <= l2 < math.inf:
+        raise ScenarioError(f"l2 = {l2} is not a weight: use 0 or more")
+    return _build(name, tuple(shape), classes, tuple(hidden), float(l2))
+
+
+def from_functions(init: Init, apply: Apply, *, name: str = "custom", l2: float = 0.0) -> Model:
+    """Make a model of the user's own pair of pure functions.
+
+    Args:
+        init: key -> params, any pytree of floating-point arrays.
+        apply: (params, x [B, ...]) -> logits [B, classes].
+        name: for reports.
+        l2: weight of the regulariser.
+
+    Returns:
+        The Model.
+
+    >>> from_functions(lambda key: jnp.zeros((4, 3)), lambda w, x: x @ w, name="linear").parameters
+    12
+    """
+    if not callable(init) or not callable(apply):
+        raise ScenarioError(
+            f"model {name!r} is a pair of {type(init).__name__} and {type(apply).__name__}: "
+            f"give two functions, init(key) and apply(params, x)"
+        )
+    return Model(name, init, apply, l2)
+
+
+def from_flax(module: Any, sample_shape: Sequence[int], *, l2: float = 0.0) -> Model:
+    """Make a model of a Flax linen module whose only variables are parameters.
+
+    Args:
+        module: ``module.apply({"params": p}, x)`` gives logits.
+        sample_shape: shape of one sample.
+        l2: weight of the regulariser.
+
+    Returns:
+        The Model.
+
+    >>> import flax.linen as nn
+    >>> from_flax(nn.Dense(10), (64,)).parameters
+    650
+    """
+    name = type(module).__name__
+
+    def init(key: jax.Array) -> Params:
+        variables = dict(module.init(key, jnp.zeros((1, *sample_shape), jnp.float32)))
+        params = variables.pop("params", {})
+        if variables:
+            raise ScenarioError(
+                f"Flax module {name} keeps {', '.join(sorted(variables))} beside its parameters, "
+                f"which devices would not exchange: use a module with parameters only "
+                f"(GroupNorm instead of BatchNorm)"
+            )
+        return params
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        return module.apply({"params": params}, x)  # type: ignore[no-any-return]
+
+    return Model(name, init, apply, l2)
+
+
+def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model:
+    """Take a Model, an (init, apply) pair or a Flax linen module, and check it on the data.
+
+    Args:
+        obj: what the user gave.
+        shape: of one sample of the data.
+        classes: number of classes of the data.
+
+    Returns:
+        The Model.
+
+    Raises:
+        ScenarioError: it is none of these, or a batch of the data does not give [B, classes].
+
+    >>> coerce((lambda key: jnp.zeros((8, 3)), lambda w, x: x @ w), (8,), 3).parameters
+    24
+    """
+    linen = sys.modules.get("flax.linen")  # loaded already if obj is one of its modules
+    if isinstance(obj, Model):
+        model = obj
+    elif linen is not None and isinstance(obj, linen.Module):
+        model = from_flax(obj, shape)
+    elif isinstance(obj, tuple) and len(obj) == 2:
+        model = from_functions(*obj)
+    else:
+        raise ScenarioError(
+            f"a {type(obj).__name__} is not a model: give a Model, a pair (init, apply) or a "
+            f"Flax linen module"
+        )
+    _check(model, tuple(shape), classes)
+    return model
+
+
+def _check(model: Model, shape: tuple[int, ...], classes: int) -> None:
+    """Trace the model on a batch of two samples; nothing is computed."""
+    batch = jax.ShapeDtypeStruct((2, *shape), jnp.float32)  # type: ignore[no-untyped-call]
+    try:
+        params = jax.eval_shape(model.init, jax.random.key(0))
+        logits = jax.eval_shape(model.apply, params, batch)
+    except ScenarioError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise ScenarioError(
+            f"model {model.name!r} does not accept samples of shape {shape} "
+            f"({type(error).__name__}: {reason}): match the model to the data"
+        ) from error
+    leaves = jax.tree.leaves(params)
+    if not leaves or not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
+        raise ScenarioError(
+            f"model {model.name!r} has parameters of type "
+            f"{sorted({str(leaf.dtype) for leaf in leaves})}: init must give floating-point arrays"
+        )
+    found = getattr(logits, "shape", type(logits).__name__)
+    if found != (2, classes):
+        raise ScenarioError(
+            f"model {model.name!r} gives {found} for 2 samples of shape {shape}, not "
+            f"(2, {classes}): match its output to the {classes} classes of the data"
+        )

@@ -1,0 +1,198 @@
+"""What all convergence bounds share: the constants, the sums of rounds, two objectives.
+
+a = 1−mη, c = σMη/(2m), S_t = Σ_{s>=t} τ_s. See notes F.5, F.6 and F.12.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Constants",
+    "columns",
+    "contraction",
+    "drift",
+    "noise_ball",
+    "outside_domain",
+    "p42",
+    "suffix_sums",
+]
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.errors import ScenarioError
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What Assumptions 1 to 4 bound, for every device and along the whole run.
+
+    Attributes:
+        strong_convexity: m, smallest eigenvalue of any F_i's Hessian.
+        smoothness: M, largest.
+        gradient_variance: σ >= E‖g_i−∇F_i‖², of one round (a squared norm, as in eq. `g1`).
+        gradient_bound: G >= E‖g_i‖² (a squared norm, as in eq. `g2`).
+        divergence: δ, not squared: δ² >= (1/N) Σ_i E‖g_i − (1/N) Σ_j ∇F_j‖² (eq. `niid`).
+        initial_gap: D_1, mean over devices of F_i(w_1) − F_i*.
+
+    >>> Constants(0.1, 1.0, 0.5, 4.0, 1.0, 2.0).nonconvex(0.3).smoothness
+    1.6
+    """
+
+    strong_convexity: float
+    smoothness: float
+    gradient_variance: float
+    gradient_bound: float
+    divergence: float
+    initial_gap: float
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ScenarioError(
+                    f"bounds.{field.name} = {value:g} is not a bound; give a finite number >= 0"
+                )
+        if not 0 < self.strong_convexity <= self.smoothness:
+            raise ScenarioError(
+                f"bounds.strong_convexity = {self.strong_convexity:g} is not in "
+                f"(0, {self.smoothness:g}]; give 0 < strong_convexity <= smoothness"
+            )
+
+    def nonconvex(self, curvature: float) -> Constants:
+        """Remark 2: the constants of F_i + m′‖w−w_ref‖², eigenvalues of F_i in [−m′, M].
+
+        Args:
+            curvature: m′, the size of the most negative Hessian eigenvalue, below M.
+
+        Returns:
+            The same constants with (m′, M+2m′); σ is unchanged by the regulariser, but G, δ and
+            the gap must be those of the regularised loss.
+        """
+        if not 0 < curvature < self.smoothness:
+            raise ScenarioError(
+                f"a curvature m' = {curvature:g} is not in (0, {self.smoothness:g}); Remark 2 "
+                "needs 0 < m' < bounds.smoothness"
+            )
+        return dataclasses.replace(
+            self, strong_convexity=curvature, smoothness=self.smoothness + 2 * curvature
+        )
+
+
+def _read_rounds(rounds: ArrayLike) -> NDArray[np.float64]:
+    """Rounds [n] or [n, N] as floats, checked."""
+    values = np.asarray(rounds, dtype=np.float64)
+    if values.ndim not in (1, 2) or not values.size or not (values >= 0).all():
+        raise ScenarioError(
+            "rounds must be [n] or [n, N] numbers >= 0; give at least one iteration"
+        )
+    return values
+
+
+def suffix_sums(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """S_t = Σ_{s>=t} τ_s for t = 1..n+1, along the first axis (the last is 0).
+
+    >>> suffix_sums(np.array([1.0, 1.0, 3.0]))
+    array([5., 4., 3., 0.])
+    """
+    return np.concatenate([np.cumsum(rounds[::-1], axis=0)[::-1], np.zeros_like(rounds[:1])])
+
+
+def _check_base(a: float) -> None:
+    """Refuse an a with which powers would grow or alternate."""
+    if not 0 <= a <= 1:
+        raise ScenarioError(f"a = 1 - m*eta = {a:g} is not in [0, 1]; lower training.learning_rate")
+
+
+def _per_device(values: NDArray[np.float64]) -> float | NDArray[np.float64]:
+    """A plain float for rounds [n], the array for rounds [n, N]."""
+    return float(values) if values.ndim == 0 else values
+
+
+def p42(rounds: ArrayLike, a: float) -> float | NDArray[np.float64]:
+    """Objective of (P42): Σ_{j=1}^{n} a^{S_j}.
+
+    Args:
+        rounds: τ, [n] or [n, N].
+        a: 1−mη in [0, 1].
+
+    Returns:
+        The objective, or one per device [N].
+
+    >>> p42([1, 1, 3], 0.5)
+    0.21875
+    """
+    _check_base(a)
+    return _per_device(np.asarray((a ** suffix_sums(_read_rounds(rounds))[:-1]).sum(axis=0)))
+
+
+def drift(
+    rounds: ArrayLike, *, a: float, eta: float, smoothness: float, divergence: float
+) -> float | NDArray[np.float64]:
+    """The corrected cost of averaging: Σ_t a^{S_{t+1}} ητ_tδ²(1+Mητ_t/2), equal rounds assumed.
+
+    Args:
+        rounds: τ, [n], or [n, N] for one figure per column.
+        a: 1−mη in [0, 1].
+        eta: learning rate η.
+        smoothness: M.
+        divergence: δ.
+
+    Returns:
+        The cost, or one per device [N].
+
+    >>> drift([1, 2], a=0.5, eta=0.5, smoothness=1.0, divergence=1.0)
+    1.65625
+    """
+    _check_base(a)
+    values = _read_rounds(rounds)
+    cost = eta * values * (divergence * divergence) * (1 + smoothness * eta * values / 2)
+    return _per_device(np.asarray((a ** suffix_sums(values)[1:] * cost).sum(axis=0)))
+
+
+def outside_domain(constants: Constants, learning_rate: float, *, printed: bool) -> str | None:
+    """Why a bound says nothing at this learning rate, or None.
+
+    >>> outside_domain(Constants(0.5, 2.0, 0.0, 0.0, 0.0, 1.0), 0.6, printed=False)
+    'needs a learning rate of at most 0.5, has 0.6'
+    """
+    most = 1 / constants.smoothness
+    if printed:
+        most = min(most, 1.0)
+    if not learning_rate > 0:
+        return f"the learning rate {learning_rate:g} is not positive"
+    if learning_rate > most:
+        return f"needs a learning rate of at most {most:g}, has {learning_rate:g}"
+    return None
+
+
+def columns(rounds: ArrayLike) -> NDArray[np.float64]:
+    """Rounds as [n, N]; rounds [n], the same on all devices, become one column.
+
+    >>> columns([1, 2]).shape
+    (2, 1)
+    """
+    values = _read_rounds(rounds)
+    return values[:, None] if values.ndim == 1 else values
+
+
+def noise_ball(constants: Constants, learning_rate: float) -> float:
+    """c = σMη/(2m), where the noise of the gradients stops the descent.
+
+    >>> noise_ball(Constants(0.5, 1.0, 2.0, 0.0, 0.0, 1.0), 0.5)
+    1.0
+    """
+    ratio = constants.smoothness / constants.strong_convexity
+    return constants.gradient_variance * ratio * learning_rate / 2
+
+
+def contraction(constants: Constants, learning_rate: float) -> float:
+    """a = 1−mη, what one round leaves of the gap; not below 0, where η = 1/m may round to.
+
+    >>> contraction(Constants(0.5, 1.0, 0.0, 0.0, 0.0, 1.0), 0.5)
+    0.75
+    """
+    return max(0.0, 1 - constants.strong_convexity * learning_rate)

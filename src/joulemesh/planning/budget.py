@@ -1,0 +1,116 @@
+"""What each device may still train: eqs. `stau` and `tau`, with the network-wide exchange latency.
+
+Eq. `tau` as printed subtracts a device's own link; the deadline is met only if the slowest part of
+the exchange is subtracted (notes F.1.6).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.errors import InfeasibleError
+
+__all__ = ["TOLERANCE", "require_affordable", "rounds_cap", "rounds_total"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+TOLERANCE = 1e-12  # of the budget: what floating point may round, never a round's worth
+_MOST = 2**53
+
+
+def _whole(ratio: FloatArray, scale: FloatArray) -> IntArray:
+    """Floor of a ratio, forgiving the rounding of the figures that it was made from."""
+    return np.floor(np.clip(ratio + TOLERANCE * scale, -_MOST, _MOST)).astype(np.int64)
+
+
+def rounds_total(battery_j: FloatArray, exchange_j: FloatArray, round_j: FloatArray) -> IntArray:
+    """Rounds that each battery pays for once all its exchanges are paid, eq. `stau`.
+
+    Args:
+        battery_j: [N] joules to spend.
+        exchange_j: [N] joules of all the exchanges to come.
+        round_j: [N] joules of one round.
+
+    >>> one = np.array([1.0])
+    >>> rounds_total(10 * one, 4 * one, 1.5 * one).tolist()
+    [4]
+    """
+    return _whole((battery_j - exchange_j) / round_j, battery_j / round_j)
+
+
+def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) -> IntArray:
+    """Rounds that fit before the exchange in each iteration, eq. `tau` repaired.
+
+    Args:
+        deadline_s: seconds allowed to an iteration.
+        exchange_s: [] or [n] seconds of the network-wide exchange.
+        round_s: [N] seconds of one round.
+
+    Returns:
+        int64 [N] or [n, N].
+
+    >>> rounds_cap(10.0, 4.0, np.array([1.0, 2.5])).tolist()
+    [6, 2]
+    """
+    room = deadline_s - np.asarray(exchange_s, np.float64)[..., None]
+    return _whole(room / round_s, deadline_s / round_s)
+
+
+def require_affordable(
+    *,
+    iterations: int,
+    least: int,
+    battery_j: FloatArray,
+    exchange_j: FloatArray,
+    round_j: FloatArray,
+    deadline_s: float,
+    exchange_s: FloatArray,
+    round_s: FloatArray,
+    longest: int,
+) -> None:
+    """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
+
+    Args:
+        iterations: n.
+        least: rounds that every device must run in each iteration.
+        battery_j, exchange_j, round_j, round_s: [N]; exchange_j of the whole training.
+        deadline_s: seconds allowed to an iteration.
+        exchange_s: [n] or [1] seconds of the exchange.
+        longest: the largest n that every battery can pay for.
+
+    Raises:
+        InfeasibleError: naming device, constraint, figure and remedy.
+    """
+    rounds = "one round" if least == 1 else f"{least} rounds"
+    slowest, worst_s = int(np.argmax(round_s)), float(np.max(exchange_s))
+    needed_s = worst_s + least * float(round_s[slowest])
+    if rounds_cap(deadline_s, worst_s, round_s)[slowest] < least:
+        raise InfeasibleError(
+            f"device {slowest} misses the deadline of {deadline_s:.6g} s: the exchange takes "
+            f"{worst_s:.6g} s and {rounds} {least * round_s[slowest]:.6g} s; "
+            f"raise budget.deadline_s to at least {_above(needed_s)}",
+            device=slowest,
+            constraint="deadline",
+        )
+    short = rounds_total(battery_j, exchange_j, round_j) < iterations * least
+    if short.any():
+        need = exchange_j + iterations * least * round_j
+        device = int(np.argmax(np.where(short, need / battery_j, 0.0)))
+        at_most = f"set plan.iterations to at most {longest}, " if longest else ""
+        raise InfeasibleError(
+            f"device {device} cannot pay for {iterations} iterations from its battery of "
+            f"{battery_j[device]:.6g} J: exchanges take {exchange_j[device]:.6g} J and {rounds} an "
+            f"iteration {iterations * least * round_j[device]:.6g} J; raise budget.energy_j to at "
+            f"least {_above(float(need[device]))}, {at_most}"
+            'or set plan.on_depletion = "leave"',
+            device=device,
+            constraint="energy",
+        )
+
+
+def _above(value: float) -> str:
+    """A figure with 4 digits that is not below the value."""
+    text = f"{value:.4g}"
+    return text if float(text) >= value else f"{value * 1.0005:.4g}"

@@ -1,0 +1,321 @@
+"""Planning as time goes by: block fading, and devices that leave.
+
+Iteration t uses the gains known by then, and for the future the link energy at a quantile
+(`plan.fade_quantile`). What an exchange to come is forecast to cost is kept in reserve, so an
+exchange happens only if everybody can pay for it out of what is not reserved and still meets the
+deadline; else it is an outage: skipped, nothing charged, recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.choose import Choice, choose
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.tree import shortest_path_tree
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.budget import TOLERANCE, rounds_cap, rounds_total
+from joulemesh.planning.history import Event, History
+from joulemesh.planning.pricing import Pricer, Prices
+from joulemesh.planning.rounds import allocate
+from joulemesh.scenario import Scenario
+from joulemesh.world import World
+from joulemesh.world.links import LinkCosts
+from joulemesh.world.topology import components
+
+__all__ = ["CausalPlanner"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Forecast:
+    """What the planner expects while the same devices take part."""
+
+    since: int
+    scheme: Scheme
+    links: IntArray | None  # the forecast tree, in the subgraph's numbers
+    prices: Prices  # of iterations since..n−1, at the fade quantile
+
+    def reserve_j(self, iteration: int, iterations: int) -> FloatArray:
+        """[N] joules of the exchanges after an iteration (counted from 0)."""
+        if len(self.prices.energy_j) == 1:
+            return np.asarray(self.prices.energy_j[0] * (iterations - iteration - 1))
+        return np.asarray(self.prices.energy_j[iteration - self.since + 1 :].sum(axis=0))
+
+    def now_j(self, iteration: int) -> FloatArray:
+        """[N] joules that the exchange of an iteration is expected to cost."""
+        row = 0 if len(self.prices.energy_j) == 1 else iteration - self.since
+        return np.asarray(self.prices.energy_j[row])
+
+    def latency_s(self, iteration: int, iterations: int) -> FloatArray:
+        """[n − iteration] seconds of this exchange and of those to come."""
+        left = iterations - iteration
+        if len(self.prices.latency_s) == 1:
+            return np.full(left, self.prices.latency_s[0])
+        return self.prices.latency_s[iteration - self.since :]
+
+
+class CausalPlanner:
+    """Walks through the iterations once, spending from the batteries as it goes."""
+
+    def __init__(
+        self, scenario: Scenario, world: World, model_bits: float, iterations: int
+    ) -> None:
+        options = scenario.plan
+        if options.rounds == "theorem4-literal":
+            raise ScenarioError(
+                'plan.rounds = "theorem4-literal" plans once and for all; use "theorem4" under '
+                'fading or with plan.on_depletion = "leave"'
+            )
+        self.scenario, self.world, self.model_bits = scenario, world, model_bits
+        self.options, self.iterations = options, iterations
+        self.pricer = Pricer(scenario, world, model_bits)
+        self.least = options.fixed_rounds if options.rounds == "fixed" else 1
+        self.deadline_s = scenario.budget.deadline_s
+        self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
+        self.forecast_costs = world.costs(world.channel.quantile_gain(options.fade_quantile))
+        self.battery = world.devices.energy_budget_j.copy()
+        self.active = np.ones(scenario.devices.count, np.bool_)
+        self.events: list[Event] = []
+
+    # The forecast -----------------------------------------------------------------------------
+
+    def forecast(self, since: int) -> _Forecast:
+        """Scheme and prices for the devices that take part, at the fade quantile."""
+        graph = Subgraph.of(self.world.graph, self.active)
+        choice = self._choose(graph, since)
+        scheme = make_ready(
+            choice,
+            graph,
+            self.forecast_costs,
+            bits=self.model_bits,
+            options=self.options,
+            duplex=self.scenario.network.duplex,
+            seed=self.scenario.seed,
+            battery_j=self.battery,
+            iterations=self.iterations,
+        )
+        prices = self.pricer.scheme(scheme, self.forecast_costs, since, self.iterations)
+        if self.options.coordination and scheme.name == "tree":
+            prices = self._flooded(scheme, self.forecast_costs, prices, since)
+        links = scheme.tree_links(self.forecast_costs) if scheme.name == "tree" else None
+        return _Forecast(since, scheme, links, prices)
+
+    def _choose(self, graph: Subgraph, since: int) -> Choice:
+        wanted, known = self.options.aggregation, self.scenario.network.channel_known
+        limit = self.options.ring_search_limit
+        try:
+            return choose(graph, wanted=wanted, channel_known=known, limit=limit)
+        except InfeasibleError:
+            if since == 0:
+                raise
+        # The ring broke when a device left: Theorem 3 decides among what remains.
+        choice = choose(graph, wanted="auto", channel_known=known, limit=limit)
+        return Choice(choice.scheme, f"the {wanted} broke; {choice.reason}", choice.ring)
+
+    def _flooded(self, scheme: Scheme, costs: LinkCosts, prices: Prices, since: int) -> Prices:
+        """Prices with the flooding of link costs, before every tree that is computed afresh."""
+        flood = self.pricer.coordination(scheme, costs)
+        left = self.iterations - since
+        fresh = np.array([self._fresh(t, since) for t in range(since, self.iterations)], np.float64)
+        return Prices(
+            np.broadcast_to(prices.energy_j, (left, prices.energy_j.shape[1]))
+            + fresh[:, None] * flood.energy_j,
+            np.broadcast_to(prices.latency_s, (left,)) + fresh * flood.latency_s,
+        )
+
+    def _fresh(self, t: int, since: int) -> bool:
+        """Is the tree of iteration t computed afresh?"""
+        block = self.world.channel.block
+        return t == since or block(t) != block(t - 1)
+
+    # The walk ---------------------------------------------------------------------------------
+
+    def walk(self) -> History:
+        """Plan every iteration in turn."""
+        n, count = self.iterations, len(self.battery)
+        rounds, cap = np.zeros((n, count), np.int64), np.zeros((n, count), np.int64)
+        spent, seconds = np.zeros((n, count)), np.zeros(n)
+        active, exchanged = np.zeros((n, count), np.bool_), np.zeros(n, np.bool_)
+        routes: list[Route | None] = []
+        first = forecast = self.forecast(0)
+        schemes: list[tuple[int, Scheme]] = [(0, first.scheme)]
+        for t in range(n):
+            before = self.active
+            forecast = self._departures(t, forecast)
+            if self.active.sum() < 2:
+                self._record(t, "ended", self.active, "fewer than two devices remain")
+                n = t
+                break
+            if not np.array_equal(before, self.active):
+                schemes.append((t, forecast.scheme))
+            costs = self.world.costs(self.world.channel.gain(t))
+            route, price_j, price_s, rounds[t], cap[t] = self._iteration(t, forecast, costs)
+            routes.append(route)
+            active[t], exchanged[t] = self.active, route is not None
+            spent[t], seconds[t] = price_j, price_s
+            self.battery = self.battery - price_j - rounds[t] * self.round_j
+        if n == 0:
+            raise InfeasibleError(
+                "fewer than two devices can pay for a single iteration; raise budget.energy_j",
+                constraint="energy",
+            )
+        total = rounds_total(
+            self.world.devices.energy_budget_j, spent[:n].sum(axis=0), self.round_j
+        )
+        return History(
+            scheme=first.scheme,
+            route=first.scheme.route(self.forecast_costs),
+            rounds=rounds[:n],
+            cap=cap[:n],
+            total=total,
+            exchange_j=spent[:n],
+            exchange_s=seconds[:n],
+            active=active[:n],
+            exchanged=exchanged[:n],
+            schemes=tuple(schemes),
+            routes=tuple(routes),
+            events=tuple(self.events),
+        )
+
+    def _departures(self, t: int, forecast: _Forecast) -> _Forecast:
+        """Let those leave who cannot pay for this iteration even as forecast."""
+        while self.options.on_depletion == "leave" and self.active.sum() >= 2:
+            need = forecast.now_j(t) + self.least * self.round_j
+            broke = self.active & (self.battery * (1 + TOLERANCE) < need)
+            if not broke.any():
+                break
+            self._record(t, "depleted", broke, "the battery cannot pay for another iteration")
+            self.active = self.active & ~broke
+            self._keep_largest_part(t)
+            if self.active.sum() >= 2:
+                forecast = self.forecast(t)
+        return forecast
+
+    def _keep_largest_part(self, t: int) -> None:
+        graph = Subgraph.of(self.world.graph, self.active)
+        parts, label = components(graph.edges, graph.devices)
+        if parts <= 1:
+            return
+        lost = np.zeros_like(self.active)
+        lost[graph.members[label != np.bincount(label).argmax()]] = True
+        self._record(t, "cut-off", lost, "no path leads to the larger part of the network")
+        self.active = self.active & ~lost
+
+    def _record(self, t: int, kind: str, who: BoolArray, detail: str) -> None:
+        self.events.append(Event(t + 1, kind, tuple(np.flatnonzero(who).tolist()), detail))
+
+    def _iteration(
+        self, t: int, forecast: _Forecast, costs: LinkCosts
+    ) -> tuple[Route | None, FloatArray, float, IntArray, IntArray]:
+        """Decide one iteration: route (or None), joules, seconds, rounds and caps."""
+        nothing = np.zeros_like(self.battery)
+        known = self.scenario.network.channel_known
+        if not known:  # rounds come first, from the forecast; then the channel shows itself
+            rounds, cap = self._rounds(t, forecast, forecast.now_j(t), exchange=True)
+        for route in self._candidates(t, forecast, costs, known):
+            prices = self.pricer.route(route, costs)
+            price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
+            if (
+                self.options.coordination
+                and route.scheme == "tree"
+                and self._fresh(t, forecast.since)
+            ):
+                flood = self.pricer.coordination(forecast.scheme, costs)
+                price_j, price_s = price_j + flood.energy_j[0], price_s + float(flood.latency_s[0])
+            planned = self.least if known else rounds
+            if not self._payable(t, forecast, price_j, price_s, planned):
+                continue
+            if known:
+                rounds, cap = self._rounds(t, forecast, price_j, exchange=True, now_s=price_s)
+            return route, price_j, price_s, rounds, cap
+        self._record(t, "outage", np.zeros_like(self.active), "no route could be paid for in time")
+        if known:
+            rounds, cap = self._rounds(t, forecast, nothing, exchange=False)
+        return None, nothing, 0.0, rounds, cap
+
+    def _candidates(
+        self, t: int, forecast: _Forecast, costs: LinkCosts, known: bool
+    ) -> Iterator[Route]:
+        """Routes to try, cheapest first; without knowledge of the channel only the forecast's."""
+        scheme = forecast.scheme
+        if scheme.name != "tree" or forecast.links is None:
+            yield scheme.route(costs, t)
+            return
+        own = costs.take(scheme.graph.links)
+        if known and self.world.channel.fading:
+            yield scheme.route(costs, t)
+        yield scheme.tree(forecast.links, own)
+        if known and self.world.channel.fading:
+            yield scheme.tree(
+                shortest_path_tree(scheme.graph.edges, own, scheme.graph.devices), own
+            )
+
+    def _payable(
+        self,
+        t: int,
+        forecast: _Forecast,
+        price_j: FloatArray,
+        price_s: float,
+        rounds: IntArray | int,
+    ) -> bool:
+        """Can everybody pay for this exchange, keep the reserve, and be in time?"""
+        now = price_j + rounds * self.round_j
+        after = self._reserve(t, forecast)
+        enough = self.battery * (1 + TOLERANCE) >= now + after
+        busy = np.max((rounds * self.round_s)[self.active])
+        in_time = busy + price_s <= self.deadline_s * (1 + TOLERANCE)
+        return bool(enough[self.active].all() and in_time)
+
+    def _reserve(self, t: int, forecast: _Forecast) -> FloatArray:
+        """Joules to keep for later; nothing for those who will have to leave anyway."""
+        left = self.iterations - t - 1
+        later = forecast.reserve_j(t, self.iterations) + left * self.least * self.round_j
+        whole = later + forecast.now_j(t) + self.least * self.round_j
+        return np.where(self.battery * (1 + TOLERANCE) >= whole, later, 0.0)
+
+    def _rounds(
+        self,
+        t: int,
+        forecast: _Forecast,
+        price_j: FloatArray,
+        *,
+        exchange: bool,
+        now_s: float | None = None,
+    ) -> tuple[IntArray, IntArray]:
+        """This iteration's rounds: the policy over all that is left, of which the first row counts.
+
+        Devices that cannot last to the end run the least each time until they leave.
+        """
+        later_j = forecast.reserve_j(t, self.iterations)
+        ahead_s = forecast.latency_s(t, self.iterations).copy()
+        if not exchange:
+            ahead_s[0] = 0.0
+        elif now_s is not None:
+            ahead_s[0] = now_s
+        # An exchange that is forecast to miss the deadline will be skipped, not cost a round.
+        cap = np.maximum(rounds_cap(self.deadline_s, ahead_s, self.round_s), self.least)
+        total = rounds_total(self.battery, price_j + later_j, self.round_j)
+        lasting = self.active & (total >= self.least * (self.iterations - t))
+        rounds = np.where(self.active, self.least, 0)
+        if lasting.any():
+            plan = allocate(
+                self.options.rounds,
+                self.iterations,
+                total[lasting],
+                cap[:, lasting],
+                zeta=self.options.zeta,
+                fixed_rounds=self.options.fixed_rounds,
+                start=t + 1,
+            )
+            rounds[lasting] = plan[0]
+        return rounds, np.where(self.active, cap[0], 0)

@@ -1,0 +1,67 @@
+"""What happens in every iteration of a plan, before anything is learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme
+
+__all__ = ["Event", "History"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something out of the ordinary.
+
+    Attributes:
+        iteration: when, counted from 1.
+        kind: ``"outage"`` (exchange skipped), ``"depleted"`` or ``"cut-off"`` (devices left),
+            ``"ended"`` (fewer than two devices remain).
+        devices: who.
+        detail: one line.
+    """
+
+    iteration: int
+    kind: str
+    devices: tuple[int, ...]
+    detail: str
+
+
+@dataclass(frozen=True)
+class History:
+    """The whole energy and time history of a run, computed before it.
+
+    Attributes:
+        scheme: the scheme of the first iteration, and the forecast's route.
+        route: its route.
+        rounds: int64 [n, N].
+        cap: int64 [n, N] or [1, N]: rounds that fit the deadline.
+        total: int64 [N]: rounds that the batteries pay for, over all iterations.
+        exchange_j: float64 [n, N] or [1, N].
+        exchange_s: float64 [n].
+        active: bool [n, N]: who takes part.
+        exchanged: bool [n]: False where the exchange was skipped.
+        schemes: the scheme of each stretch of iterations, with its first iteration (from 0).
+        routes: under fading, the route of each iteration (None where skipped).
+        events: outages and departures, in order.
+    """
+
+    scheme: Scheme
+    route: Route
+    rounds: IntArray
+    cap: IntArray
+    total: IntArray
+    exchange_j: FloatArray
+    exchange_s: FloatArray
+    active: NDArray[np.bool_]
+    exchanged: NDArray[np.bool_]
+    schemes: tuple[tuple[int, Scheme], ...]
+    routes: tuple[Route | None, ...] | None = None
+    events: tuple[Event, ...] = field(default=())

@@ -1,0 +1,64 @@
+"""How many iterations: the longest that every battery pays for, or the best of a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.budget import TOLERANCE
+
+__all__ = ["best_iterations", "longest", "zeta_limit"]
+
+FloatArray = NDArray[np.float64]
+
+_CANDIDATES = 64
+
+
+def zeta_limit(policy: str, zeta: float) -> int | None:
+    """Largest n with n − 1 < ζ for the policies that use ζ, or None.
+
+    >>> zeta_limit("theorem4", 400.0), zeta_limit("theorem4", 12.5), zeta_limit("backfill", 3.0)
+    (400, 13, None)
+    """
+    if policy not in ("theorem4", "theorem4-literal", "inverse"):
+        return None
+    return int(np.ceil(zeta))
+
+
+def longest(
+    battery_j: FloatArray, exchange_j: FloatArray, round_j: FloatArray, least: int = 1
+) -> int:
+    """Largest n for which every device affords ``least`` rounds and its exchange each iteration.
+
+    The closed form of Algorithm 3's loop: min over devices of ⌊δ_E / (E_cp + E_cm)⌋ (notes F.8).
+
+    >>> longest(np.array([300.0, 400.0]), np.array([1.0, 1.0]), np.array([1.0, 1.0]))
+    150
+    """
+    ratio = battery_j / (least * round_j + exchange_j)
+    return int(np.floor(np.min(ratio * (1 + TOLERANCE))))
+
+
+def best_iterations(most: int, value: Callable[[int], float]) -> int:
+    """The n in 1..most with the least value: a coarse scan, then every n around its best.
+
+    Exact when most ≤ 64, and whenever the value has no dip narrower than the scan's steps.
+
+    >>> best_iterations(1000, lambda n: abs(n - 37.0))
+    37
+    """
+    grid = np.unique(np.rint(np.geomspace(1, most, min(most, _CANDIDATES))).astype(np.int64))
+    if most <= _CANDIDATES:
+        grid = np.arange(1, most + 1)
+    known = {int(n): value(int(n)) for n in grid}
+    best = min(known, key=known.__getitem__)
+    place = int(np.searchsorted(grid, best))
+    low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
+    for n in np.unique(np.linspace(low, high, _CANDIDATES).astype(np.int64)).tolist():
+        known.setdefault(n, value(n))
+    best = min(known, key=known.__getitem__)
+    for n in range(max(1, best - _CANDIDATES // 2), min(most, best + _CANDIDATES // 2) + 1):
+        known.setdefault(n, value(n))
+    return min(known, key=known.__getitem__)

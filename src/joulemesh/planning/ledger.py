@@ -1,0 +1,171 @@
+"""One price list for every scheme: joules and seconds of a route, and a plan's account.
+
+Joules go to the transmitter, or to both ends (eq. `ecp`). Seconds are the critical path through
+the messages, or eq. `tcp`. Closed forms are used where they are equal and faster; tests keep them
+equal to the message-by-message price.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.tree import half_duplex_s
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["exchange_energy_j", "exchange_latency_s", "pairwise_energy_j", "pairwise_latency_s"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def _transmission_costs(route: Route, costs: LinkCosts) -> tuple[FloatArray, FloatArray]:
+    """Seconds and joules of each transmission of the pattern."""
+    link = route.link_index[route.edge]
+    seconds = np.where(route.forward, costs.forward_s[link], costs.backward_s[link])
+    joules = np.where(route.forward, costs.forward_j[link], costs.backward_j[link])
+    return seconds * route.bits, joules * route.bits
+
+
+def exchange_energy_j(route: Route, costs: LinkCosts, devices: int, pays: str) -> FloatArray:
+    """Joules of each device for one exchange.
+
+    Args:
+        route: what is sent.
+        costs: price of one bit on every link of the graph.
+        devices: number of devices N.
+        pays: ``"transmitter"``, or ``"both-ends"`` (eq. `ecp`).
+
+    Returns:
+        float64 [N].
+    """
+    joules = _transmission_costs(route, costs)[1] * route.repeats
+    spent = np.bincount(route.sender, joules, devices).astype(np.float64)
+    if pays == "both-ends":
+        spent += np.bincount(route.receiver, joules, devices)
+    return spent
+
+
+def exchange_latency_s(
+    route: Route, costs: LinkCosts, devices: int, clock: str, duplex: str, model_bits: float
+) -> float:
+    """Seconds of one exchange.
+
+    ``clock="paper"`` is eq. `tcp`: K times the slowest link. ``"critical-path"`` follows the
+    messages: a device sends when it holds what it must send, and a link carries one message at a
+    time. A one-step pattern then takes exactly ``repeats`` times its slowest transmission, because
+    the slowest link is busy in every step.
+    """
+    if not len(route.edge):
+        return 0.0
+    seconds = _transmission_costs(route, costs)[0]
+    if clock == "paper":
+        return float(route.uses * np.max(seconds / route.bits) * model_bits)
+    if duplex == "half":
+        return _half_duplex_latency_s(route, costs, seconds, devices)
+    if route.steps == 1:
+        return float(route.repeats * seconds.max())
+    return _follow_messages_s(route, seconds, devices)
+
+
+def _follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float:
+    """Play the steps in order; all transmissions of a step start from the state before it."""
+    ready = np.zeros(devices)
+    busy = np.zeros((2, len(route.edges)))  # until when each link carries a message, per direction
+    bounds = np.searchsorted(route.step, np.arange(route.steps + 1))
+    sender, receiver, way = route.sender, route.receiver, route.forward.astype(np.int64)
+    for _ in range(route.repeats):
+        for low, high in pairwise(bounds.tolist()):
+            link = (way[low:high], route.edge[low:high])
+            arrival = np.maximum(ready[sender[low:high]], busy[link]) + seconds[low:high]
+            busy[link] = arrival
+            np.maximum.at(ready, receiver[low:high], arrival)
+    return float(ready.max())
+
+
+def _half_duplex_latency_s(
+    route: Route, costs: LinkCosts, seconds: FloatArray, devices: int
+) -> float:
+    if route.scheme == "tree":
+        bits = float(route.bits[0])
+        return bits * half_duplex_s(route.edges, costs.take(route.link_index), devices, route.root)
+    if route.steps == 1:  # links that share a device take turns, colour after colour
+        per_link = np.bincount(route.edge, seconds, len(route.edges))
+        colour = _edge_colours(route.edges, devices, route.scheme)
+        slots = np.zeros(colour.max() + 1)
+        np.maximum.at(slots, colour, per_link)
+        return float(route.repeats * slots.sum())
+    ready = [0.0] * devices  # pairs: both ends are taken until both messages have passed
+    pairs = zip(route.sender.tolist(), route.receiver.tolist(), seconds.tolist(), strict=True)
+    for sender, receiver, duration in pairs:
+        ready[sender] = ready[receiver] = max(ready[sender], ready[receiver]) + duration
+    return max(ready)
+
+
+def _edge_colours(edges: IntArray, devices: int, scheme: str) -> IntArray:
+    """Colours such that links of one colour share no device.
+
+    A ring takes 2 colours, or 3 when it is odd; elsewhere the first colour free at both ends.
+    """
+    colours = np.zeros(len(edges), np.int64)
+    if scheme in ("ring", "ring-chunked"):
+        colours[:] = np.arange(len(edges)) % 2
+        colours[-1] = 2 if len(edges) % 2 else 1
+        return colours
+    taken: list[set[int]] = [set() for _ in range(devices)]
+    for k, (i, j) in enumerate(edges.tolist()):
+        colour = 0
+        while colour in taken[i] or colour in taken[j]:
+            colour += 1
+        colours[k] = colour
+        taken[i].add(colour)
+        taken[j].add(colour)
+    return colours
+
+
+def pairwise_energy_j(
+    edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, pays: str
+) -> FloatArray:
+    """`exchange_energy_j` of many pairwise exchanges at once: ``pairs`` int [n, K], −1 for none.
+
+    Returns:
+        float64 [n, N].
+    """
+    exchanges = len(pairs)
+    row = np.repeat(np.arange(exchanges), pairs.shape[1])
+    link = pairs.ravel()
+    row, link = row[link >= 0], link[link >= 0]
+    forward, backward = costs.forward_j[link] * bits, costs.backward_j[link] * bits
+    first, second = row * devices + edges[link, 0], row * devices + edges[link, 1]
+    size = exchanges * devices
+    if pays == "both-ends":
+        forward = backward = forward + backward
+    spent = np.bincount(first, forward, size) + np.bincount(second, backward, size)
+    return spent.reshape(exchanges, devices).astype(np.float64)
+
+
+def pairwise_latency_s(
+    edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str
+) -> FloatArray:
+    """Critical paths of many sequences of pairwise exchanges at once; float64 [n]."""
+    exchanges = len(pairs)
+    every = np.arange(exchanges)
+    ready = np.zeros((exchanges, devices))
+    busy = np.zeros((2, exchanges, len(edges)))
+    for link in pairs.T:
+        live = link >= 0
+        row, link = every[live], link[live]
+        i, j = edges[link, 0], edges[link, 1]
+        there, back = costs.forward_s[link] * bits, costs.backward_s[link] * bits
+        if duplex == "half":
+            ready[row, i] = ready[row, j] = np.maximum(ready[row, i], ready[row, j]) + there + back
+            continue
+        to_j = np.maximum(ready[row, i], busy[0, row, link]) + there
+        to_i = np.maximum(ready[row, j], busy[1, row, link]) + back
+        busy[0, row, link], busy[1, row, link] = to_j, to_i
+        ready[row, j] = np.maximum(ready[row, j], to_j)
+        ready[row, i] = np.maximum(ready[row, i], to_i)
+    return np.asarray(ready.max(axis=1))

@@ -1,0 +1,399 @@
+"""The plan (Algorithm 3, repaired): scheme, iterations, rounds, and a ledger that adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning import bounds
+from joulemesh.planning.budget import require_affordable, rounds_cap, rounds_total
+from joulemesh.planning.causal import CausalPlanner
+from joulemesh.planning.history import Event, History
+from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
+from joulemesh.planning.pricing import Pricer, Prices
+from joulemesh.planning.rounds import allocate
+from joulemesh.planning.workload import Workload, workload
+from joulemesh.scenario import Scenario
+from joulemesh.world import World, build_world
+
+__all__ = ["Plan", "plan"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who trains how much and when, and what it costs.
+
+    Attributes:
+        scenario: what was asked.
+        world: its devices, graph and channel.
+        work: sizes of the model and of a round.
+        history: every iteration, as it will happen.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made.rounds.shape == (made.iterations, 20)
+    True
+    >>> bool((made.margin_j >= 0).all() and (made.margin_s >= 0).all())
+    True
+    """
+
+    scenario: Scenario
+    world: World
+    work: Workload
+    history: History
+
+    @property
+    def scheme(self) -> str:
+        """Name of the aggregation scheme."""
+        return self.history.scheme.name
+
+    @property
+    def reason(self) -> str:
+        """Why this scheme."""
+        return self.history.scheme.reason
+
+    @property
+    def edges(self) -> IntArray:
+        """int64 [E', 2]: the links that the scheme uses (under fading, those of the forecast)."""
+        return self.history.route.edges
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+        return len(self.history.rounds)
+
+    @property
+    def rounds(self) -> IntArray:
+        """int64 [n, N]: local rounds; 0 for a device that has left."""
+        return self.history.rounds
+
+    @cached_property
+    def compute_j(self) -> FloatArray:
+        """float64 [n, N]: joules of local training."""
+        return self.rounds * self.world.devices.round_energy_j
+
+    @property
+    def exchange_j(self) -> FloatArray:
+        """float64 [n, N] or [1, N]: joules of the exchanges."""
+        return self.history.exchange_j
+
+    @property
+    def exchange_s(self) -> FloatArray:
+        """float64 [n]: seconds of the exchanges."""
+        return self.history.exchange_s
+
+    @cached_property
+    def latency_s(self) -> FloatArray:
+        """float64 [n]: seconds of each iteration, training and exchange."""
+        slowest = (self.rounds * self.world.devices.round_latency_s).max(axis=1)
+        return np.asarray(slowest + self.exchange_s)
+
+    @property
+    def energy_budget_j(self) -> FloatArray:
+        """float64 [N]: the batteries."""
+        return self.world.devices.energy_budget_j
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds allowed to each iteration."""
+        return self.scenario.budget.deadline_s
+
+    @cached_property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges."""
+        repeat = self.iterations if len(self.exchange_j) == 1 else 1
+        return np.asarray(self.exchange_j.sum(axis=0) * repeat)
+
+    @cached_property
+    def compute_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on training."""
+        return np.asarray(self.rounds.sum(axis=0) * self.world.devices.round_energy_j)
+
+    @cached_property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all."""
+        return self.compute_total_j + self.exchange_total_j
+
+    @property
+    def margin_j(self) -> FloatArray:
+        """float64 [N]: what is left in the batteries."""
+        return self.energy_budget_j - self.spent_j
+
+    @property
+    def margin_s(self) -> FloatArray:
+        """float64 [n]: time to spare in each iteration."""
+        return self.deadline_s - self.latency_s
+
+    @property
+    def active(self) -> BoolArray:
+        """bool [n, N]: who takes part."""
+        return self.history.active
+
+    @property
+    def exchanged(self) -> BoolArray:
+        """bool [n]: False where the exchange is skipped."""
+        return self.history.exchanged
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Outages and departures."""
+        return self.history.events
+
+    @cached_property
+    def binding(self) -> NDArray[np.str_]:
+        """str [N]: what keeps a device from one more round.
+
+        ``"energy"``: its battery; ``"deadline"``: every iteration is full; ``"policy"``: neither;
+        ``"left"``: it left before the end.
+        """
+        one_more = self.history.total > self.rounds.sum(axis=0)
+        full = (self.rounds >= self.history.cap).all(axis=0)
+        kind = np.where(one_more, np.where(full, "deadline", "policy"), "energy")
+        return np.where(self.active[-1], kind, "left")
+
+    def route(self, iteration: int) -> Route | None:
+        """What is sent in an iteration (counted from 1); None where the exchange is skipped."""
+        t = iteration - 1
+        if not 0 <= t < self.iterations:
+            raise ScenarioError(f"iteration {iteration} is not one of 1..{self.iterations}")
+        if self.history.routes is not None:
+            return self.history.routes[t]
+        if not self.history.scheme.random:
+            return self.history.route
+        return self.scheme_at(t).route(self.world.costs(self.world.channel.gain(t)), t)
+
+    def scheme_at(self, t: int) -> Scheme:
+        """The scheme of an iteration (counted from 0)."""
+        return [scheme for since, scheme in self.history.schemes if since <= t][-1]
+
+    @cached_property
+    def bounds(self) -> dict[str, Any] | None:
+        """Theorems 1 and 2 and Corollary 1, printed and corrected; None without constants."""
+        constants = _constants(self.scenario)
+        if constants is None:
+            return None
+        return bounds.evaluate(
+            self.rounds, constants, self.scenario.training.learning_rate, self.work.parameters
+        ).to_dict()
+
+    def to_json(self) -> str:
+        """Everything, as JSON; arrays of more than a million entries are left to ``save``."""
+        from joulemesh.planning.export import plan_json
+
+        return plan_json(self)
+
+    def save(self, path: str) -> None:
+        """Keep the arrays in an ``.npz`` file."""
+        from joulemesh.planning.export import save_plan
+
+        save_plan(self, path)
+
+
+def plan(scenario: Scenario, *, parameters: int | None = None) -> Plan:
+    """Plan a scenario: choose the scheme, the number of iterations and everybody's rounds.
+
+    Args:
+        scenario: what is asked.
+        parameters: size of the user's own model, in place of the scenario's.
+
+    Returns:
+        The plan; no battery and no deadline is overrun in it.
+
+    Raises:
+        InfeasibleError: some device cannot meet a constraint; the message names the remedy.
+        ScenarioError: the scenario contradicts itself.
+
+    >>> import joulemesh
+    >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
+    30
+    """
+    work = workload(scenario, parameters)
+    world = build_world(scenario, work.round_samples)
+    planner = _Planner(scenario, world, work)
+    return Plan(scenario, world, work, planner.history())
+
+
+class _Planner:
+    """The static plan, and the way to the causal one."""
+
+    def __init__(self, scenario: Scenario, world: World, work: Workload) -> None:
+        self.scenario, self.world, self.work = scenario, world, work
+        self.options = scenario.plan
+        self.pricer = Pricer(scenario, world, work.model_bits)
+        self.least = self.options.fixed_rounds if self.options.rounds == "fixed" else 1
+        quantile = world.channel.quantile_gain(self.options.fade_quantile)
+        self.costs = world.costs(quantile)
+        graph = Subgraph.of(world.graph)
+        self.choice = choose(
+            graph,
+            wanted=self.options.aggregation,
+            channel_known=scenario.network.channel_known,
+            limit=self.options.ring_search_limit,
+        )
+        self.graph = graph
+
+    def history(self) -> History:
+        n = self.iterations()
+        leaving = self.options.on_depletion == "leave"
+        scheme = self.ready(n)
+        prices = self.prices(scheme, n)
+        try:
+            self.require(scheme, prices, n)
+        except InfeasibleError as refusal:
+            if not (leaving and refusal.constraint == "energy"):
+                raise
+        else:
+            leaving = False
+        if leaving or self.world.channel.fading:
+            return CausalPlanner(self.scenario, self.world, self.work.model_bits, n).walk()
+        return self.static(scheme, prices, n)
+
+    def ready(self, n: int) -> Scheme:
+        return make_ready(
+            self.choice,
+            self.graph,
+            self.costs,
+            bits=self.work.model_bits,
+            options=self.options,
+            duplex=self.scenario.network.duplex,
+            seed=self.scenario.seed,
+            battery_j=self.world.devices.energy_budget_j,
+            iterations=n,
+        )
+
+    def prices(self, scheme: Scheme, n: int) -> Prices:
+        """Prices of n exchanges, the tree's coordination in the first."""
+        prices = self.pricer.scheme(scheme, self.costs, 0, n)
+        if not (self.options.coordination and scheme.name == "tree"):
+            return prices
+        flood = self.pricer.coordination(scheme, self.costs)
+        energy = np.repeat(prices.energy_j, n, axis=0)
+        latency = np.repeat(prices.latency_s, n)
+        energy[0] += flood.energy_j[0]
+        latency[0] += flood.latency_s[0]
+        return Prices(energy, latency)
+
+    def longest(self, scheme: Scheme) -> int:
+        """Largest n that every battery pays for; random schedules are priced until one runs out."""
+        devices = self.world.devices
+        need = self.least * devices.round_energy_j
+        most = int(np.min(devices.energy_budget_j / need)) + 1
+        n = 1
+        while True:
+            prices = self.prices(scheme, n)
+            if len(prices.energy_j) == 1:
+                return longest(
+                    devices.energy_budget_j, prices.energy_j[0], devices.round_energy_j, self.least
+                )
+            steps = np.arange(1, n + 1)[:, None]
+            cost = np.cumsum(prices.energy_j, axis=0) + steps * need
+            broke = (cost > devices.energy_budget_j * (1 + 1e-12)).any(axis=1)
+            if broke.any():
+                return int(np.argmax(broke))
+            if n > most:
+                return n
+            n *= 2
+
+    def iterations(self) -> int:
+        wanted = self.options.iterations
+        if isinstance(wanted, int):
+            return wanted
+        n = self.longest(self.ready(1))
+        limit = zeta_limit(self.options.rounds, self.options.zeta)
+        n = n if limit is None else min(n, limit)
+        if n < 1:
+            scheme = self.ready(1)
+            self.require(scheme, self.prices(scheme, 1), 1)
+        return n if wanted == "longest" else self._best_of_bound(n)
+
+    def _best_of_bound(self, most: int) -> int:
+        constants = _constants(self.scenario)
+        if constants is None:
+            raise ScenarioError(
+                'plan.iterations = "bound" needs every constant of [bounds] as a number; '
+                "`joulemesh estimate FILE` measures them"
+            )
+        rate, size = self.scenario.training.learning_rate, self.work.parameters
+
+        def value(n: int) -> float:
+            scheme = self.ready(n)
+            try:
+                rounds = self.static(scheme, self.prices(scheme, n), n).rounds
+            except (InfeasibleError, ScenarioError):
+                return np.inf
+            gap = bounds.evaluate(rounds, constants, rate, size).theorem1_corrected
+            return np.inf if gap is None else gap
+
+        if rate * constants.smoothness > 1:
+            raise ScenarioError(
+                f"the bound holds for training.learning_rate at most 1/M = "
+                f"{1 / constants.smoothness:.4g}, not {rate:g}; lower it, or give plan.iterations"
+            )
+        return best_iterations(most, value)
+
+    def require(self, scheme: Scheme, prices: Prices, n: int) -> None:
+        devices = self.world.devices
+        total_j = prices.total_j(n)
+        short = rounds_total(devices.energy_budget_j, total_j, devices.round_energy_j)
+        affordable = (short >= n * self.least).all()
+        require_affordable(
+            iterations=n,
+            least=self.least,
+            battery_j=devices.energy_budget_j,
+            exchange_j=total_j,
+            round_j=devices.round_energy_j,
+            deadline_s=self.scenario.budget.deadline_s,
+            exchange_s=prices.latency_s,
+            round_s=devices.round_latency_s,
+            longest=n if affordable else self.longest(scheme),
+        )
+
+    def static(self, scheme: Scheme, prices: Prices, n: int) -> History:
+        devices = self.world.devices
+        total = rounds_total(devices.energy_budget_j, prices.total_j(n), devices.round_energy_j)
+        cap = rounds_cap(self.scenario.budget.deadline_s, prices.latency_s, devices.round_latency_s)
+        rounds = allocate(
+            self.options.rounds,
+            n,
+            total,
+            cap[0] if len(cap) == 1 else cap,
+            zeta=self.options.zeta,
+            fixed_rounds=self.options.fixed_rounds,
+        )
+        if self.options.rounds == "theorem4-literal" and (rounds < 1).any():
+            t, device = np.argwhere(rounds < 1)[0]
+            raise ScenarioError(
+                f'plan.rounds = "theorem4-literal" gives device {device} no round in iteration '
+                f'{t + 1} (its floors do, in {int((rounds < 1).sum())} places); use "theorem4"'
+            )
+        return History(
+            scheme=scheme,
+            route=scheme.route(self.costs),
+            rounds=rounds,
+            cap=cap,
+            total=total,
+            exchange_j=prices.energy_j,
+            exchange_s=np.broadcast_to(prices.latency_s, (n,)),
+            active=np.broadcast_to(np.True_, rounds.shape),
+            exchanged=np.broadcast_to(np.True_, (n,)),
+            schemes=((0, scheme),),
+        )
+
+
+def _constants(scenario: Scenario) -> bounds.Constants | None:
+    if not scenario.bounds.known:
+        return None
+    return bounds.Constants(**scenario.bounds.model_dump())

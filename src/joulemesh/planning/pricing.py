@@ -1,0 +1,116 @@
+"""A scheme's price in some iterations: joules of each device, seconds of the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.planning.ledger import (
+    exchange_energy_j,
+    exchange_latency_s,
+    pairwise_energy_j,
+    pairwise_latency_s,
+)
+from joulemesh.scenario import Scenario
+from joulemesh.world import World
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices"]
+
+FloatArray = NDArray[np.float64]
+
+LINK_REPORT_BITS = 64.0  # one link's cost, flooded so that every device computes the same tree
+_BLOCK = 64  # random schedules priced at a time
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Joules [n, N] and seconds [n] of the exchanges of n iterations; n = 1 when all are alike."""
+
+    energy_j: FloatArray
+    latency_s: FloatArray
+
+    def total_j(self, iterations: int) -> FloatArray:
+        """float64 [N]: joules of the first ``iterations`` exchanges."""
+        if len(self.energy_j) == 1:
+            return np.asarray(self.energy_j[0] * iterations)
+        return np.asarray(self.energy_j[:iterations].sum(axis=0))
+
+
+class Pricer:
+    """Prices routes and schemes in one world, by the scenario's accounting and clock."""
+
+    def __init__(self, scenario: Scenario, world: World, model_bits: float) -> None:
+        self.devices = scenario.devices.count
+        self.edges = world.graph.edges
+        self.pays = scenario.plan.pays
+        self.clock = scenario.plan.clock
+        self.duplex = scenario.network.duplex
+        self.model_bits = model_bits
+
+    def route(self, route: Route, costs: LinkCosts) -> Prices:
+        """Price of one exchange along a route."""
+        energy = exchange_energy_j(route, costs, self.devices, self.pays)
+        latency = exchange_latency_s(
+            route, costs, self.devices, self.clock, self.duplex, self.model_bits
+        )
+        return Prices(energy[None], np.array([latency]))
+
+    def scheme(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
+        """Price of a scheme's exchanges in iterations start..stop−1 (counted from 0)."""
+        if not scheme.random:
+            return self.route(scheme.route(costs, start), costs)
+        parts = [
+            self._random(scheme, costs, low, min(low + _BLOCK, stop))
+            for low in range(start, stop, _BLOCK)
+        ]
+        return Prices(
+            np.concatenate([part.energy_j for part in parts]),
+            np.concatenate([part.latency_s for part in parts]),
+        )
+
+    def _random(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
+        pairs = scheme.pairs(start, stop)
+        bits = scheme.bits
+        energy = pairwise_energy_j(self.edges, pairs, costs, self.devices, bits, self.pays)
+        if self.clock == "paper":
+            slowest = max(costs.forward_s.max(), costs.backward_s.max())
+            latency = np.full(stop - start, scheme.rounds * slowest * self.model_bits)
+        else:
+            latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.duplex)
+        return Prices(energy, latency)
+
+    def coordination(self, scheme: Scheme, costs: LinkCosts) -> Prices:
+        """Price of flooding every link's cost over every link, before a tree is computed.
+
+        All reports pass each link once in each direction, one after another, so the slowest link
+        is the critical path (the few bits of one hop are nothing beside all the reports).
+        """
+        links = scheme.graph.links
+        edges = self.edges[links]
+        count = 2 * len(links)
+        flood = Route.build(
+            "flooding",
+            edges=edges,
+            edge=np.repeat(np.arange(len(links)), 2),
+            forward=np.arange(count) % 2 == 0,
+            step=0,
+            bits=LINK_REPORT_BITS * len(links),
+            repeats=1,
+            uses=1,
+            link_index=links,
+        )
+        return Prices(
+            exchange_energy_j(flood, costs, self.devices, self.pays)[None],
+            np.array(
+                [
+                    exchange_latency_s(
+                        flood, costs, self.devices, "critical-path", self.duplex, self.model_bits
+                    )
+                ]
+            ),
+        )

@@ -1,0 +1,317 @@
+"""How many local rounds a device runs in each iteration: six policies, one contract.
+
+Every policy but ``theorem4-literal`` gives integers with 1 <= τ <= cap and
+Σ_t τ = min(⌊total⌋, Σ_t cap) (``fixed``: n × rounds). ``total`` comes from the battery (the paper's
+eq. `stau`), ``cap`` from the deadline (eq. `tau`). See notes F.4 and F.5.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "POLICIES",
+    "allocate",
+    "backfill",
+    "fixed",
+    "inverse",
+    "theorem4",
+    "theorem4_literal",
+    "theorem4_remaining",
+    "theorem4_weights",
+    "uniform",
+    "water_fill",
+]
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.waterfill import read_budget, water_fill
+
+POLICIES = ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse")
+
+
+def _check_iterations(iterations: int, start: int = 1) -> int:
+    """Iterations from ``start`` to the end, both included."""
+    if iterations < 1 or not 1 <= start <= iterations:
+        raise ScenarioError(
+            f"iterations {start}..{iterations} do not exist; set plan.iterations to at least "
+            f"{max(start, 1)}"
+        )
+    return iterations - start + 1
+
+
+def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
+    """The weights of eq. `optt`, w_t ∝ ln((ζ−t+1)/(n−t+1)), with n in the place of T.
+
+    They are divided by ζ−n, which leaves the shares alone, keeps them positive also for
+    n−1 < ζ < n, and passes smoothly through ζ = n, where the printed form is 0/0 and its limit is
+    the harmonic 1/(n−t+1).
+
+    Args:
+        iterations: n.
+        zeta: ζ > n−1; infinity gives equal weights.
+
+    Returns:
+        Weights [n], increasing in t.
+
+    >>> theorem4_weights(3, 3.0).round(3)
+    array([0.333, 0.5  , 1.   ])
+    """
+    _check_iterations(iterations)
+    if not zeta > iterations - 1:
+        raise ScenarioError(
+            f"plan.zeta = {zeta:g} leaves no logarithm for the last of {iterations} iterations; "
+            f"set plan.zeta above {iterations - 1} or lower plan.iterations"
+        )
+    if math.isinf(zeta):
+        return np.ones(iterations)
+    left = np.arange(iterations, 0, -1, dtype=np.float64)  # n − t + 1
+    excess = zeta - iterations
+    return 1.0 / left if excess == 0.0 else np.log1p(excess / left) / excess
+
+
+def theorem4(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> NDArray[np.int64]:
+    """Theorem 4 corrected: water-filling with the weights of eq. `optt` (notes F.4).
+
+    Args:
+        iterations: n.
+        total: rounds that each device can afford, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n, N].
+        zeta: the paper's ζ, above n−1.
+
+    Returns:
+        Rounds [n] or [n, N].
+
+    >>> theorem4(3, 11, 10, 3.0)
+    array([2, 3, 6])
+    """
+    return theorem4_remaining(1, iterations, total, cap, zeta)
+
+
+def theorem4_remaining(
+    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
+) -> NDArray[np.int64]:
+    """Theorem 4 for iterations start..n of an n-iteration plan, for causal re-planning.
+
+    Args:
+        start: number of the first iteration still to come, from 1.
+        iterations: n of the whole plan; the weights are those of its tail.
+        total: rounds still affordable, scalar or [N].
+        cap: scalar, [N] or [n−start+1, N].
+        zeta: the paper's ζ, above n−1.
+
+    Returns:
+        Rounds [n−start+1] or [n−start+1, N].
+
+    >>> theorem4_remaining(2, 3, 9, 10, 3.0)
+    array([3, 6])
+    """
+    _check_iterations(iterations, start)
+    weights = theorem4_weights(iterations, zeta)[start - 1 :]
+    return water_fill(weights, total, cap, start=start)
+
+
+def theorem4_literal(
+    iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
+) -> NDArray[np.int64]:
+    """Case 1 of eq. `optt` as printed, floors and zeros included.
+
+    Args:
+        iterations: n, in the place of T.
+        total: rounds that each device can afford (not floored, as printed), scalar or [N].
+        cap: τ_0, scalar, [N] or [n, N].
+        zeta: the paper's ζ, above n−1.
+
+    Returns:
+        Rounds [n] or [n, N]; zeros occur, and the sum falls short of the total.
+
+    Raises:
+        ScenarioError: outside the case's domain, or a value above the cap.
+
+    >>> theorem4_literal(4, 6, 10, 4.0)
+    array([0, 0, 1, 2])
+    """
+    return _literal(1, iterations, total, cap, zeta)
+
+
+def _literal(
+    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
+) -> NDArray[np.int64]:
+    """Case 1 over iterations start..n; start = 1 is the printed one."""
+    count = _check_iterations(iterations, start)
+    weights = theorem4_weights(iterations, zeta)[start - 1 :]
+    # A total below n is within the printed domain: it only gives more zeros.
+    budget = read_budget(count, total, cap, start=start)
+    budget.require_total(0, "the exchanges alone overdraw the battery")
+    caps = np.broadcast_to(budget.cap, (count, budget.total.size))
+    # The printed condition total <= S τ0 / ln(ζ/T) says that the first, smallest share fits.
+    limit = caps[0] * (weights.sum() / weights[0])
+    if (over := budget.total > limit * (1 + 1e-12)).any():
+        device = int(np.argmax(over))
+        raise ScenarioError(
+            f"the rounds total {budget.total[device]:.6g} of {budget.name(device)} exceeds "
+            f"{limit[device]:.6g}, the limit of case 1 of theorem4-literal; use theorem4"
+        )
+    shares = (weights / weights.sum())[:, None] * budget.total
+    # A share that is whole in exact arithmetic must not lose one round to float error.
+    floors = np.floor(shares + 1e-12 * np.maximum(shares, 1.0))
+    if (floors > caps).any():
+        row, device = (int(i) for i in np.argwhere(floors > caps)[0])
+        raise ScenarioError(
+            f"theorem4-literal asks {budget.name(device)} for {floors[row, device]:.0f} rounds in "
+            f"iteration {start + row}, above the cap of {caps[row, device]:.0f}; use theorem4"
+        )
+    return budget.shaped(floors.astype(np.int64))
+
+
+def backfill(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int64]:
+    """The exact integer optimum of (P42): one round each, the surplus from the end backwards.
+
+    It maximises every suffix sum at once, so it is optimal for every a in (0, 1), also with a cap
+    per iteration (proof: notes F.5).
+
+    Args:
+        iterations: n.
+        total: rounds that each device can afford, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n, N].
+
+    Returns:
+        Rounds [n] or [n, N].
+
+    >>> backfill(5, 12, 4)
+    array([1, 1, 2, 4, 4])
+    """
+    return _backfill(1, iterations, total, cap)
+
+
+def _backfill(start: int, iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int64]:
+    """``backfill`` for iterations start..n."""
+    count = _check_iterations(iterations, start)
+    budget = read_budget(count, total, cap, start=start)
+    goal, caps = budget.integers()
+    room = np.broadcast_to(caps - 1, (count, goal.size))
+    later = np.cumsum(room[::-1], axis=0)[::-1] - room  # what the iterations after t can take
+    return budget.shaped(1 + np.clip(goal - count - later, 0, room))
+
+
+def uniform(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int64]:
+    """The same rounds in every iteration, as nearly as caps and integers allow.
+
+    Args:
+        iterations: n.
+        total: rounds that each device can afford, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n, N].
+
+    Returns:
+        Rounds [n] or [n, N]; the odd ones go to later iterations.
+
+    >>> uniform(4, 10, 5)
+    array([2, 2, 3, 3])
+    """
+    return water_fill(np.ones(_check_iterations(iterations)), total, cap)
+
+
+def fixed(iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int) -> NDArray[np.int64]:
+    """A given number of rounds in every iteration, refused where it does not fit.
+
+    Args:
+        iterations: n.
+        total: rounds that each device can afford, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n, N].
+        rounds: the number, at least 1.
+
+    Returns:
+        Rounds [n] or [n, N], all equal.
+
+    >>> fixed(3, 10, 4, 3)
+    array([3, 3, 3])
+    """
+    return _fixed(1, iterations, total, cap, rounds)
+
+
+def _fixed(
+    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int
+) -> NDArray[np.int64]:
+    """``fixed`` for iterations start..n."""
+    count = _check_iterations(iterations, start)
+    if rounds < 1:
+        raise ScenarioError(f"plan.fixed_rounds = {rounds} trains nothing; set it to at least 1")
+    budget = read_budget(count, total, cap, start=start)
+    budget.require_total(count * rounds, f"{rounds} in each iteration")
+    budget.require_cap(rounds, "lower plan.fixed_rounds or raise budget.deadline_s")
+    return budget.shaped(np.full((count, budget.total.size), rounds, dtype=np.int64))
+
+
+def inverse(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> NDArray[np.int64]:
+    """Theorem 4 with time reversed: most rounds first, each iteration's own cap respected.
+
+    Args:
+        iterations: n.
+        total: rounds that each device can afford, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n, N].
+        zeta: the paper's ζ, above n−1.
+
+    Returns:
+        Rounds [n] or [n, N]; with caps alike in all iterations the exact reversal of ``theorem4``.
+
+    >>> inverse(3, 11, 10, 3.0)
+    array([6, 3, 2])
+    """
+    return _inverse(1, iterations, total, cap, zeta)
+
+
+def _inverse(
+    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
+) -> NDArray[np.int64]:
+    """``inverse`` for iterations start..n, with the tail of the reversed weights."""
+    count = _check_iterations(iterations, start)
+    # Messages must name the true iteration, so the caps are examined before they are reversed.
+    read_budget(count, total, cap, start=start)
+    caps = np.asarray(cap, dtype=np.float64)
+    backwards = caps[::-1] if caps.ndim == 2 else caps
+    return water_fill(theorem4_weights(iterations, zeta)[:count], total, backwards)[::-1]
+
+
+def allocate(
+    policy: str,
+    iterations: int,
+    total: ArrayLike,
+    cap: ArrayLike,
+    *,
+    zeta: float,
+    fixed_rounds: int,
+    start: int = 1,
+) -> NDArray[np.int64]:
+    """Rounds of iterations start..n by the policy of that name.
+
+    Args:
+        policy: one of ``POLICIES``.
+        iterations: n of the whole plan.
+        total: rounds affordable from ``start`` on, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
+        zeta: the paper's ζ (theorem4, theorem4-literal, inverse).
+        fixed_rounds: rounds per iteration of ``fixed``.
+        start: first iteration to allocate, from 1.
+
+    Returns:
+        Rounds [n−start+1] or [n−start+1, N].
+
+    >>> allocate("backfill", 5, 6, 4, zeta=5.0, fixed_rounds=1, start=3)
+    array([1, 1, 4])
+    """
+    count = _check_iterations(iterations, start)
+    if policy == "theorem4":
+        return theorem4_remaining(start, iterations, total, cap, zeta)
+    if policy == "theorem4-literal":
+        return _literal(start, iterations, total, cap, zeta)
+    if policy == "backfill":
+        return _backfill(start, iterations, total, cap)
+    if policy == "uniform":
+        return water_fill(np.ones(count), total, cap, start=start)
+    if policy == "fixed":
+        return _fixed(start, iterations, total, cap, fixed_rounds)
+    if policy == "inverse":
+        return _inverse(start, iterations, total, cap, zeta)
+    raise ScenarioError(f"plan.rounds = {policy!r} is unknown; choose one of {', '.join(POLICIES)}")

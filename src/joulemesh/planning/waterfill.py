@@ -1,0 +1,228 @@
+"""Whole rounds shared out in proportion to weights, at least one and at most a cap each.
+
+The corrected form of the paper's Theorem 4 (notes F.4) is a water-filling: for one device find the
+level λ with Σ_t clip(λ w_t, 1, cap_t) = Q, then round to integers by largest remainder. Here it is
+done for all devices at once, in blocks that fit the cache.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Budget", "read_budget", "water_fill"]
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.errors import InfeasibleError, ScenarioError
+
+MOST_ROUNDS = 10**12  # of one device: sums of so many stay exact in float64 and int64
+_BLOCK = 1 << 16  # entries of a block: a handful of temporaries of it fit a level-2 cache
+_STEPS = 240  # every third is a bisection, and 60 bisections exhaust float64
+_TIE = float(1 << 30)  # remainders closer than 2^-30 are a tie: λ itself carries rounding error
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What each device can afford and has time for, checked for shape, NaN and caps below one.
+
+    Attributes:
+        count: iterations to allocate.
+        total: rounds affordable in all, [N].
+        cap: most rounds per iteration, floored, [1, N] (all iterations alike) or [n, N].
+        scalar: whether all that came in was scalar, so that the answer has shape [n].
+        start: number of the first of these iterations, for messages.
+    """
+
+    count: int
+    total: NDArray[np.float64]
+    cap: NDArray[np.float64]
+    scalar: bool
+    start: int
+
+    def shaped(self, rounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The allocation [n, N] in the shape the caller is owed."""
+        return rounds[:, 0] if self.scalar else rounds
+
+    def name(self, device: int) -> str:
+        """What to call a device in a message."""
+        return "the device" if self.scalar else f"device {device}"
+
+    def require_total(self, needed: int, why: str) -> None:
+        """Refuse unless every device can afford ``needed`` rounds in all."""
+        if (short := np.floor(self.total) < needed).any():
+            device = int(np.argmax(short))
+            raise InfeasibleError(
+                f"{self.name(device)} can afford {self.total[device]:.6g} rounds in all but needs "
+                f"{needed} ({why}); raise budget.energy_j or lower plan.iterations",
+                device=None if self.scalar else device,
+                constraint="energy",
+            )
+
+    def require_cap(self, needed: int, remedy: str) -> None:
+        """Refuse unless every iteration of every device has time for ``needed`` rounds."""
+        if (short := self.cap < needed).any():
+            device = int(np.argmax(short.any(axis=0)))
+            row = int(np.argmax(short[:, device]))
+            when = f"iteration {self.start + row}" if self.cap.shape[0] > 1 else "an iteration"
+            raise InfeasibleError(
+                f"{self.name(device)} has time for {self.cap[row, device]:.6g} rounds in {when} "
+                f"but needs {needed}; {remedy}",
+                device=None if self.scalar else device,
+                constraint="deadline",
+            )
+
+    def integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """min(⌊total⌋, Σ cap) [N] and caps [1 or n, N], feasible for a round in every iteration."""
+        self.require_total(self.count, "one in each iteration")
+        # Beyond 2^53 floor() means nothing, and sums of larger caps could overflow.
+        total, cap = (np.floor(np.minimum(a, 2.0**53)) for a in (self.total, self.cap))
+        goal = np.minimum(total, cap.sum(axis=0) * (self.count // cap.shape[0]))
+        if (many := goal > MOST_ROUNDS).any():
+            raise ScenarioError(
+                f"{self.name(int(np.argmax(many)))} would run more than {MOST_ROUNDS:.0e} rounds; "
+                "lower budget.energy_j or budget.deadline_s"
+            )
+        # No feasible entry exceeds goal - (count - 1): the others take at least one each.
+        cap = np.minimum(cap, goal - (self.count - 1))
+        return goal.astype(np.int64), cap.astype(np.int64)
+
+
+def read_budget(count: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1) -> Budget:
+    """Check what the devices can afford and have time for in ``count`` iterations.
+
+    Args:
+        count: iterations to allocate.
+        total: rounds that each device can afford in all, scalar or [N]; may be infinite.
+        cap: rounds that fit one iteration, scalar, [N] or [count, N]; may be infinite.
+        start: number of the first of these iterations, for messages.
+
+    Returns:
+        The budget, with time for at least one round in every iteration.
+
+    Raises:
+        ScenarioError: NaN, or shapes that do not fit.
+        InfeasibleError: a device has no time for a round in some iteration.
+
+    >>> read_budget(3, 1e300, [2.9, 4.0]).integers()[0].tolist()
+    [6, 12]
+    """
+    totals = np.asarray(total, dtype=np.float64)
+    caps = np.asarray(cap, dtype=np.float64)
+    if totals.ndim > 1 or caps.ndim > 2 or (caps.ndim == 2 and caps.shape[0] != count):
+        raise ScenarioError(
+            f"shapes total {totals.shape} and cap {caps.shape} do not fit {count} iterations; "
+            "give total as a scalar or [N], cap as a scalar, [N] or [iterations, N]"
+        )
+    sizes = {a.shape[-1] for a in (totals, caps) if a.ndim}
+    if len(sizes) > 1:
+        raise ScenarioError(
+            f"total is for {totals.shape[-1]} devices but cap for {caps.shape[-1]}; "
+            "give both for the same devices"
+        )
+    scalar = not sizes
+    devices = 1 if scalar else sizes.pop()
+    caps = np.floor(caps if caps.ndim == 2 else np.broadcast_to(caps, (1, devices)))
+    budget = Budget(count, np.broadcast_to(totals, devices), caps, scalar, start)
+    for what, bad in (("total", np.isnan(budget.total)), ("cap", np.isnan(caps).any(axis=0))):
+        if bad.any():
+            raise ScenarioError(
+                f"the rounds {what} of {budget.name(int(np.argmax(bad)))} is NaN; "
+                "give a finite battery, deadline and cost of a round"
+            )
+    budget.require_cap(1, "raise budget.deadline_s or make its rounds or exchange faster")
+    return budget
+
+
+def _levels(
+    weights: NDArray[np.float64], total: NDArray[np.float64], cap: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """λ [c] with Σ_t clip(λ w_t, 1, cap_t) = total, for total [c] and cap [c, 1 or n].
+
+    The sum is increasing and piecewise linear in λ: Newton's step is exact once it is on the right
+    piece, and the bracket with its bisections brings it there.
+    """
+    low = np.full(total.shape, 1.0 / weights.max())
+    high: NDArray[np.float64] = (cap / weights).max(axis=1)
+    level: NDArray[np.float64] = np.clip(total / weights.sum(), low, high)
+    open_ = np.arange(total.size)
+    for step in range(_STEPS):
+        caps, now = cap[open_], level[open_]
+        flow = now[:, None] * weights
+        error = total[open_] - np.clip(flow, 1.0, caps).sum(axis=1)
+        left = np.abs(error) > 1e-12 * total[open_]
+        if not left.any():
+            break
+        open_, now, error = open_[left], now[left], error[left]
+        flow, caps = flow[left], caps[left]
+        low[open_] = np.where(error > 0, now, low[open_])
+        high[open_] = np.where(error < 0, now, high[open_])
+        slope = ((flow > 1.0) & (flow < caps)).astype(np.float64) @ weights
+        guess = now + error / np.where(slope > 0, slope, np.inf)
+        floor, ceiling = low[open_], high[open_]
+        trusted = (slope > 0) & (guess > floor) & (guess < ceiling) & (step % 3 != 2)
+        level[open_] = np.where(trusted, guess, np.sqrt(floor * ceiling))
+    return level
+
+
+def _settle(
+    ideal: NDArray[np.float64], total: NDArray[np.int64], cap: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Integers [c, n] next to ``ideal`` with the exact row sums, by largest remainder.
+
+    Ties go to the later iteration. One pass does it unless rounding error in ``ideal`` moved a
+    floor; then another puts the difference right, so that the sums hold whatever the figures.
+    """
+    count = ideal.shape[1]
+    rounds = np.floor(ideal).astype(np.int64)
+    order = np.arange(count)
+    while (missing := total - rounds.sum(axis=1)).any():
+        key = np.rint(np.clip(ideal - rounds, -4.0, 4.0) * _TIE).astype(np.int64) * count + order
+        for sign, movable in ((1, rounds < cap), (-1, rounds > 1)):
+            wanted = np.minimum(np.maximum(sign * missing, 0), movable.sum(axis=1))
+            ranked = np.where(movable, sign * key, np.iinfo(np.int64).min)
+            ascending = np.sort(ranked, axis=1)
+            bar = np.take_along_axis(ascending, (count - np.maximum(wanted, 1))[:, None], axis=1)
+            rounds += sign * ((ranked >= bar) & movable & (wanted > 0)[:, None])
+            if not (missing < 0).any():
+                break
+    return rounds
+
+
+def water_fill(
+    weights: ArrayLike, total: ArrayLike, cap: ArrayLike, *, start: int = 1
+) -> NDArray[np.int64]:
+    """Share rounds out in proportion to weights, between one and the cap, in integers.
+
+    Args:
+        weights: one positive weight per iteration, [n].
+        total: rounds that each device can afford, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n, N].
+        start: number of the first iteration, for messages.
+
+    Returns:
+        Rounds [n], or [n, N] if anything was per device; 1 <= rounds <= cap, and each device's sum
+        is min(⌊total⌋, Σ cap).
+
+    >>> water_fill([1.0, 2.0, 3.0], 12, 10)
+    array([2, 4, 6])
+    >>> water_fill([1.0, 2.0, 3.0], [12, 4], 5).T
+    array([[2, 5, 5],
+           [1, 1, 2]])
+    """
+    shares = np.asarray(weights, dtype=np.float64)
+    if shares.ndim != 1 or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
+        raise ScenarioError("the iterations' weights must be positive and finite; check plan.zeta")
+    # Only ratios matter; kept within 1e200 of each other, no cap / weight overflows.
+    shares = np.maximum(shares / shares.max(), 1e-200)
+    budget = read_budget(shares.size, total, cap, start=start)
+    goal, caps = budget.integers()
+    rounds = np.empty((shares.size, goal.size), dtype=np.int64)
+    width = max(1, _BLOCK // shares.size)
+    for first in range(0, goal.size, width):
+        block = slice(first, first + width)
+        most = np.ascontiguousarray(caps[:, block].T)
+        level = _levels(shares, goal[block].astype(np.float64), most.astype(np.float64))
+        ideal = np.clip(level[:, None] * shares, 1.0, most)
+        rounds[:, block] = _settle(ideal, goal[block], most).T
+    return budget.shaped(rounds)

@@ -1,0 +1,1 @@
+"""Named scenarios, as TOML files."""

@@ -1,0 +1,57 @@
+"""In: a model, a data set, partitions (one per seed) and a Schedule of rounds and mixing.
+Out: a Trace (loss, accuracy, consensus error, what was sent), parameters, checkpoints, constants.
+May not know: joules, seconds, radio, routes; the schedule is all that reaches it of the plan.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DivergedError",
+    "Engine",
+    "Exchange",
+    "Options",
+    "Schedule",
+    "State",
+    "Trace",
+    "configure",
+    "estimate_constants",
+    "restore",
+    "run_reference",
+    "save",
+]
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from joulemesh.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    from joulemesh.training.checkpoint import restore, save
+    from joulemesh.training.engine import DivergedError, Engine, State
+    from joulemesh.training.estimate import estimate_constants
+    from joulemesh.training.exchange import Exchange
+    from joulemesh.training.options import Options
+    from joulemesh.training.platform import configure
+    from joulemesh.training.reference import run_reference
+    from joulemesh.training.trace import Trace
+
+# JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
+_HOME = {
+    "DivergedError": "engine",
+    "Engine": "engine",
+    "Exchange": "exchange",
+    "Options": "options",
+    "State": "engine",
+    "Trace": "trace",
+    "configure": "platform",
+    "estimate_constants": "estimate",
+    "restore": "checkpoint",
+    "run_reference": "reference",
+    "save": "checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

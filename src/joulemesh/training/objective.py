@@ -1,0 +1,78 @@
+"""The loss of a weighted batch, and the data that batches are gathered from."""
+
+from __future__ import annotations
+
+__all__ = ["Data", "gather", "scale_of", "weighted_loss"]
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset
+from joulemesh.models.core import Model, Params
+
+
+class Data(NamedTuple):
+    """Samples on the accelerator; a model sees x · scale + shift."""
+
+    x: jax.Array  # uint8 or float32 [n, ...]
+    y: jax.Array  # int32 [n]
+    scale: jax.Array  # broadcasts with a sample
+    shift: jax.Array
+
+
+def scale_of(dataset: Dataset, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The factor and the summand that normalise: (x - mean) / std in one multiply-add.
+
+    >>> x, y = np.ones((2, 1), np.float32), np.array([0, 1], np.int32)
+    >>> scale_of(Dataset("toy", x, y, x, y, 2, mean=1.0, std=0.5), np.float64)
+    (array(2.), array(-2.))
+    """
+    mean, std = np.asarray(dataset.mean, np.float64), np.asarray(dataset.std, np.float64)
+    return np.asarray(1 / std, dtype), np.asarray(-mean / std, dtype)
+
+
+def gather(data: Data, index: Any) -> tuple[jax.Array, jax.Array]:
+    """Take samples by index, normalised, with their labels."""
+    x = data.x[index].astype(data.scale.dtype) * data.scale + data.shift
+    return x, data.y[index]
+
+
+def weighted_loss(
+    model: Model, params: Params, x: jax.Array, y: jax.Array, weight: jax.Array, compute: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Σ_b weight_b · cross-entropy_b + (l2/2)·||params||², with the logits.
+
+    With weights 1/B this is ``models.loss``; weights also mask the end of a pass. The label's
+    logit is picked by comparison, not by index, because the gradient of an index is a scatter.
+
+    Args:
+        model: supplies ``apply`` and ``l2``.
+        params: of one device.
+        x: [B, ...], normalised.
+        y: int [B].
+        weight: [B].
+        compute: dtype in which the model computes; sums are float32 or wider.
+
+    Returns:
+        The loss and the logits [B, classes].
+
+    >>> toy = Model("toy", lambda key: jnp.ones((1, 2)), lambda w, x: x @ w, l2=0.5)
+    >>> x, y = jnp.ones((4, 1)), jnp.zeros(4, jnp.int32)
+    >>> value, _ = weighted_loss(toy, jnp.ones((1, 2)), x, y, jnp.full(4, 0.25), jnp.float32)
+    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
+    1.1931
+    """
+    low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+    logits = model.apply(low, x.astype(compute))
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    chosen = y[:, None] == jnp.arange(logits.shape[1], dtype=y.dtype)
+    picked = jnp.sum(jnp.where(chosen, logits, 0), axis=1)
+    value = jnp.sum(weight * (jax.nn.logsumexp(logits, axis=1) - picked))
+    if model.l2:
+        squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)]
+        value += 0.5 * model.l2 * sum(squares[1:], start=squares[0])
+    return value, logits

@@ -1,0 +1,107 @@
+"""What the machine offers JAX: processors to spread devices over, compiler options, precision."""
+
+from __future__ import annotations
+
+__all__ = ["compiler_options", "configure", "loops_over_rows", "precision_scope", "row_mesh"]
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+# More cores than this rarely help N devices, and each holds its own copy of the data.
+_MOST_CPU_SHARDS = 8
+
+
+def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = None) -> int:
+    """Prepare JAX; call it first, before anything is computed.
+
+    On a CPU each core trains its own share of the devices (JAX must be told so before it
+    starts): about 1.5 times faster on two cores than letting XLA split single operations. Has no
+    effect on a JAX that has started.
+
+    Args:
+        cpu_shards: cores to use; those this process may use (at most 8) unless given.
+        cache_dir: folder of JAX's persistent compilation cache; left as it is unless given.
+
+    Returns:
+        The number of processors that training will be spread over.
+
+    >>> configure() >= 1
+    True
+    """
+    if cache_dir is not None:
+        # JAX's config.update has no annotations, as its stubs go.
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir))  # type: ignore[no-untyped-call]
+    wanted = cpu_shards or min(len(os.sched_getaffinity(0)), _MOST_CPU_SHARDS)
+    try:
+        jax.config.update("jax_num_cpu_devices", wanted)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        pass  # JAX has started: it keeps the processors that it has
+    return jax.local_device_count()
+
+
+def row_mesh(devices: int) -> Mesh:
+    """The local processors that share ``devices`` rows, as a mesh with one axis, "rows".
+
+    >>> row_mesh(1).size
+    1
+    """
+    chosen = jax.local_devices()[:devices]
+    return Mesh(np.array(chosen), ("rows",))
+
+
+def loops_over_rows() -> bool:
+    """Whether devices are trained one after another (CPU) or all at once (accelerator).
+
+    One after another, each runs exactly its own rounds and its parameters stay in the cache.
+    """
+    return jax.default_backend() == "cpu"
+
+
+@lru_cache(maxsize=8)
+def compiler_options(deterministic: bool = False) -> dict[str, Any]:
+    """XLA options for training on this backend, those that this version of XLA knows.
+
+    Args:
+        deterministic: ask for kernels that give the same bits in every run.
+
+    Returns:
+        Options for ``jax.jit(..., compiler_options=...)``.
+    """
+    wanted: dict[str, Any]
+    if jax.default_backend() == "cpu":
+        # YNNPACK splits even small products over all threads: 1.6 times slower per core here.
+        wanted = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    elif jax.default_backend() == "gpu" and deterministic:
+        wanted = {"xla_gpu_deterministic_ops": True}
+    else:
+        wanted = {}
+    return {name: value for name, value in wanted.items() if _known(name, value)}
+
+
+def _known(name: str, value: Any) -> bool:
+    try:
+        jax.jit(lambda x: x, compiler_options={name: value}).lower(0.0).compile()
+    except Exception:  # XLA's error type is private and changes
+        return False
+    return True
+
+
+def precision_scope(precision: str) -> AbstractContextManager[Any]:
+    """A scope in which JAX computes in 64 bits, if the precision asks for it.
+
+    >>> import jax.numpy as jnp
+    >>> with precision_scope("float64"):
+    ...     jnp.zeros(1, float).dtype.name
+    'float64'
+    """
+    if precision != "float64":
+        return nullcontext()
+    scope: AbstractContextManager[Any] = jax.enable_x64(True)
+    return scope

@@ -1,0 +1,181 @@
+"""All that training knows of a plan: who trains how much, who is there, how parameters mix."""
+
+from __future__ import annotations
+
+__all__ = ["Mixing", "Schedule"]
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from joulemesh.errors import ScenarioError
+
+Dense: TypeAlias = NDArray[np.float64]
+Mixing: TypeAlias = Literal["mean"] | Dense | Callable[[int], Dense] | sparse.csr_array[Any, Any]
+
+_ROW_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Rounds, presence and mixing of n iterations of N devices.
+
+    Attributes:
+        rounds: int32 [n, N], τ; 0 where a device is not active.
+        active: bool [n, N]; a departed device trains and mixes no more, keeps its parameters and
+            is out of the mean and of the accuracy. All True unless given.
+        exchanged: bool [n]; False where the exchange is skipped. All True unless given.
+        mixing: ``"mean"`` (exact weighted mean of the active devices); row-stochastic matrices
+            W, new = W @ old, as [n, N, N], [1, N, N] (the same in every iteration) or a function
+            of the iteration (from 0) that gives [N, N]; or a SciPy CSR array, the same in every
+            iteration, applied ``mixing_rounds`` times.
+        mixing_rounds: how often a sparse matrix is applied in one exchange.
+        weights: float64 [N] or [seeds, N] of the mean, any positive scale; uniform unless given.
+
+    >>> Schedule(np.full((10, 3), 5)).iterations
+    10
+    """
+
+    rounds: NDArray[np.int32]
+    active: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
+    exchanged: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
+    mixing: Mixing = "mean"
+    mixing_rounds: int = 1
+    weights: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        rounds = _whole(self.rounds)
+        n, devices = rounds.shape
+        active = np.asarray(self.active, bool) if self.active.size else np.ones((n, devices), bool)
+        exchanged = np.asarray(self.exchanged, bool) if self.exchanged.size else np.ones(n, bool)
+        _check_presence(rounds, active, exchanged)
+        object.__setattr__(self, "rounds", rounds)
+        object.__setattr__(self, "active", active)
+        object.__setattr__(self, "exchanged", exchanged)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _check_weights(self.weights, devices))
+        object.__setattr__(self, "mixing", _check_mixing(self.mixing, n, devices))
+        if self.mixing_rounds < 1:
+            raise ScenarioError(
+                f"mixing_rounds = {self.mixing_rounds} mixes nothing: use 1 or more, "
+                "or exchanged = False"
+            )
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations n."""
+        return self.rounds.shape[0]
+
+    @property
+    def devices(self) -> int:
+        """Number of devices N."""
+        return self.rounds.shape[1]
+
+    @property
+    def kind(self) -> Literal["mean", "dense", "sparse"]:
+        """How the exchange is computed."""
+        if isinstance(self.mixing, str):
+            return "mean"
+        return "sparse" if sparse.issparse(self.mixing) else "dense"
+
+    def matrices(self, start: int, stop: int) -> Dense:
+        """The mixing matrices of iterations start..stop-1.
+
+        Args:
+            start: first iteration, from 0.
+            stop: one past the last.
+
+        Returns:
+            [stop - start, N, N], or [1, N, N] if all are the same.
+
+        >>> Schedule(np.ones((2, 2), int), mixing=lambda t: np.eye(2)).matrices(0, 2).shape
+        (2, 2, 2)
+        """
+        if isinstance(self.mixing, str) or sparse.issparse(self.mixing):
+            raise TypeError(f"mixing is {self.kind}, not dense")
+        if callable(self.mixing):
+            drawn = np.stack([np.asarray(self.mixing(t), np.float64) for t in range(start, stop)])
+            return _check_dense(drawn, stop - start, self.devices)
+        dense: Dense = np.asarray(self.mixing)
+        return dense if len(dense) == 1 else dense[start:stop]
+
+
+def _whole(rounds: ArrayLike) -> NDArray[np.int32]:
+    given = np.asarray(rounds)
+    if given.ndim != 2 or given.size == 0:
+        raise ScenarioError(f"rounds have shape {given.shape}: give [iterations, devices]")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise ScenarioError(f"rounds are {given.dtype}: give integers")
+    if given.min() < 0 or given.max() >= 2**31:
+        raise ScenarioError(f"rounds reach {given.min()}..{given.max()}: give 0 or more")
+    return given.astype(np.int32)
+
+
+def _check_presence(
+    rounds: NDArray[np.int32], active: NDArray[np.bool_], exchanged: NDArray[np.bool_]
+) -> None:
+    n, devices = rounds.shape
+    if active.shape != (n, devices) or exchanged.shape != (n,):
+        raise ScenarioError(
+            f"active has shape {active.shape} and exchanged {exchanged.shape}: "
+            f"with rounds {rounds.shape} give {(n, devices)} and {(n,)}"
+        )
+    absent = np.argwhere((rounds > 0) & ~active)
+    if len(absent):
+        t, i = absent[0]
+        raise ScenarioError(
+            f"device {i} has departed but has {rounds[t, i]} rounds in iteration {t + 1}: give it 0"
+        )
+    empty = np.flatnonzero(~active.any(axis=1))
+    if len(empty):
+        raise ScenarioError(
+            f"no device is active in iteration {empty[0] + 1}: end the schedule before it"
+        )
+
+
+def _check_weights(weights: NDArray[np.float64], devices: int) -> NDArray[np.float64]:
+    given = np.asarray(weights, np.float64)
+    if given.ndim not in (1, 2) or given.shape[-1] != devices:
+        raise ScenarioError(f"weights have shape {given.shape}: give ({devices},)")
+    if not np.isfinite(given).all() or given.min() <= 0:
+        raise ScenarioError(f"weights reach down to {given.min():g}: give finite numbers above 0")
+    return given
+
+
+def _check_mixing(mixing: Any, n: int, devices: int) -> Mixing:
+    if isinstance(mixing, str):
+        if mixing != "mean":
+            raise ScenarioError(f'mixing = {mixing!r} is unknown: give "mean" or matrices')
+        return "mean"
+    if sparse.issparse(mixing):
+        matrix = sparse.csr_array(mixing, dtype=np.float64)
+        if matrix.shape != (devices, devices):
+            raise ScenarioError(f"mixing has shape {matrix.shape}: give {(devices, devices)}")
+        _check_rows(matrix.sum(axis=1)[None])
+        return matrix
+    if callable(mixing):
+        return mixing  # type: ignore[no-any-return]
+    return _check_dense(np.asarray(mixing, np.float64), n, devices)
+
+
+def _check_dense(mixing: Dense, n: int, devices: int) -> Dense:
+    if mixing.ndim != 3 or mixing.shape[0] not in (1, n) or mixing.shape[1:] != (devices, devices):
+        raise ScenarioError(
+            f"mixing has shape {mixing.shape}: give {(n, devices, devices)} or "
+            f"{(1, devices, devices)}"
+        )
+    _check_rows(mixing.sum(axis=2))
+    return mixing
+
+
+def _check_rows(sums: NDArray[np.float64]) -> None:
+    wrong = np.argwhere(~(np.abs(sums - 1) <= _ROW_SUM_TOLERANCE))
+    if len(wrong):
+        t, i = wrong[0]
+        raise ScenarioError(
+            f"row {i} of mixing matrix {t} sums to {sums[t, i]:g}: each row must sum to 1"
+        )

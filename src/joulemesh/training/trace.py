@@ -1,0 +1,62 @@
+"""What a run learned, iteration by iteration."""
+
+from __future__ import annotations
+
+__all__ = ["Trace"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Evaluations, [evaluations, seeds] each, and what every exchange reported as sent.
+
+    Attributes:
+        iteration: int64 [evaluations], iterations completed.
+        train_loss: of the mean model, Σ_i p_i F_i with regulariser, on a fixed sample of every
+            active device's data.
+        test_loss: of the mean model (the weighted mean of the active devices).
+        test_accuracy: of the mean model.
+        device_accuracy_mean: of the active devices' own models.
+        device_accuracy_min: the worst device.
+        device_accuracy_max: the best device.
+        drift: relative consensus error sqrt(mean_i ||w_i - w̄||²)/||w̄|| before the exchange.
+        consensus: the same after it.
+        sent: what a method's own exchange reported, a pytree of [iterations, seeds, ...].
+    """
+
+    iteration: NDArray[np.int64]
+    train_loss: Floats
+    test_loss: Floats
+    test_accuracy: Floats
+    device_accuracy_mean: Floats
+    device_accuracy_min: Floats
+    device_accuracy_max: Floats
+    drift: Floats
+    consensus: Floats
+    sent: Any = ()
+
+    @classmethod
+    def join(cls, traces: Sequence[Trace]) -> Trace:
+        """Concatenate the traces of consecutive chunks.
+
+        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 8)
+        >>> Trace.join([one, one]).train_loss.shape
+        (2, 2)
+        """
+        columns = [f.name for f in fields(cls) if f.name != "sent"]
+        joined = {
+            name: np.concatenate([getattr(trace, name) for trace in traces]) for name in columns
+        }
+        sent = jax.tree.map(
+            lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces]
+        )
+        return cls(**joined, sent=sent)

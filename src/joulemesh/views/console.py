@@ -1,0 +1,156 @@
+"""Plans as tables and small pictures for a terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from joulemesh.planning.plan import Plan
+
+__all__ = ["show_plan", "si", "sparkline"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_MOST_ROWS = 40
+_MOST_EVENTS = 8
+
+
+def si(value: float, unit: str) -> str:
+    """A figure with its SI prefix and three digits.
+
+    >>> si(0.00123, "J"), si(0.0, "s"), si(45600.0, "J")
+    ('1.23 mJ', '0 s', '45.6 kJ')
+    """
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g} {unit}"
+    power = int(np.clip(np.floor(np.log10(abs(value)) / 3 + 1e-12), -4, 3))
+    return f"{value / 1000.0**power:.3g} {['p', 'n', 'µ', 'm', '', 'k', 'M', 'G'][power + 4]}{unit}"
+
+
+def sparkline(values: NDArray[np.float64], width: int = 60) -> str:
+    """A row of bars, averaged down to ``width`` columns; the lowest bar is 0.
+
+    >>> sparkline(np.array([0.0, 1.0, 2.0, 7.0]))
+    '▁▂▃█'
+    """
+    parts = np.array_split(values, min(width, len(values)))
+    means = np.array([part.mean() for part in parts])
+    top = max(float(means.max()), 1e-300)
+    return "".join(_BARS[round(7 * max(m, 0.0) / top)] for m in means)
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print a plan: scheme and why, iterations, totals, devices, and rounds over time."""
+    n, count = plan.rounds.shape
+    scheme = plan.history.scheme
+    extra = f", root at device {plan.history.route.root}" if plan.history.route.root >= 0 else ""
+    if not scheme.exact:
+        unit = "ticks" if scheme.kind == "ticks" else "rounds"
+        extra = f", {scheme.rounds} {unit}, consensus error {scheme.error:.3g}"
+    console.print(Text.assemble(("scheme      ", "bold"), f"{plan.scheme}{extra}"))
+    console.print(Text.assemble(("why         ", "bold"), plan.reason))
+    asked = plan.scenario.plan.iterations
+    short = f" of {asked} asked for" if isinstance(asked, int) and asked != n else ""
+    console.print(
+        Text.assemble(("iterations  ", "bold"), f"{n}{short}, {count} devices, "),
+        f"{int(plan.rounds.sum()):,} rounds ({plan.rounds[plan.active].mean():.2f} on average)",
+        sep="",
+    )
+    console.print(
+        Text.assemble(("energy      ", "bold")),
+        f"{si(plan.spent_j.sum(), 'J')} of {si(plan.energy_budget_j.sum(), 'J')}: training "
+        f"{si(plan.compute_total_j.sum(), 'J')}, exchange {si(plan.exchange_total_j.sum(), 'J')}",
+        sep="",
+    )
+    console.print(
+        Text.assemble(("time        ", "bold")),
+        f"{si(plan.latency_s.sum(), 's')}; longest iteration {si(plan.latency_s.max(), 's')} of "
+        f"{si(plan.deadline_s, 's')}, exchange {si(plan.exchange_s.max(), 's')}",
+        sep="",
+    )
+    console.print(_device_table(plan))
+    mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
+    console.print(
+        Text.assemble(("rounds      ", "bold"), sparkline(mean)),
+        f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
+        sep="",
+    )
+    _show_events(plan, console)
+    _show_balance(plan, console)
+    _show_bounds(plan, console)
+
+
+def _device_table(plan: Plan) -> Table:
+    table = Table(title=None, header_style="bold", pad_edge=False)
+    table.add_column("device", justify="right")
+    for name in ("battery", "training", "exchange", "left", "rounds", "per iteration"):
+        table.add_column(name, justify="right")
+    table.add_column("what binds")
+    count = len(plan.energy_budget_j)
+    rows = range(count)
+    if count > _MOST_ROWS:  # the tightest batteries are the ones that matter
+        table.caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
+        rows = sorted(np.argsort(plan.margin_j / plan.energy_budget_j)[:_MOST_ROWS].tolist())  # type: ignore[assignment]
+    for i in rows:
+        lived = plan.rounds[plan.active[:, i], i]
+        span = f"{lived.min()}–{lived.max()}" if len(lived) else "none"
+        table.add_row(
+            str(i),
+            si(plan.energy_budget_j[i], "J"),
+            si(plan.compute_total_j[i], "J"),
+            si(plan.exchange_total_j[i], "J"),
+            f"{plan.margin_j[i] / plan.energy_budget_j[i]:.1%}",
+            f"{plan.rounds[:, i].sum():,}",
+            span,
+            str(plan.binding[i]),
+        )
+    return table
+
+
+def _show_events(plan: Plan, console: Console) -> None:
+    outages = sum(event.kind == "outage" for event in plan.events)
+    if outages:
+        console.print(f"outages     {outages} of {plan.iterations} exchanges skipped")
+    others = [event for event in plan.events if event.kind != "outage"]
+    for event in others[:_MOST_EVENTS]:
+        who = ", ".join(map(str, event.devices[:10])) + (" …" if len(event.devices) > 10 else "")
+        console.print(f"{event.kind:<11} iteration {event.iteration}: {who} ({event.detail})")
+    if len(others) > _MOST_EVENTS:
+        console.print(f"            … and {len(others) - _MOST_EVENTS} more (--json for all)")
+
+
+def _show_balance(plan: Plan, console: Console) -> None:
+    scheme = plan.history.scheme
+    if scheme.exact:
+        return
+    costs = plan.world.costs(plan.world.channel.quantile_gain(plan.scenario.plan.fade_quantile))
+    balance = scheme.balance(costs, plan.energy_budget_j, plan.iterations)
+    table = Table(title="Remark 4: gossip rounds, consensus error and joules", pad_edge=False)
+    for name in ("rounds", "consensus error", "dearest device", "share of its battery"):
+        table.add_column(name, justify="right")
+    pick = np.unique(np.rint(np.linspace(0, len(balance.rounds) - 1, 8)).astype(int))
+    best = int(np.searchsorted(balance.rounds, balance.best))
+    for row in sorted({*pick.tolist(), best}):
+        mark = " ← balanced" if row == best else ""
+        table.add_row(
+            f"{balance.rounds[row]:,}",
+            f"{balance.error[row]:.3g}",
+            si(balance.dearest_j[row], "J"),
+            f"{balance.share[row]:.1%}{mark}",
+        )
+    console.print(table)
+
+
+def _show_bounds(plan: Plan, console: Console) -> None:
+    if plan.bounds is None:
+        return
+    table = Table(title="Bounds of Theorems 1 and 2 and Corollary 1", pad_edge=False)
+    for name in ("bound", "as printed", "corrected"):
+        table.add_column(name, justify="right")
+    for name in ("theorem1", "theorem2", "corollary1"):
+        cells = [plan.bounds.get(f"{name}_{form}") for form in ("printed", "corrected")]
+        table.add_row(name, *("undefined" if c is None else f"{c:.4g}" for c in cells))
+    console.print(table)
+    console.print(f"objectives  p42 {plan.bounds['p42']}, drift {plan.bounds['drift']}")

@@ -1,0 +1,195 @@
+"""A plan boiled down to what fits a picture: few rows, few points, few lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.plan import Plan
+
+__all__ = [
+    "BINDING_KINDS",
+    "BINDING_WORDS",
+    "Grid",
+    "battery_left",
+    "departed",
+    "every",
+    "link_energy_j",
+    "route_words",
+    "rounds_grid",
+    "unit_of",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+BINDING_KINDS = ("energy", "deadline", "policy", "left")
+BINDING_WORDS = {
+    "energy": "battery binds",
+    "deadline": "deadline binds",
+    "policy": "policy binds",
+    "left": "left early",
+}
+
+_PREFIXES = ((1e-12, "p"), (1e-9, "n"), (1e-6, "µ"), (1e-3, "m"), (1.0, ""), (1e3, "k"), (1e6, "M"))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rounds as a picture of few rows and columns.
+
+    Attributes:
+        values: float64 [rows, columns]: mean rounds of the devices that take part; NaN where
+            nobody does.
+        devices: number of devices N behind the rows.
+        iterations: number n of iterations behind the columns.
+        sorted: True when devices are sorted by their mean rounds (several share a row).
+    """
+
+    values: FloatArray
+    devices: int
+    iterations: int
+    sorted: bool
+
+
+def unit_of(values: FloatArray, unit: str) -> tuple[float, str]:
+    """Divisor and name of the unit in which the largest figure has one to three digits.
+
+    >>> unit_of(np.array([0.0, 0.0042]), "J")
+    (0.001, 'mJ')
+    >>> unit_of(np.zeros(2), "J")
+    (1.0, 'J')
+    """
+    top = float(np.max(np.abs(values), initial=0.0))
+    fitting = [(scale, prefix) for scale, prefix in _PREFIXES if top >= scale]
+    scale, prefix = (fitting or [_PREFIXES[0]])[-1] if top > 0 else (1.0, "")
+    return scale, prefix + unit
+
+
+def every(count: int, most: int) -> IntArray:
+    """Positions of at most ``most`` of ``count`` things, evenly spread, first and last included.
+
+    >>> every(5, 10).tolist(), every(101, 3).tolist()
+    ([0, 1, 2, 3, 4], [0, 50, 100])
+    """
+    if count <= most:
+        return np.arange(count, dtype=np.int64)
+    return np.unique(np.rint(np.linspace(0, count - 1, most)).astype(np.int64))
+
+
+def link_energy_j(plan: Plan) -> FloatArray:
+    """Joules charged when one model crosses each link in both directions.
+
+    Args:
+        plan: the plan; under fading its forecast (the quantile of link energy) is priced.
+
+    Returns:
+        float64 [E], by the plan's accounting: twice as much where both ends pay.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> energy = link_energy_j(made)[made.history.route.link_index]
+    >>> bool(np.isclose(energy.sum(), made.exchange_j[0].sum()))  # a tree: up once, down once
+    True
+    """
+    world, options = plan.world, plan.scenario.plan
+    costs = world.costs(world.channel.quantile_gain(options.fade_quantile))
+    payers = 2.0 if options.pays == "both-ends" else 1.0
+    return np.asarray(costs.weight() * plan.work.model_bits * payers)
+
+
+def departed(plan: Plan) -> NDArray[np.bool_]:
+    """bool [N]: who has left before the end.
+
+    >>> import joulemesh
+    >>> departed(joulemesh.plan(joulemesh.Scenario.preset("default"))).any().item()
+    False
+    """
+    return np.asarray(~plan.active[-1])
+
+
+def route_words(plan: Plan) -> str:
+    """What the drawn route is, in a few words.
+
+    >>> import joulemesh
+    >>> route_words(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    'tree'
+    """
+    if plan.world.channel.fading:
+        return f"{plan.scheme} as forecast"
+    if plan.history.scheme.random or departed(plan).any():
+        return f"{plan.scheme} of iteration 1"
+    return plan.scheme
+
+
+def rounds_grid(plan: Plan, rows: int, columns: int) -> Grid:
+    """The rounds τ[t, i] on at most ``rows`` × ``columns`` cells, a device (or several) a row.
+
+    Args:
+        plan: the plan.
+        rows: most rows; with more devices they are sorted by mean rounds and share rows.
+        columns: most columns; with more iterations neighbours share columns.
+
+    Returns:
+        Means over the devices and iterations of a cell that take part.
+
+    >>> import joulemesh
+    >>> grid = rounds_grid(joulemesh.plan(joulemesh.Scenario.preset("default")), 5, 10)
+    >>> grid.values.shape, grid.sorted
+    ((5, 10), True)
+    """
+    iterations, devices = plan.rounds.shape
+    crowded = devices > rows
+    order = np.arange(devices)
+    if crowded:
+        lived = np.maximum(plan.active.sum(axis=0), 1)
+        order = np.argsort(plan.rounds.sum(axis=0) / lived, kind="stable")
+    row_of = np.empty(devices, np.int64)
+    row_of[order] = np.arange(devices) * min(rows, devices) // devices
+    starts = np.linspace(0, iterations, min(columns, iterations) + 1).astype(np.int64)
+    height, width = min(rows, devices), len(starts) - 1
+    values = np.full((height, width), np.nan)
+    # Column by column, so that a plan of 100,000 devices needs no second copy of its rounds.
+    for column in range(width):
+        part = slice(starts[column], starts[column + 1])
+        total = np.bincount(row_of, plan.rounds[part].sum(axis=0), height)
+        present = np.bincount(row_of, plan.active[part].sum(axis=0), height)
+        np.divide(total, present, out=values[:, column], where=present > 0)
+    return Grid(values, devices, iterations, crowded)
+
+
+def battery_left(plan: Plan, points: int) -> tuple[IntArray, FloatArray]:
+    """What is left of each battery after some of the iterations.
+
+    Args:
+        plan: the plan.
+        points: most points in time.
+
+    Returns:
+        int64 [P] iterations (0 is the start) and float64 [P, N] fractions.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> when, left = battery_left(made, 3)
+    >>> when.tolist(), bool((left[0] == 1).all())
+    ([0, 50, 100], True)
+    >>> bool(np.allclose(left[-1], made.margin_j / made.energy_budget_j))
+    True
+    """
+    when = every(plan.iterations + 1, points)
+    left = np.empty((len(when), len(plan.energy_budget_j)))
+    left[0] = 1.0
+    spent = np.zeros(left.shape[1])
+    round_j = plan.world.devices.round_energy_j
+    alike = len(plan.exchange_j) == 1
+    for row in range(1, len(when)):
+        since, until = when[row - 1], when[row]
+        spent = spent + plan.rounds[since:until].sum(axis=0) * round_j
+        if alike:
+            spent = spent + (until - since) * plan.exchange_j[0]
+        else:
+            spent = spent + plan.exchange_j[since:until].sum(axis=0)
+        left[row] = 1.0 - spent / plan.energy_budget_j
+    return when, left

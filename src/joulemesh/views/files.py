@@ -1,0 +1,42 @@
+"""Files of the views, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from joulemesh.errors import ScenarioError
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a draft beside the path, then put it in the path's place in one step.
+
+    Args:
+        path: where the file is wanted; what lies there is replaced.
+        write: called with the draft's path.
+
+    Raises:
+        ScenarioError: the place cannot be written; the message has the path and the reason.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = Path(folder, "note.txt")
+    ...     write_whole(place, lambda draft: draft.write_text("whole") and None)
+    ...     place.read_text(), len(list(Path(folder).iterdir()))
+    ('whole', 1)
+    """
+    path = Path(path)
+    draft = path.with_name(path.name + f".{os.getpid()}.part")
+    try:
+        write(draft)
+        os.replace(draft, path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ScenarioError(f"cannot write {path}: {reason}; choose another place") from None
+    finally:
+        with suppress(OSError):  # gone after the replacement; left by a failure or Ctrl-C
+            draft.unlink()

@@ -1,0 +1,111 @@
+"""Channel gains: path loss, shadowing and Rayleigh block fading, or gains from a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Network, Scenario
+from joulemesh.tables import number_column, read_table
+from joulemesh.world.devices import stream
+from joulemesh.world.topology import Graph
+
+__all__ = ["Channel", "build_channel", "path_gain"]
+
+FloatArray = NDArray[np.float64]
+
+
+def path_gain(distance_m: FloatArray, network: Network) -> FloatArray:
+    """Power gain of a path without shadowing or fading; below 1 m the loss is that at 1 m.
+
+    >>> loss_db = -10 * np.log10(path_gain(np.array([100.0]), Network()))
+    >>> round(float(loss_db[0]), 6)  # 128.1 + 37.6 log10(0.1)
+    90.5
+    """
+    distance_m = np.maximum(distance_m, 1.0)
+    if network.path_loss == "3gpp-macro":
+        loss_db = 128.1 + 37.6 * np.log10(distance_m / 1000.0)
+    else:
+        loss_db = network.path_loss_reference_db + 10 * network.path_loss_exponent * np.log10(
+            distance_m
+        )
+    return np.power(10.0, -loss_db / 10.0)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Gains of all links over time.
+
+    Attributes:
+        seed: of the scenario.
+        mean_gain: float64 [E]: gain without fading.
+        fading: True under Rayleigh block fading.
+        coherence: iterations over which a fade lasts.
+    """
+
+    seed: int
+    mean_gain: FloatArray
+    fading: bool
+    coherence: int
+
+    def block(self, iteration: int) -> int:
+        """Index of the coherence block of an iteration (counted from 0)."""
+        return iteration // self.coherence if self.fading else 0
+
+    def gain(self, iteration: int) -> FloatArray:
+        """float64 [E]: the realised gains in an iteration (counted from 0)."""
+        if not self.fading:
+            return self.mean_gain
+        rng = stream(self.seed, "fading", self.block(iteration))
+        return self.mean_gain * rng.exponential(size=len(self.mean_gain))
+
+    def quantile_gain(self, quantile: float) -> FloatArray:
+        """float64 [E]: the gain whose link energy is exceeded with probability 1 − quantile.
+
+        Link energy falls with the gain, and a Rayleigh fade's power is Exp(1).
+        """
+        if not self.fading:
+            return self.mean_gain
+        return np.asarray(self.mean_gain * -np.log(quantile))
+
+
+def build_channel(scenario: Scenario, graph: Graph) -> Channel:
+    """The scenario's channel on its graph."""
+    network = scenario.network
+    if network.gains is not None:
+        gain = _gains_from_file(network.gains, graph)
+    else:
+        ends = graph.positions_m[graph.edges]
+        gain = path_gain(np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1), network)
+        if network.shadowing_db:
+            shadow_db = stream(scenario.seed, "shadowing").normal(
+                0, network.shadowing_db, len(gain)
+            )
+            gain = gain * np.power(10.0, shadow_db / 10.0)
+    return Channel(scenario.seed, gain, network.fading == "rayleigh", network.coherence_iterations)
+
+
+def _gains_from_file(path: str, graph: Graph) -> FloatArray:
+    """Gains from a CSV file with the columns i, j and gain, one row for every link."""
+    columns = read_table(path)
+    ends = np.sort(
+        np.stack([number_column(columns, name, path) for name in ("i", "j")], axis=1), axis=1
+    )
+    values = number_column(columns, "gain", path)
+    if not (values > 0).all():
+        row = int(np.argmin(values > 0))
+        raise ScenarioError(f"{path}, row {row + 2}: gain {values[row]:g} must be greater than 0")
+    key = ends[:, 0] * graph.devices + ends[:, 1]
+    wanted = graph.edges[:, 0] * graph.devices + graph.edges[:, 1]
+    order = np.argsort(key, kind="stable")
+    place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
+    missing = key[order][place] != wanted
+    if missing.any():
+        i, j = graph.edges[int(np.argmax(missing))]
+        raise ScenarioError(
+            f"{path} has no gain for the link {i}-{j} of the topology; add the row {i},{j},GAIN"
+        )
+    return np.asarray(values[order][place])

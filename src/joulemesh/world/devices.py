@@ -1,0 +1,134 @@
+"""The devices' figures, one array each, and the price of a round (eqs. `ticp`, `eicp`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+from joulemesh.tables import number_column, read_table
+
+__all__ = ["DeviceArrays", "build_devices", "round_energy_j", "round_latency_s", "stream"]
+
+FloatArray = NDArray[np.float64]
+
+_PURPOSES = (
+    "cpu_hz",
+    "cycles_per_sample",
+    "capacitance",
+    "transmit_power_w",
+    "samples",
+    "energy_j",
+    "positions",
+    "shadowing",
+    "fading",
+    "chords",
+    "x_m",
+    "y_m",
+)
+
+
+def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
+    """An independent random stream for one purpose of one scenario.
+
+    >>> stream(0, "positions").random() == stream(0, "positions").random()
+    True
+    >>> stream(0, "fading", 1).random() == stream(0, "fading", 2).random()
+    False
+    """
+    return np.random.default_rng([seed, _PURPOSES.index(purpose), *index])
+
+
+def round_latency_s(
+    cycles_per_sample: FloatArray, samples: FloatArray, cpu_hz: FloatArray
+) -> FloatArray:
+    """Seconds of one local round, eq. `ticp`: L = C D / f.
+
+    >>> round_latency_s(np.array([2000.0]), np.array([3000.0]), np.array([2e9])).tolist()
+    [0.003]
+    """
+    return cycles_per_sample * samples / cpu_hz
+
+
+def round_energy_j(
+    capacitance: FloatArray, cycles_per_sample: FloatArray, samples: FloatArray, cpu_hz: FloatArray
+) -> FloatArray:
+    """Joules of one local round, eq. `eicp`: E = theta C D f².
+
+    >>> one = np.array([1.0])
+    >>> round(round_energy_j(1e-27 * one, 2000 * one, 3000 * one, 2e9 * one).item(), 6)
+    0.024
+    """
+    return capacitance * cycles_per_sample * samples * cpu_hz**2
+
+
+@dataclass(frozen=True)
+class DeviceArrays:
+    """Per-device figures, each float64 [N].
+
+    Attributes:
+        round_samples: samples that one round processes (D_i in eqs. `ticp`, `eicp`).
+        round_latency_s: seconds of one round.
+        round_energy_j: joules of one round.
+        transmit_power_w: radio power.
+        energy_budget_j: battery for the whole training.
+    """
+
+    round_samples: FloatArray
+    round_latency_s: FloatArray
+    round_energy_j: FloatArray
+    transmit_power_w: FloatArray
+    energy_budget_j: FloatArray
+
+
+def resolve(scenario: Scenario, field: str, value: object, *, minimum: float = 0.0) -> FloatArray:
+    """A per-device quantity as float64 [N], whichever way the scenario gives it."""
+    count = scenario.devices.count
+    if isinstance(value, str):
+        return _column(scenario, field, value, minimum)
+    if isinstance(value, dict):
+        value = value["values"]
+    elif isinstance(value, tuple) and len(value) == 2:
+        return stream(scenario.seed, field).uniform(value[0], value[1], count)
+    if isinstance(value, tuple):
+        if len(value) != count:
+            raise ScenarioError(
+                f"{field} lists {len(value)} values for {count} devices; "
+                "give one number per device, one number, or [low, high]"
+            )
+        return np.array(value, np.float64)
+    return np.full(count, value, np.float64)
+
+
+def _column(scenario: Scenario, field: str, name: str, minimum: float) -> FloatArray:
+    table = scenario.devices.table
+    if table is None:
+        raise ScenarioError(
+            f"{field} = {name!r} names a column, but there is no devices.table; "
+            "write a number (the unit is in the field's name) or give a table"
+        )
+    values = number_column(read_table(table), name, table)
+    if not (values > minimum).all():
+        row = int(np.argmin(values > minimum))
+        raise ScenarioError(
+            f"{table}, row {row + 2}, column {name!r}: {values[row]:g} must be above {minimum:g}"
+        )
+    return values
+
+
+def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
+    """Resolve the scenario's per-device quantities and price one round of each device."""
+    devices = scenario.devices
+    cpu_hz = resolve(scenario, "cpu_hz", devices.cpu_hz)
+    cycles = resolve(scenario, "cycles_per_sample", devices.cycles_per_sample)
+    capacitance = resolve(scenario, "capacitance", devices.capacitance)
+    return DeviceArrays(
+        round_samples=round_samples,
+        round_latency_s=round_latency_s(cycles, round_samples, cpu_hz),
+        round_energy_j=round_energy_j(capacitance, cycles, round_samples, cpu_hz),
+        transmit_power_w=resolve(scenario, "transmit_power_w", devices.transmit_power_w),
+        energy_budget_j=resolve(scenario, "energy_j", scenario.budget.energy_j),
+    )

@@ -1,0 +1,80 @@
+"""What a link costs: eqs. `ticm` and `eicm`, per bit and per direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+
+__all__ = ["LinkCosts", "link_costs", "seconds_per_bit"]
+
+FloatArray = NDArray[np.float64]
+
+
+def seconds_per_bit(
+    power_w: FloatArray, gain: FloatArray, bandwidth_hz: float, noise_w_per_hz: float
+) -> FloatArray:
+    """Seconds to send one bit: the inverse of B log2(1 + p h / (B N_0)), eq. `ticm` with s = 1.
+
+    >>> one = np.array([1.0])
+    >>> float(1 / seconds_per_bit(one, 3.0 * one, 1e6, 1e-6)[0])  # SNR 3: two bits per hertz
+    2000000.0
+    """
+    snr = power_w * gain / (bandwidth_hz * noise_w_per_hz)
+    return np.asarray(np.log(2.0) / (bandwidth_hz * np.log1p(snr)))
+
+
+@dataclass(frozen=True)
+class LinkCosts:
+    """Cost of one bit on every link of the graph, each float64 [E].
+
+    ``forward`` is from ``edges[:, 0]`` to ``edges[:, 1]``; the two directions differ only where
+    transmit powers do.
+    """
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    forward_j: FloatArray
+    backward_j: FloatArray
+
+    def weight(self) -> FloatArray:
+        """Joules to send one bit both ways: the weight of a link in the spanning tree."""
+        return self.forward_j + self.backward_j
+
+    def take(self, index: NDArray[np.int64]) -> LinkCosts:
+        """The costs of some of the links."""
+        return LinkCosts(
+            self.forward_s[index],
+            self.backward_s[index],
+            self.forward_j[index],
+            self.backward_j[index],
+        )
+
+
+def link_costs(
+    edges: NDArray[np.int64],
+    gain: FloatArray,
+    power_w: FloatArray,
+    bandwidth_hz: float,
+    noise_w_per_hz: float,
+) -> LinkCosts:
+    """Price every link of a graph for its present gains.
+
+    Raises:
+        ScenarioError: a link is so weak that its rate is zero in floating point.
+    """
+    forward_w, backward_w = power_w[edges[:, 0]], power_w[edges[:, 1]]
+    with np.errstate(divide="ignore"):
+        forward_s = seconds_per_bit(forward_w, gain, bandwidth_hz, noise_w_per_hz)
+        backward_s = seconds_per_bit(backward_w, gain, bandwidth_hz, noise_w_per_hz)
+    broken = ~(np.isfinite(forward_s) & np.isfinite(backward_s))
+    if broken.any():
+        i, j = edges[int(np.argmax(broken))]
+        raise ScenarioError(
+            f"the link {i}-{j} has no usable rate (gain {gain[int(np.argmax(broken))]:.3g}); "
+            "raise transmit_power_w or its gain, or leave the link out"
+        )
+    return LinkCosts(forward_s, backward_s, forward_w * forward_s, backward_w * backward_s)

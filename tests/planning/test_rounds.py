@@ -1,0 +1,399 @@
+"""Rounds policies: one contract for all, hand-worked cases, and the paper's own claims."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.bounds import p42
+from joulemesh.planning.rounds import (
+    POLICIES,
+    allocate,
+    backfill,
+    fixed,
+    inverse,
+    theorem4,
+    theorem4_literal,
+    theorem4_remaining,
+    theorem4_weights,
+    uniform,
+)
+
+CONTRACT = tuple(p for p in POLICIES if p != "theorem4-literal")
+Case = tuple[int, int, NDArray[np.float64], NDArray[np.float64]]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """(n, start, total [N], cap [n−start+1, N]), feasible, fractional."""
+    n = draw(st.integers(1, 12))
+    start = draw(st.integers(1, n))
+    count, devices = n - start + 1, draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    cap = rng.integers(1, draw(st.integers(2, 30)), (count, devices)) + rng.uniform(
+        0, 0.99, (count, devices)
+    )
+    total = count + rng.integers(0, 8 * count + 1, devices) + rng.uniform(0, 0.99, devices)
+    return n, start, total, cap
+
+
+@pytest.mark.parametrize("policy", CONTRACT)
+@given(case=cases(), above=st.floats(1e-9, 1e6))
+@settings(max_examples=60, deadline=None)
+def test_contract(policy: str, case: Case, above: float) -> None:
+    n, start, total, cap = case
+    tau = allocate(policy, n, total, cap, zeta=n - 1 + above, fixed_rounds=1, start=start)
+    assert tau.dtype == np.int64
+    assert tau.shape == cap.shape
+    assert (tau >= 1).all()
+    assert (tau <= cap).all()
+    goal = np.minimum(np.floor(total), np.floor(cap).sum(axis=0))
+    expected = np.full(len(total), n - start + 1) if policy == "fixed" else goal
+    np.testing.assert_array_equal(tau.sum(axis=0), expected)
+
+
+@pytest.mark.parametrize("policy", CONTRACT)
+@given(case=cases())
+@settings(max_examples=25, deadline=None)
+def test_devices_do_not_influence_each_other(policy: str, case: Case) -> None:
+    n, start, total, cap = case
+    together = allocate(policy, n, total, cap, zeta=n + 3.0, fixed_rounds=1, start=start)
+    for i in range(len(total)):
+        alone = allocate(
+            policy,
+            n,
+            total[i : i + 1],
+            cap[:, i : i + 1],
+            zeta=n + 3.0,
+            fixed_rounds=1,
+            start=start,
+        )
+        np.testing.assert_array_equal(together[:, i], alone[:, 0])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_shapes(policy: str) -> None:
+    def shape(total: object, cap: object) -> tuple[int, ...]:
+        return allocate(policy, 3, total, cap, zeta=4.0, fixed_rounds=2).shape  # type: ignore[arg-type]
+
+    assert shape(7, 9) == (3,)
+    assert shape(np.array(7.0), np.float64(9)) == (3,)
+    assert shape([7, 8], 9) == (3, 2)
+    assert shape(7, [9, 8]) == (3, 2)
+    assert shape([7, 8], [9, 8]) == (3, 2)
+    assert shape(7, np.full((3, 4), 9)) == (3, 4)
+    assert shape([7], 9) == (3, 1)
+
+
+@pytest.mark.parametrize("policy", CONTRACT)
+def test_totals_beyond_integers_are_clipped_to_the_caps(policy: str) -> None:
+    tau = allocate(policy, 3, [1e300, np.inf], [4.9, 2], zeta=4.0, fixed_rounds=2)
+    per_iteration = [2, 2] if policy == "fixed" else [4, 2]
+    np.testing.assert_array_equal(tau, np.tile(per_iteration, (3, 1)))
+
+
+@pytest.mark.parametrize("policy", CONTRACT)
+def test_unlimited_time_is_a_cap_too(policy: str) -> None:
+    tau = allocate(policy, 4, 10, np.inf, zeta=9.0, fixed_rounds=2)
+    assert tau.sum() == (8 if policy == "fixed" else 10)
+
+
+@pytest.mark.parametrize("policy", CONTRACT)
+def test_infeasible_energy_names_device_figure_and_remedy(policy: str) -> None:
+    with pytest.raises(InfeasibleError) as e:
+        allocate(policy, 4, [8, 3.9], 5, zeta=9.0, fixed_rounds=1)
+    assert (e.value.device, e.value.constraint) == (1, "energy")
+    text = str(e.value)
+    assert "device 1 can afford 3.9 rounds in all but needs 4" in text
+    assert "raise budget.energy_j" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_infeasible_deadline_names_device_iteration_and_remedy(policy: str) -> None:
+    cap = np.full((4, 3), 5.0)
+    cap[1, 2] = 0.7
+    with pytest.raises(InfeasibleError) as e:
+        allocate(policy, 6, 8, cap, zeta=9.0, fixed_rounds=1, start=3)
+    assert (e.value.device, e.value.constraint) == (2, "deadline")
+    assert "device 2 has time for 0 rounds in iteration 4 but needs 1" in str(e.value)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("total", "cap", "match"),
+    [
+        ([9, np.nan], 5, "total of device 1 is NaN"),
+        (9, [5, np.nan], "cap of device 1 is NaN"),
+        (np.nan, 5, "total of the device is NaN"),
+        ([9, 9], [5, 5, 5], "total is for 2 devices but cap for 3"),
+        ([[9]], 5, "do not fit 4 iterations"),
+        (9, [[5, 5]] * 3, "do not fit 4 iterations"),
+    ],
+)
+def test_malformed_input_is_refused(policy: str, total: object, cap: object, match: str) -> None:
+    with pytest.raises(ScenarioError, match=match):
+        allocate(policy, 4, total, cap, zeta=9.0, fixed_rounds=1)  # type: ignore[arg-type]
+
+
+def test_unknown_policy_lists_the_names() -> None:
+    with pytest.raises(ScenarioError, match=f"'magic' is unknown.*{', '.join(POLICIES)}"):
+        allocate("magic", 4, 9, 5, zeta=9.0, fixed_rounds=1)
+
+
+@pytest.mark.parametrize(("iterations", "start"), [(0, 1), (3, 0), (3, 4), (-1, 1)])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_iterations_that_do_not_exist_are_refused(policy: str, iterations: int, start: int) -> None:
+    with pytest.raises(ScenarioError, match=r"plan\.iterations"):
+        allocate(policy, iterations, 9, 5, zeta=9.0, fixed_rounds=1, start=start)
+
+
+def test_fixed() -> None:
+    np.testing.assert_array_equal(fixed(2, [6, 9], 3, 3), np.full((2, 2), 3))
+    with pytest.raises(
+        InfeasibleError, match="device 1 can afford 5 rounds in all but needs 6"
+    ) as e:
+        fixed(2, [6, 5], 3, 3)
+    assert e.value.constraint == "energy"
+    with pytest.raises(InfeasibleError, match=r"lower plan\.fixed_rounds") as e:
+        fixed(2, 9, [4, 2.9], 3)
+    assert (e.value.device, e.value.constraint) == (1, "deadline")
+    with pytest.raises(ScenarioError, match=r"plan\.fixed_rounds = 0"):
+        fixed(2, 9, 4, 0)
+
+
+# --- theorem 4 -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["theorem4", "theorem4-literal", "inverse"])
+@pytest.mark.parametrize("zeta", [9.0, 3.0, -np.inf, np.nan])
+def test_zeta_must_exceed_n_minus_1(policy: str, zeta: float) -> None:
+    with pytest.raises(ScenarioError, match=r"plan\.zeta = .*set plan\.zeta above 9"):
+        allocate(policy, 10, 30, 10, zeta=zeta, fixed_rounds=1)
+
+
+def test_theorem4_by_hand() -> None:
+    # ζ = n = 3: weights 1/3, 1/2, 1. 11 rounds: exactly (2, 3, 6).
+    assert theorem4(3, 11, 10, 3.0).tolist() == [2, 3, 6]
+    # Cap 4: the others share 7 as 2 : 3, (2.8, 4.2) -> the second is capped too.
+    assert theorem4(3, 11, 4, 3.0).tolist() == [3, 4, 4]
+    # 5 rounds: the first would get 10/11 and is lifted to 1; (4/3, 8/3) -> (1, 3).
+    assert theorem4(3, 5, 4, 3.0).tolist() == [1, 1, 3]
+    # ζ = 5, n = 2: ln(5/2), ln 4; 10 rounds: (3.98, 6.02).
+    assert theorem4(2, 10, 10, 5.0).tolist() == [4, 6]
+
+
+def test_weights_are_the_printed_logarithms_up_to_a_factor() -> None:
+    for n, zeta in ((10, 20.0), (10, 9.4), (50, 400.0)):
+        t = np.arange(1, n + 1)
+        printed = np.log((zeta - t + 1) / (n - t + 1))
+        ours = theorem4_weights(n, zeta)
+        np.testing.assert_allclose(ours / ours.sum(), printed / printed.sum(), rtol=1e-11)
+        assert (np.diff(ours) > 0).all()
+
+
+@pytest.mark.parametrize("offset", [-1e-9, -1e-13, 0.0, 1e-13, 1e-9])
+def test_harmonic_limit_at_zeta_equal_n(offset: float) -> None:
+    n = 400
+    np.testing.assert_allclose(theorem4_weights(n, n + offset), 1 / np.arange(n, 0, -1), rtol=1e-8)
+    np.testing.assert_array_equal(
+        theorem4(n, 1600, 50, n + offset), theorem4(n, 1600, 50, float(n))
+    )
+
+
+@pytest.mark.parametrize("zeta", [1e12, 1e300, np.inf])
+def test_large_zeta_is_uniform(zeta: float) -> None:
+    tau = theorem4(10, [30, 70], [5, 9], zeta)
+    np.testing.assert_array_equal(tau, np.full((10, 2), [3, 7]))
+
+
+def test_tail_of_a_plan_continues_it_when_nothing_changed() -> None:
+    whole = theorem4(3, 11, 10, 3.0)
+    assert theorem4_remaining(2, 3, 11 - whole[0], 10, 3.0).tolist() == whole[1:].tolist()
+    for policy in ("backfill", "uniform", "fixed"):
+        kept = allocate(policy, 6, 20, 8, zeta=9.0, fixed_rounds=2)
+        rest = allocate(policy, 6, 20 - kept[:3].sum(), 8, zeta=9.0, fixed_rounds=2, start=4)
+        np.testing.assert_array_equal(kept[3:], rest)
+
+
+@given(case=cases())
+@settings(max_examples=40, deadline=None)
+def test_inverse_is_theorem4_backwards(case: Case) -> None:
+    n, _, total, cap = case
+    total = total + n
+    level = cap[0] + 1
+    np.testing.assert_array_equal(
+        inverse(n, total, level, n + 1.0), theorem4(n, total, level, n + 1.0)[::-1]
+    )
+    caps = np.resize(cap, (n, cap.shape[1]))
+    np.testing.assert_array_equal(
+        inverse(n, total, caps, n + 1.0), theorem4(n, total, caps[::-1], n + 1.0)[::-1]
+    )
+
+
+def test_inverse_on_a_tail_uses_the_tail_of_the_reversed_weights() -> None:
+    # n = 3, ζ = 3: reversed weights 1, 1/2, 1/3; from iteration 2 on: 3 : 2.
+    tau = allocate("inverse", 3, 10, 9, zeta=3.0, fixed_rounds=1, start=2)
+    assert tau.tolist() == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("n", "total", "zeros", "last", "used"),
+    [(400, 1600, 157, 243, 1377), (400, 300, 355, 45, 182), (100, 300, 43, 57, 243)],
+)
+def test_literal_floors_waste_rounds(n: int, total: int, zeros: int, last: int, used: int) -> None:
+    tau = theorem4_literal(n, total, 1000, float(n))
+    assert ((tau == 0).sum(), tau[-1], tau.sum()) == (zeros, last, used)
+
+
+def test_literal_domain() -> None:
+    # n = 10, ζ = 20, τ0 = 2: case 1 reaches to 17.5 τ0, but its last value passes τ0 long before.
+    with pytest.raises(ScenarioError, match=r"36 of the device exceeds 34\.9905.*use theorem4"):
+        theorem4_literal(10, 36, 2, 20.0)
+    with pytest.raises(ScenarioError, match=r"device 1 for 6 rounds in iteration 10.*cap of 5"):
+        theorem4_literal(10, [20, 31], 5, 20.0)
+    with pytest.raises(InfeasibleError, match="can afford -1 rounds") as e:
+        theorem4_literal(10, [5, -1], 5, 20.0)
+    assert (e.value.device, e.value.constraint) == (1, "energy")
+
+
+def test_literal_keeps_whole_shares() -> None:
+    # Harmonic n = 5 gives 12 : 15 : 20 : 30 : 60; 137 k rounds are whole for every k.
+    for k in range(1, 60):
+        tau = theorem4_literal(5, 137 * k, 1e6, 5.0)
+        assert tau.tolist() == [12 * k, 15 * k, 20 * k, 30 * k, 60 * k]
+
+
+# --- the printed theorem ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [10, 100, 400])
+@pytest.mark.parametrize("above", [0.5, 10.0, 1000.0])
+def test_printed_middle_cases_are_empty_for_every_t0(n: int, above: float) -> None:
+    zeta = n - 1 + above
+    t = np.arange(1, n + 1)
+    logs = np.log((zeta - n + t) / t)  # un-flipped, as in the sums of `optt`
+    flipped = np.log((zeta - t + 1) / (n - t + 1))
+    lower, upper = logs.sum() / flipped[:-1], logs.sum() / flipped[1:]
+    assert (lower > upper).all()
+
+
+def test_printed_cases_1_and_4_overlap() -> None:
+    n, zeta = 10, 20.0
+    total = np.log((zeta - n + np.arange(1, n + 1)) / np.arange(1, n + 1)).sum()
+    case1, case4 = total / np.log(zeta / n), total / np.log(zeta - n + 1)
+    assert case1 == pytest.approx(17.5, abs=0.05)
+    assert case4 == pytest.approx(5.06, abs=0.005)
+
+
+# --- backfill and (P42) -------------------------------------------------------------------------
+
+
+def objective(tau: tuple[int, ...], a: Fraction) -> Fraction:
+    return sum((a ** sum(tau[j:]) for j in range(len(tau))), Fraction(0))
+
+
+def small_problems() -> list[tuple[int, int, int]]:
+    full = [(n, cap, q) for n in range(1, 5) for cap in range(1, 5) for q in range(n, n * cap + 2)]
+    return [*full, (5, 2, 8), (5, 3, 9), (5, 3, 13), (5, 4, 7), (5, 4, 12)]
+
+
+@pytest.mark.parametrize("a", [Fraction(1, 20), Fraction(1, 2), Fraction(9, 10), Fraction(99, 100)])
+def test_backfill_is_the_exact_optimum(a: Fraction) -> None:
+    for n, cap, total in small_problems():
+        feasible = [t for t in product(range(1, cap + 1), repeat=n) if sum(t) <= total]
+        values = {t: objective(t, a) for t in feasible}
+        best = min(values, key=lambda t: values[t])
+        assert [t for t in feasible if values[t] == values[best]] == [best]
+        assert tuple(backfill(n, total, cap).tolist()) == best
+
+
+def test_backfill_with_a_cap_per_iteration_is_the_exact_optimum() -> None:
+    a, rng = Fraction(7, 10), np.random.default_rng(11)
+    for _ in range(60):
+        caps = rng.integers(1, 5, 4)
+        total = int(rng.integers(4, caps.sum() + 3))
+        feasible = [t for t in product(*(range(1, c + 1) for c in caps)) if sum(t) <= total]
+        best = min(feasible, key=lambda t: objective(t, a))
+        assert tuple(backfill(4, total, caps[:, None])[:, 0].tolist()) == best
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 12), cap=st.integers(1, 9), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_backfill_maximises_every_suffix_sum(
+    seed: int, n: int, cap: int, data: st.DataObject
+) -> None:
+    total = data.draw(st.integers(n, n * cap + 3))
+    goal = min(total, n * cap)
+    left = np.arange(n, 0, -1)  # n − j + 1
+    most = np.minimum(left * cap, goal - n + left)
+    suffix = np.cumsum(backfill(n, total, cap)[::-1])[::-1]
+    np.testing.assert_array_equal(suffix, most)
+    # A random feasible point never has a larger suffix.
+    rng = np.random.default_rng(seed)
+    tau = np.ones(n, dtype=int)
+    for t in rng.permutation(np.repeat(np.arange(n), cap - 1))[: total - n]:
+        tau[t] += 1
+    assert (np.cumsum(tau[::-1])[::-1] <= most).all()
+
+
+def test_without_a_cap_backfill_is_the_papers_closed_form() -> None:
+    assert backfill(6, 20.7, np.inf).tolist() == [1, 1, 1, 1, 1, 15]  # ⌊τ_total⌋ − T + 2, T = 7
+
+
+def test_backfill_is_not_optimal_when_a_varies_with_time() -> None:
+    # η = 1/(M t⁴), m/M = 1/2, n = 4, Q = 10, τ0 = 6 (notes F.5).
+    a = 1 - 0.5 / np.arange(1, 5) ** 4.0
+
+    def varying(tau: tuple[int, ...]) -> float:
+        return float(sum(np.prod(a[j:] ** np.array(tau[j:])) for j in range(4)))
+
+    feasible = [t for t in product(range(1, 7), repeat=4) if sum(t) <= 10]
+    best = min(feasible, key=varying)
+    assert best == (4, 4, 1, 1)
+    assert varying(best) == pytest.approx(2.918, abs=5e-4)
+    assert varying(tuple(backfill(4, 10, 6).tolist())) == pytest.approx(3.383, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("n", "total", "cap", "a", "zeta", "exact", "water", "even", "front"),
+    [
+        (10, 30, 5, 0.9, 20, 1.603, 1.794, 2.576, 4.476),
+        (10, 30, 10, 0.9, 20, 0.975, 1.735, 2.576, 5.208),
+        (10, 30, 10, 0.9, 10, 0.975, 1.174, 2.576, 5.208),
+        (10, 30, 10, 0.9, 1000, 0.975, 2.323, 2.576, 5.208),
+        (10, 30, 5, 0.99, 20, 8.085, 8.237, 8.504, 8.952),
+        (10, 30, 5, 0.5, 20, 0.0323, 0.0323, 0.1429, 0.970),
+        (20, 60, 8, 0.9, 40, 0.807, 1.241, 2.685, 7.153),
+        (50, 150, 6, 0.95, 400, 2.801, 3.715, 6.009, 15.52),
+        (100, 300, 6, 0.99, 400, 18.66, 23.29, 31.07, 52.85),
+        (100, 300, 6, 0.9, 400, 1.134, 1.148, 2.690, 8.986),
+        (100, 300, 10, 0.999, 400, 79.71, 83.66, 86.26, 93.13),
+        (400, 1600, 10, 0.99, 400, 9.458, 9.470, 24.38, 92.86),
+        (400, 1600, 50, 0.99, 400, 1.532, 1.583, 24.38, 96.76),
+    ],
+)
+def test_objective_of_p42_by_policy(
+    n: int,
+    total: int,
+    cap: int,
+    a: float,
+    zeta: float,
+    exact: float,
+    water: float,
+    even: float,
+    front: float,
+) -> None:
+    best = backfill(n, total, cap)
+    got = [
+        p42(tau, a)
+        for tau in (best, theorem4(n, total, cap, zeta), uniform(n, total, cap), best[::-1])
+    ]
+    assert got == pytest.approx([exact, water, even, front], rel=1.5e-3)
