@@ -15,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
+BENCH = ROOT / ".bench"  # what benchmarks make and may keep: environments, data
 
 
 def measure(*command: str, env: dict[str, str] | None = None) -> tuple[float, float, str]:
@@ -66,19 +67,31 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def publish(name: str, title: str, body: str, record: dict[str, Any]) -> None:
-    """Print a result, and keep it as Markdown and JSON under docs/benchmarks."""
+def publish(
+    name: str, title: str, body: str, record: dict[str, Any], *, suffix: str = "", quick: bool = False
+) -> None:
+    """Print a result, and keep it as Markdown and JSON under docs/benchmarks.
+
+    ``suffix`` keeps results of other kinds of machine beside each other; quick trials go to
+    .bench/quick instead.
+    """
     where = record["machine"]
     tested = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v)
     text = (
         f"# {title}\n\nMade by `make bench` (`python -m benchmarks {name}`) on "
-        f"{where['cores']} cores of {where['processor']}, Python {where['python']}, {tested}.\n\n"
+        f"{where['cores']} cores of {where['processor']}{_accelerator(where)}, "
+        f"Python {where['python']}, {tested}.\n\n"
         f"{body}\n"
     )
     print(text)
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / f"{name}.md").write_text(text)
-    (OUT / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    folder = BENCH / "quick" if quick else OUT
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}{suffix}.md").write_text(text)
+    (folder / f"{name}{suffix}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _accelerator(where: dict[str, Any]) -> str:
+    return f" and one {where['accelerator']}" if where.get("accelerator") else ""
 
 
 def own_peak_mib() -> float:

@@ -16,16 +16,20 @@ from joulemesh._version import __version__
 if TYPE_CHECKING:
     from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
     from joulemesh.planning.plan import Plan, plan
+    from joulemesh.runs.result import Result
+    from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
 
 __all__ = [
     "InfeasibleError",
     "JoulemeshError",
     "Plan",
+    "Result",
     "Scenario",
     "ScenarioError",
     "__version__",
     "plan",
+    "run",
 ]
 
 # Names are imported when first used, so that planning never pays for training's libraries.
@@ -33,9 +37,11 @@ _HOME = {
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
     "Plan": "joulemesh.planning.plan",
+    "Result": "joulemesh.runs.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
     "plan": "joulemesh.planning.plan",
+    "run": "joulemesh.runs.run",
 }
 
 

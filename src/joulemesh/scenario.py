@@ -7,6 +7,7 @@ JSON Schema and the reference page are all made from this file.
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib import resources
@@ -73,6 +74,8 @@ def _quantity_check(minimum: float, *, strict: bool) -> Callable[[Any], Quantity
         numbers = tuple(_number(item, minimum, strict=strict) for item in items)
         if explicit and kind not in ("range", "values"):
             raise ValueError(f"must be {{range = ...}} or {{values = ...}}, not {kind!r}")
+        if not numbers:
+            raise ValueError("is an empty list")
         if kind == "values":
             return {"values": numbers} if len(numbers) == 2 else numbers
         if kind == "range" and len(numbers) != 2:
@@ -82,8 +85,6 @@ def _quantity_check(minimum: float, *, strict: bool) -> Callable[[Any], Quantity
                 f"the range {list(numbers)} runs backwards; "
                 "write [low, high], or {values = [...]} for two devices' own values"
             )
-        if not numbers:
-            raise ValueError("is an empty list")
         return numbers
 
     return check
@@ -375,6 +376,8 @@ class Scenario(BaseModel):
     def override(self, changes: Mapping[str, Any]) -> Self:
         """The same scenario with some fields changed: ``{"devices.count": 50}``."""
         values = self.model_dump(exclude_unset=True)
+        if "devices.table" in changes and self.devices.table is not None:
+            _forget_table(values)
         for name, value in changes.items():
             section, dot, field = name.partition(".")
             if not dot:
@@ -413,15 +416,26 @@ def _absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             continue
         for field in fields:
             value = table.get(field)
-            if isinstance(value, str) and (folder / value).exists() and value not in TOPOLOGIES:
+            if not isinstance(value, str) or value in TOPOLOGIES:
+                continue
+            if field == "dataset" and not value.endswith(".npz"):
+                continue  # a name, even if a folder beside the scenario is called after it
+            if _exists(folder / value):
                 table[field] = str((folder / value).resolve())
     return values
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for a file is no file
+        return False
+
+
 def _with_table_rows(values: dict[str, Any]) -> dict[str, Any]:
     """Take the number of devices, and fields that are not given, from the device table."""
-    devices = values.get("devices")
-    if not isinstance(devices, dict) or not isinstance(devices.get("table"), str):
+    devices, budget = (_as_dict(values.get(name)) for name in ("devices", "budget"))
+    if devices is None or not isinstance(devices.get("table"), str):
         return values
     columns = read_table(devices["table"])
     rows = len(next(iter(columns.values())))
@@ -431,8 +445,7 @@ def _with_table_rows(values: dict[str, Any]) -> dict[str, Any]:
             "leave devices.count out"
         )
     named = {field: devices for field in Devices.model_fields if field not in ("count", "table")}
-    budget = values.setdefault("budget", {})
-    if isinstance(budget, dict):
+    if budget is not None:
         named["energy_j"] = budget
     for field, section in named.items():
         if field in columns and section.setdefault(field, field) != field:
@@ -440,15 +453,32 @@ def _with_table_rows(values: dict[str, Any]) -> dict[str, Any]:
                 f"{field} is given both in the scenario and as a column of {devices['table']}; "
                 f'write {field} = "{field}" to take the column, or drop the column'
             )
-    return values
+    return {**values, "devices": devices, **({} if budget is None else {"budget": budget})}
+
+
+def _as_dict(section: Any) -> dict[str, Any] | None:
+    """A copy of a section's values, however it is given; None for what is no section."""
+    if isinstance(section, _Section):
+        return section.model_dump(exclude_unset=True)
+    return dict(section or {}) if section is None or isinstance(section, Mapping) else None
+
+
+def _forget_table(values: dict[str, Any]) -> None:
+    """Drop what `_with_table_rows` took from the device table, so that another can replace it."""
+    values["devices"].pop("count", None)
+    for section in ("devices", "budget"):
+        given = values.get(section, {})
+        values[section] = {field: value for field, value in given.items() if field != value}
 
 
 def _check_topology(name: str) -> None:
-    if name in TOPOLOGIES or Path(name).is_file():
+    if name in TOPOLOGIES or (_exists(Path(name)) and Path(name).is_file()):
         return
     close = difflib.get_close_matches(name, TOPOLOGIES, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(TOPOLOGIES)}"
-    raise ScenarioError(f"network.topology: {name!r} is neither a topology nor a file; {hint}")
+    raise ScenarioError(
+        f"network.topology: {_short(name)} is neither a topology nor a file; {hint}"
+    )
 
 
 def _one_line(error: ValidationError) -> str:
@@ -493,8 +523,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's, but for the delete character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml_value(v)}" for key, v in value.items()) + " }"
     if isinstance(value, list | tuple):

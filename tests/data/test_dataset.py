@@ -58,10 +58,10 @@ def test_bytes_stay_bytes_and_are_normalised_by_channel(tmp_path: Path) -> None:
 
 def test_only_labels_are_read_for_the_sizes(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
-    np.savez(path, **arrays(x_train=np.full((6, 50), 3.0)))  # type: ignore[arg-type]
+    np.savez(path, **arrays(x_train=np.full((6, 50_000), 3.0)))  # type: ignore[arg-type]
     damaged = path.read_bytes().replace(np.float64(3.0).tobytes(), bytes(8), 1)
     path.write_bytes(damaged)
-    assert spec(str(path)).shape == (50,)
+    assert spec(str(path)).shape == (50_000,)
     refused(str(path), "not a readable .npz file .*CRC")
 
 

@@ -81,7 +81,7 @@ def test_every_form_gives_the_same_content(tmp_path: Path, subfolder: str, form:
         for name, raw in PICKLES.items():
             (place / name).write_bytes(raw)
     else:
-        pack = {"raw": bytes, "gz": gzip.compress, "xz": lzma.compress}[form]
+        pack: Any = {"raw": bytes, "gz": gzip.compress, "xz": lzma.compress}[form]
         for name, raw in BINS.items():
             (place / (name if form == "raw" else f"{name}.{form}")).write_bytes(pack(raw))
     assert contents(tmp_path) == list(BINS.values())
@@ -123,7 +123,7 @@ def test_a_file_that_unpacks_without_end_is_cut_off(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert locate(TOY, tmp_path) is None
     (tmp_path / "one.bin").write_bytes(BINS["one.bin"])
-    with pytest.raises(ScenarioError, match="holds 1 of the 2 files of toy; two.bin"):
+    with pytest.raises(ScenarioError, match=r"holds 1 of the 2 files of toy; two\.bin"):
         locate(TOY, tmp_path)
 
 
@@ -210,7 +210,7 @@ def test_a_pickle_that_would_run_code_runs_nothing(tmp_path: Path, protocol: int
     ],
 )
 def test_a_damaged_pickle_is_named(raw: bytes) -> None:
-    with pytest.raises(ScenarioError, match="^batch") as caught:
+    with pytest.raises(ScenarioError, match=r"^batch") as caught:
         pickled_batch("batch", raw)
     assert "download it again" in str(caught.value)
 

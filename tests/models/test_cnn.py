@@ -1,4 +1,8 @@
+"""The convolutional network against the library's own convolution and pooling."""
+
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -6,27 +10,28 @@ import numpy as np
 import pytest
 from jax import lax
 
-from joulemesh.models import build, loss
+from joulemesh.models import build
 from joulemesh.models.cnn import conv3x3, max_pool
 
 
 @pytest.fixture(autouse=True)
-def double_precision():
+def double_precision() -> Iterator[None]:
     with jax.enable_x64(True):
         yield
 
 
-def library_conv(x, w):
+def library_conv(x: jax.Array, w: jax.Array) -> jax.Array:
     kernel = w.reshape(3, 3, x.shape[-1], -1)
     axes = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=axes)
 
 
-def library_pool(x):
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+def library_pool(x: jax.Array) -> jax.Array:
+    pooled: jax.Array = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    return pooled
 
 
-def library_apply(params, x):
+def library_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     """The network as it is drawn: convolution, bias, ReLU, then pooling."""
     for layer in range(3):
         h = library_conv(x, params[f"conv{layer}_w"]) + params[f"conv{layer}_b"]
@@ -35,8 +40,10 @@ def library_apply(params, x):
     return h @ params["dense1_w"] + params["dense1_b"]
 
 
-@pytest.mark.parametrize(("height", "width", "channels"), [(3, 3, 1), (7, 5, 3), (8, 11, 4)])
-def test_convolution_and_its_gradients_equal_the_librarys(height, width, channels):
+@pytest.mark.parametrize(("height", "width", "channels"), [(3, 3, 1), (7, 10, 3)])
+def test_convolution_and_its_gradients_equal_the_librarys(
+    height: int, width: int, channels: int
+) -> None:
     keys = jax.random.split(jax.random.key(0), 3)
     x = jax.random.normal(keys[0], (2, height, width, channels), jnp.float64)
     w = jax.random.normal(keys[1], (9 * channels, 5), jnp.float64)
@@ -48,8 +55,8 @@ def test_convolution_and_its_gradients_equal_the_librarys(height, width, channel
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("height", "width"), [(2, 2), (4, 6), (5, 7)])
-def test_pooling_and_its_gradient_equal_the_librarys(height, width):
+@pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 7)])
+def test_pooling_and_its_gradient_equal_the_librarys(height: int, width: int) -> None:
     x = jax.random.normal(jax.random.key(1), (2, height, width, 3), jnp.float64)
     ours, ours_vjp = jax.vjp(jax.jit(max_pool), x)
     theirs, theirs_vjp = jax.vjp(jax.jit(library_pool), x)
@@ -58,19 +65,16 @@ def test_pooling_and_its_gradient_equal_the_librarys(height, width):
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1)])
-def test_logits_and_gradients_equal_those_of_the_library_network(shape):
+def test_logits_and_gradients_equal_those_of_the_library_network(shape: tuple[int, ...]) -> None:
     model = build("cnn", shape, 10)
     params = jax.tree.map(lambda p: p.astype(jnp.float64), model.init(jax.random.key(2)))
     params = {k: p + 0.05 if k.endswith("_b") else p for k, p in params.items()}  # not zero
     x = jax.random.normal(jax.random.key(3), (3, *shape), jnp.float64)
-    y = jnp.array([0, 4, 9])
-    ours, theirs = jax.jit(model.apply)(params, x), jax.jit(library_apply)(params, x)
+    ours, ours_vjp = jax.vjp(jax.jit(model.apply), params, x)
+    theirs, theirs_vjp = jax.vjp(jax.jit(library_apply), params, x)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
-
-    def library_loss(params):
-        return -jnp.mean(jax.nn.log_softmax(library_apply(params, x))[jnp.arange(3), y])
-
-    ours = jax.jit(jax.grad(lambda p: loss(model, p, x, y)))(params)
-    theirs = jax.jit(jax.grad(library_loss))(params)
-    for name in params:
-        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-12, err_msg=name)
+    cotangent = jax.random.normal(jax.random.key(4), ours.shape, jnp.float64) / 3
+    (ours_params, ours_x), (theirs_params, theirs_x) = ours_vjp(cotangent), theirs_vjp(cotangent)
+    np.testing.assert_allclose(ours_x, theirs_x, rtol=0, atol=1e-12)
+    for name, gradient in theirs_params.items():
+        np.testing.assert_allclose(ours_params[name], gradient, rtol=0, atol=1e-12, err_msg=name)

@@ -1,4 +1,8 @@
+"""Models: the loss by hand, and what may pass for a model."""
+
 from __future__ import annotations
+
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,11 +14,11 @@ from joulemesh.errors import ScenarioError
 from joulemesh.models import Model, build, coerce, from_flax, from_functions, loss
 
 
-def linear(features, classes):
+def linear(features: int, classes: int) -> tuple[Any, Any]:
     return (lambda key: {"w": jnp.zeros((features, classes))}, lambda p, x: x @ p["w"])
 
 
-def test_loss_of_a_case_worked_by_hand():
+def test_loss_of_a_case_worked_by_hand() -> None:
     # Logits (0, ln 3): p = (1/4, 3/4). Labels 0 and 1: -(ln 1/4 + ln 3/4)/2, plus 0.1/2·(ln 3)².
     model = from_functions(
         lambda key: {"b": jnp.array([0.0, np.log(3.0)])},
@@ -26,13 +30,13 @@ def test_loss_of_a_case_worked_by_hand():
     assert float(value) == pytest.approx(by_hand, rel=1e-6)
 
 
-def test_loss_stays_finite_for_huge_logits():
+def test_loss_stays_finite_for_huge_logits() -> None:
     model = from_functions(*linear(1, 2))
     value = loss(model, {"w": jnp.array([[1e30, -1e30]])}, jnp.ones((1, 1)), jnp.array([0]))
     assert float(value) == 0.0
 
 
-def test_regulariser_covers_every_parameter():
+def test_regulariser_covers_every_parameter() -> None:
     model = build("mlp", (3,), 2, (4,), l2=0.5)
     params = model.init(jax.random.key(1))
     x, y = jnp.ones((2, 3)), jnp.array([0, 1])
@@ -42,7 +46,7 @@ def test_regulariser_covers_every_parameter():
 
 
 @pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
-def test_arithmetic_follows_the_parameters_and_loss_is_summed_wide(name):
+def test_arithmetic_follows_the_parameters_and_loss_is_summed_wide(name: str) -> None:
     model = build(name, (22, 22, 1), 3, (4,), l2=0.1)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), model.init(jax.random.key(0)))
     x = jnp.ones((2, 22, 22, 1), jnp.float32)
@@ -53,7 +57,7 @@ def test_arithmetic_follows_the_parameters_and_loss_is_summed_wide(name):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_initial_weights_are_he_scaled_and_a_function_of_the_key(name):
+def test_initial_weights_are_he_scaled_and_a_function_of_the_key(name: str) -> None:
     model = build(name, (28, 28, 1), 10, (300,))
     params = model.init(jax.random.key(3))
     again, other = model.init(jax.random.key(3)), model.init(jax.random.key(4))
@@ -70,7 +74,7 @@ def test_initial_weights_are_he_scaled_and_a_function_of_the_key(name):
         assert float(weight.std()) == pytest.approx(sd, abs=5 * sd / (2 * weight.size) ** 0.5)
 
 
-def test_equal_arguments_give_the_same_model_so_that_it_compiles_once():
+def test_equal_arguments_give_the_same_model_so_that_it_compiles_once() -> None:
     model = build("mlp", [8, 8, 1], 10, [64])
     assert model is build("mlp", (8, 8, 1), 10, (64,))
     assert hash(model) == hash(build("mlp", (8, 8, 1), 10, (64,)))
@@ -78,24 +82,24 @@ def test_equal_arguments_give_the_same_model_so_that_it_compiles_once():
 
 
 @pytest.mark.parametrize("l2", [-1.0, float("nan"), float("inf")])
-def test_l2_must_be_a_weight(l2):
+def test_l2_must_be_a_weight(l2: float) -> None:
     with pytest.raises(ScenarioError, match="l2 = "):
         build("logistic", (4,), 2, l2=l2)
 
 
-class Pair(nn.Module):
-    @nn.compact
-    def __call__(self, x):
+class Pair(nn.Module):  # type: ignore[misc]
+    @nn.compact  # type: ignore[untyped-decorator]
+    def __call__(self, x: jax.Array) -> Any:
         return nn.Dense(3)(nn.relu(nn.Dense(5)(x.reshape(len(x), -1))))
 
 
-class Normed(nn.Module):
-    @nn.compact
-    def __call__(self, x):
+class Normed(nn.Module):  # type: ignore[misc]
+    @nn.compact  # type: ignore[untyped-decorator]
+    def __call__(self, x: jax.Array) -> Any:
         return nn.Dense(3)(nn.BatchNorm(use_running_average=True)(x))
 
 
-def test_a_flax_module_gives_what_flax_gives():
+def test_a_flax_module_gives_what_flax_gives() -> None:
     module = Pair()
     model = coerce(module, (2, 4), 3)
     params = model.init(jax.random.key(0))
@@ -104,14 +108,14 @@ def test_a_flax_module_gives_what_flax_gives():
     np.testing.assert_array_equal(model.apply(params, x), module.apply({"params": params}, x))
 
 
-def test_a_flax_module_with_state_is_refused():
+def test_a_flax_module_with_state_is_refused() -> None:
     with pytest.raises(ScenarioError, match="batch_stats"):
         coerce(Normed(), (4,), 3)
     with pytest.raises(ScenarioError, match="GroupNorm"):
         from_flax(Normed(), (4,)).init(jax.random.key(0))
 
 
-def test_coerce_takes_a_model_and_a_pair():
+def test_coerce_takes_a_model_and_a_pair() -> None:
     model = build("logistic", (4,), 3)
     assert coerce(model, (4,), 3) is model
     assert coerce(linear(4, 3), (4,), 3).parameters == 12
@@ -127,10 +131,10 @@ def test_coerce_takes_a_model_and_a_pair():
         ((lambda key: {}, lambda p, x: x[:, :3]), "floating-point"),
         ((lambda key: jnp.zeros(3, int), lambda p, x: x[:, :3] + p), "int32"),
         ((lambda key: jnp.zeros(3), lambda p, x: (x, x)), "gives tuple"),
-        (Model("bad", lambda key: jnp.zeros(3), lambda p, x: x.nonsense), "AttributeError"),
+        (Model("bad", lambda key: jnp.zeros(3), lambda p, x: p.nonsense), "AttributeError"),
     ],
 )
-def test_a_model_that_does_not_fit_the_data_is_refused_in_one_line(obj, words):
+def test_a_model_that_does_not_fit_the_data_is_refused_in_one_line(obj: Any, words: str) -> None:
     with pytest.raises(ScenarioError, match=words) as caught:
         coerce(obj, (4,), 3)
     assert "\n" not in str(caught.value)

@@ -1,3 +1,5 @@
+"""Parameter counts: arithmetic and reality agree, without JAX."""
+
 from __future__ import annotations
 
 import subprocess
@@ -23,7 +25,9 @@ from joulemesh.models import build, parameter_count
         ("cnn", (22, 40, 2), (), None),
     ],
 )
-def test_the_arithmetic_equals_the_real_count(model, shape, hidden, count):
+def test_the_arithmetic_equals_the_real_count(
+    model: str, shape: tuple[int, ...], hidden: tuple[int, ...], count: int | None
+) -> None:
     arithmetic = parameter_count(model, shape, 10, hidden)
     drawn = build(model, shape, 10, hidden).init(jax.random.key(0))
     assert arithmetic == sum(leaf.size for leaf in jax.tree.leaves(drawn))
@@ -43,13 +47,15 @@ def test_the_arithmetic_equals_the_real_count(model, shape, hidden, count):
         ("logistic", (0,), 2, (), "hold nothing"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(model, shape, classes, hidden, words):
+def test_what_cannot_be_is_refused_in_one_line(
+    model: str, shape: tuple[int, ...], classes: int, hidden: tuple[int, ...], words: str
+) -> None:
     with pytest.raises(ScenarioError, match=words) as caught:
         parameter_count(model, shape, classes, hidden)
     assert "\n" not in str(caught.value)
 
 
-def test_neither_sizes_nor_data_load_jax():
+def test_neither_sizes_nor_data_load_jax() -> None:
     program = (
         "import sys, joulemesh.data, joulemesh.models;"
         "joulemesh.models.parameter_count('cnn', (32, 32, 3), 10);"

@@ -142,18 +142,27 @@ class Scheme:
         weights = gossip.metropolis_weights(graph.edges, graph.devices)
         return gossip.metropolis_mixing(weights, self.rounds)[None]
 
-    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> gossip.Balance:
-        """Remark 4: consensus error against joules, for every number of gossip rounds."""
+    def balance(
+        self, costs: LinkCosts, battery_j: FloatArray, iterations: int
+    ) -> gossip.Balance | None:
+        """Remark 4: consensus error against joules, for every number of gossip rounds.
+
+        None when a battery does not hold one round in each iteration: nothing is to be balanced
+        then, and whether the plan can be paid is not for aggregation to say.
+        """
         graph, own = self.graph, costs.take(self.graph.links)
         active = gossip.activity(graph.edges, graph.devices, self._mode)
         forward, backward = active * own.forward_j, active * own.backward_j
         spent = np.bincount(graph.edges[:, 0], forward, graph.devices)
         spent = spent + np.bincount(graph.edges[:, 1], backward, graph.devices)
+        battery_j = battery_j[graph.members]
+        if (iterations * self.bits * spent > battery_j).any():
+            return None
         return gossip.balance(
             self.contraction,
             mode=self._mode,
             round_energy_j=spent * self.bits,
-            battery_j=battery_j[graph.members],
+            battery_j=battery_j,
             iterations=iterations,
         )
 
@@ -178,17 +187,19 @@ def make_ready(
     name = choice.scheme
     if name in ("tree", "ring", "ring-chunked"):
         return Scheme(name, choice.reason, graph, bits, duplex, seed, choice.ring)
-    if name == "metropolis":
-        kind = "metropolis"
+    papers = name == "gossip" and options.physics == "paper"
+    if papers:  # one message stands for a use of a link only where both ends pay for it
+        kind = "paper" if options.pays == "both-ends" else "metropolis"
     else:
-        kind = "paper" if options.physics == "paper" else options.gossip_mode
+        kind = "metropolis" if name == "metropolis" else options.gossip_mode
     scheme = Scheme(name, choice.reason, graph, bits, duplex, seed, kind=kind)
     shrink = gossip.contraction(graph.edges, graph.devices, scheme._mode)
     scheme = replace(scheme, contraction=shrink)
     rounds = options.gossip_rounds
     if rounds == "balanced":
-        rounds = scheme.balance(costs, battery_j, iterations).best
-    elif rounds == "epsilon" and kind == "paper":
+        table = scheme.balance(costs, battery_j, iterations)
+        rounds = 1 if table is None else table.best
+    elif rounds == "epsilon" and papers:
         rounds = gossip.paper_rounds(options.epsilon)
     elif rounds == "epsilon":
         rounds = gossip.rounds_for(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from joulemesh import files
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 
@@ -47,12 +47,4 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
     """Write a file whole or not at all; an existing one only if told so."""
     if path.exists() and not force:
         raise ScenarioError(f"{path} exists; choose another name or add --force")
-    draft = path.with_name(path.name + f".{os.getpid()}.part")
-    try:
-        draft.write_text(text, "utf-8")
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise ScenarioError(
-            f"cannot write {path}: {error.strerror}; choose another place"
-        ) from None
+    files.write_text(path, text)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from joulemesh._version import __version__
-from joulemesh.cli import init, plan, schema
+from joulemesh.cli import estimate, init, plan, report, run, schema
 from joulemesh.errors import JoulemeshError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,9 @@ app = typer.Typer(
 )
 app.command("init")(init.init)
 app.command("plan")(plan.plan)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("estimate")(estimate.estimate)
 app.command("schema")(schema.schema)
 
 

@@ -5,9 +5,19 @@ May not know: JAX, models, radio, plans.
 
 from __future__ import annotations
 
-__all__ = ["DATASETS", "DataSpec", "Dataset", "Partition", "load", "partition", "spec"]
+__all__ = [
+    "DATASETS",
+    "DataSpec",
+    "Dataset",
+    "Partition",
+    "from_arrays",
+    "load",
+    "partition",
+    "spec",
+]
 
 from joulemesh.data.catalog import DATASETS, DataSpec, spec
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.load import load
+from joulemesh.data.npz import from_arrays
 from joulemesh.data.partition import Partition, partition

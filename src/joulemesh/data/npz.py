@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["read_npz", "read_npz_sizes"]
+__all__ = ["from_arrays", "read_npz", "read_npz_sizes"]
 
 import zipfile
 import zlib
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.data.dataset import Dataset
 from joulemesh.errors import ScenarioError
@@ -35,8 +35,31 @@ def read_npz(path: str | Path) -> Dataset:
         used as they are.
     """
     with _opened(path) as file:
-        x_train, x_test = (_samples(path, name, file[name]) for name in ("x_train", "x_test"))
-        y_train, y_test = (_labels(path, name, file[name]) for name in ("y_train", "y_test"))
+        arrays = [file[name] for name in _ARRAYS]
+    return from_arrays(*arrays, name=str(path))
+
+
+def from_arrays(
+    x_train: ArrayLike,
+    y_train: ArrayLike,
+    x_test: ArrayLike,
+    y_test: ArrayLike,
+    *,
+    name: str = "data",
+) -> Dataset:
+    """The user's own arrays as a Dataset, checked and scaled as an ``.npz`` file's are.
+
+    >>> from_arrays([[0.0], [1.0]], [0, 1], [[0.5]], [1]).classes
+    2
+    """
+    path = name
+    x_train, x_test = (
+        _samples(path, part, np.asarray(x))
+        for part, x in (("x_train", x_train), ("x_test", x_test))
+    )
+    y_train, y_test = (
+        _labels(path, part, np.asarray(y)) for part, y in (("y_train", y_train), ("y_test", y_test))
+    )
     if x_train.dtype != x_test.dtype:
         raise ScenarioError(
             f"{path}: x_train is {x_train.dtype} and x_test {x_test.dtype}, which would be scaled "
@@ -99,8 +122,8 @@ def _explained(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    with _explained(path):
-        loaded = np.load(path, allow_pickle=False)
+    with _explained(path), open(path, "rb") as stream:
+        loaded = np.load(stream, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise ScenarioError(f"{path} holds one array, not an .npz of {', '.join(_ARRAYS)}")
         with loaded as file:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError
 
-__all__ = ["TOLERANCE", "require_affordable", "rounds_cap", "rounds_total"]
+__all__ = ["TOLERANCE", "at_least", "require_affordable", "rounds_cap", "rounds_total"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -69,6 +69,7 @@ def require_affordable(
     exchange_s: FloatArray,
     round_s: FloatArray,
     longest: int,
+    may_leave: bool = False,
 ) -> None:
     """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
 
@@ -79,6 +80,7 @@ def require_affordable(
         deadline_s: seconds allowed to an iteration.
         exchange_s: [n] or [1] seconds of the exchange.
         longest: the largest n that every battery can pay for.
+        may_leave: devices may already leave, so that is no remedy.
 
     Raises:
         InfeasibleError: naming device, constraint, figure and remedy.
@@ -90,27 +92,32 @@ def require_affordable(
         raise InfeasibleError(
             f"device {slowest} misses the deadline of {deadline_s:.6g} s: the exchange takes "
             f"{worst_s:.6g} s and {rounds} {least * round_s[slowest]:.6g} s; "
-            f"raise budget.deadline_s to at least {_above(needed_s)}",
+            f"raise budget.deadline_s to at least {at_least(needed_s)}",
             device=slowest,
             constraint="deadline",
         )
     short = rounds_total(battery_j, exchange_j, round_j) < iterations * least
     if short.any():
         need = exchange_j + iterations * least * round_j
-        device = int(np.argmax(np.where(short, need / battery_j, 0.0)))
-        at_most = f"set plan.iterations to at most {longest}, " if longest else ""
+        # The one that needs most, so that this figure is enough for all who fall short.
+        device = int(np.argmax(np.where(short, need, 0.0)))
+        ways = [f"raise budget.energy_j to at least {at_least(float(need[device]))}"]
+        ways += [f"set plan.iterations to at most {longest}"] if longest else []
+        ways += [] if may_leave else ['set plan.on_depletion = "leave"']
         raise InfeasibleError(
             f"device {device} cannot pay for {iterations} iterations from its battery of "
             f"{battery_j[device]:.6g} J: exchanges take {exchange_j[device]:.6g} J and {rounds} an "
-            f"iteration {iterations * least * round_j[device]:.6g} J; raise budget.energy_j to at "
-            f"least {_above(float(need[device]))}, {at_most}"
-            'or set plan.on_depletion = "leave"',
+            f"iteration {iterations * least * round_j[device]:.6g} J; {', or '.join(ways)}",
             device=device,
             constraint="energy",
         )
 
 
-def _above(value: float) -> str:
-    """A figure with 4 digits that is not below the value."""
+def at_least(value: float) -> str:
+    """A figure with 4 digits that is not below the value.
+
+    >>> at_least(0.028), at_least(1.00001), at_least(9.99901)
+    ('0.028', '1.001', '10')
+    """
     text = f"{value:.4g}"
     return text if float(text) >= value else f"{value * 1.0005:.4g}"

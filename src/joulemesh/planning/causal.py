@@ -20,9 +20,9 @@ from joulemesh.aggregation.scheme import Scheme, make_ready
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.aggregation.tree import shortest_path_tree
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.budget import TOLERANCE, rounds_cap, rounds_total
+from joulemesh.planning.budget import TOLERANCE, at_least, rounds_cap, rounds_total
 from joulemesh.planning.history import Event, History
-from joulemesh.planning.pricing import Pricer, Prices
+from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import allocate
 from joulemesh.scenario import Scenario
 from joulemesh.world import World
@@ -86,6 +86,8 @@ class CausalPlanner:
         self.battery = world.devices.energy_budget_j.copy()
         self.active = np.ones(scenario.devices.count, np.bool_)
         self.events: list[Event] = []
+        self.floods: list[int] = []  # iterations in which coordination is paid
+        self.flooded: tuple[int, int] | None = None  # the tree that it was last paid for
 
     # The forecast -----------------------------------------------------------------------------
 
@@ -106,7 +108,11 @@ class CausalPlanner:
         )
         prices = self.pricer.scheme(scheme, self.forecast_costs, since, self.iterations)
         if self.options.coordination and scheme.name == "tree":
-            prices = self._flooded(scheme, self.forecast_costs, prices, since)
+            flood = self.pricer.coordination(scheme, self.forecast_costs)
+            known = self.scenario.network.channel_known
+            prices = prices.with_floods(
+                flood, fresh_trees(self.world, known, since, self.iterations)
+            )
         links = scheme.tree_links(self.forecast_costs) if scheme.name == "tree" else None
         return _Forecast(since, scheme, links, prices)
 
@@ -122,21 +128,10 @@ class CausalPlanner:
         choice = choose(graph, wanted="auto", channel_known=known, limit=limit)
         return Choice(choice.scheme, f"the {wanted} broke; {choice.reason}", choice.ring)
 
-    def _flooded(self, scheme: Scheme, costs: LinkCosts, prices: Prices, since: int) -> Prices:
-        """Prices with the flooding of link costs, before every tree that is computed afresh."""
-        flood = self.pricer.coordination(scheme, costs)
-        left = self.iterations - since
-        fresh = np.array([self._fresh(t, since) for t in range(since, self.iterations)], np.float64)
-        return Prices(
-            np.broadcast_to(prices.energy_j, (left, prices.energy_j.shape[1]))
-            + fresh[:, None] * flood.energy_j,
-            np.broadcast_to(prices.latency_s, (left,)) + fresh * flood.latency_s,
-        )
-
-    def _fresh(self, t: int, since: int) -> bool:
-        """Is the tree of iteration t computed afresh?"""
-        block = self.world.channel.block
-        return t == since or block(t) != block(t - 1)
+    def _tree_number(self, t: int, forecast: _Forecast) -> tuple[int, int]:
+        """What tells the trees apart for which link costs are flooded."""
+        known = self.scenario.network.channel_known
+        return forecast.since, self.world.channel.block(t) if known else 0
 
     # The walk ---------------------------------------------------------------------------------
 
@@ -147,17 +142,15 @@ class CausalPlanner:
         spent, seconds = np.zeros((n, count)), np.zeros(n)
         active, exchanged = np.zeros((n, count), np.bool_), np.zeros(n, np.bool_)
         routes: list[Route | None] = []
-        first = forecast = self.forecast(0)
-        schemes: list[tuple[int, Scheme]] = [(0, first.scheme)]
+        whole = forecast = self.forecast(0)
+        schemes: dict[int, Scheme] = {0: whole.scheme}
         for t in range(n):
-            before = self.active
             forecast = self._departures(t, forecast)
             if self.active.sum() < 2:
                 self._record(t, "ended", self.active, "fewer than two devices remain")
                 n = t
                 break
-            if not np.array_equal(before, self.active):
-                schemes.append((t, forecast.scheme))
+            schemes[forecast.since] = forecast.scheme
             costs = self.world.costs(self.world.channel.gain(t))
             route, price_j, price_s, rounds[t], cap[t] = self._iteration(t, forecast, costs)
             routes.append(route)
@@ -165,16 +158,13 @@ class CausalPlanner:
             spent[t], seconds[t] = price_j, price_s
             self.battery = self.battery - price_j - rounds[t] * self.round_j
         if n == 0:
-            raise InfeasibleError(
-                "fewer than two devices can pay for a single iteration; raise budget.energy_j",
-                constraint="energy",
-            )
+            self._refuse_the_first(whole)
         total = rounds_total(
             self.world.devices.energy_budget_j, spent[:n].sum(axis=0), self.round_j
         )
         return History(
-            scheme=first.scheme,
-            route=first.scheme.route(self.forecast_costs),
+            scheme=schemes[0],
+            route=schemes[0].route(self.forecast_costs),
             rounds=rounds[:n],
             cap=cap[:n],
             total=total,
@@ -182,9 +172,22 @@ class CausalPlanner:
             exchange_s=seconds[:n],
             active=active[:n],
             exchanged=exchanged[:n],
-            schemes=tuple(schemes),
+            flooded=np.isin(np.arange(n), self.floods),
+            schemes=tuple(schemes.items()),
             routes=tuple(routes),
             events=tuple(self.events),
+        )
+
+    def _refuse_the_first(self, forecast: _Forecast) -> None:
+        """Nobody is left to exchange with in the first iteration: name the one furthest from it."""
+        need = forecast.now_j(0) + self.least * self.round_j
+        device = int(np.argmax(np.where(self.battery < need, need, 0.0)))
+        raise InfeasibleError(
+            f"fewer than two devices can pay for a single iteration: device {device} needs "
+            f"{need[device]:.6g} J and has {self.battery[device]:.6g} J; "
+            f"raise budget.energy_j to at least {at_least(float(need[device]))}",
+            device=device,
+            constraint="energy",
         )
 
     def _departures(self, t: int, forecast: _Forecast) -> _Forecast:
@@ -225,11 +228,9 @@ class CausalPlanner:
         for route in self._candidates(t, forecast, costs, known):
             prices = self.pricer.route(route, costs)
             price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
-            if (
-                self.options.coordination
-                and route.scheme == "tree"
-                and self._fresh(t, forecast.since)
-            ):
+            tree = self._tree_number(t, forecast)
+            due = self.options.coordination and route.scheme == "tree" and tree != self.flooded
+            if due:
                 flood = self.pricer.coordination(forecast.scheme, costs)
                 price_j, price_s = price_j + flood.energy_j[0], price_s + float(flood.latency_s[0])
             planned = self.least if known else rounds
@@ -237,6 +238,9 @@ class CausalPlanner:
                 continue
             if known:
                 rounds, cap = self._rounds(t, forecast, price_j, exchange=True, now_s=price_s)
+            if due:
+                self.flooded = tree
+                self.floods.append(t)
             return route, price_j, price_s, rounds, cap
         self._record(t, "outage", np.zeros_like(self.active), "no route could be paid for in time")
         if known:
@@ -251,7 +255,8 @@ class CausalPlanner:
         if scheme.name != "tree" or forecast.links is None:
             yield scheme.route(costs, t)
             return
-        own = costs.take(scheme.graph.links)
+        # The root, too, is chosen by the gains that the planner may see.
+        own = (costs if known else self.forecast_costs).take(scheme.graph.links)
         if known and self.world.channel.fading:
             yield scheme.route(costs, t)
         yield scheme.tree(forecast.links, own)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.files import write_whole
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
@@ -52,7 +51,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
             "rounds": scheme.rounds,
             "contraction": scheme.contraction,
             "consensus_error": scheme.error,
-            "balance": {
+            "balance": table
+            and {
                 "rounds": table.rounds.tolist(),
                 "error": table.error.tolist(),
                 "dearest_j": table.dearest_j.tolist(),
@@ -103,17 +103,12 @@ def _finite(value: Any) -> Any:
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write the plan's arrays, and the rest as JSON under ``plan``; whole or not at all."""
-    path = Path(path)
     arrays: dict[str, NDArray[Any]] = {name: np.asarray(getattr(plan, name)) for name in _ARRAYS}
     arrays["plan"] = np.array(json.dumps(_finite(plan_record(plan)), allow_nan=False))
     arrays["positions_m"] = plan.world.graph.positions_m
-    draft = path.with_name(path.name + f".{os.getpid()}.part")
-    try:
-        with open(draft, "wb") as file:
+
+    def write(draft: Path) -> None:
+        with open(draft, "wb") as file:  # a file, because np.savez adds a suffix to a name
             np.savez(file, allow_pickle=False, **arrays)
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise ScenarioError(
-            f"cannot write {path}: {error.strerror}; choose another place"
-        ) from None
+
+    write_whole(path, write)

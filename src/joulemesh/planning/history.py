@@ -48,6 +48,7 @@ class History:
         exchange_s: float64 [n].
         active: bool [n, N]: who takes part.
         exchanged: bool [n]: False where the exchange was skipped.
+        flooded: bool [n]: True where the flooding of link costs was paid (`plan.coordination`).
         schemes: the scheme of each stretch of iterations, with its first iteration (from 0).
         routes: under fading, the route of each iteration (None where skipped).
         events: outages and departures, in order.
@@ -62,6 +63,7 @@ class History:
     exchange_s: FloatArray
     active: NDArray[np.bool_]
     exchanged: NDArray[np.bool_]
+    flooded: NDArray[np.bool_]
     schemes: tuple[tuple[int, Scheme], ...]
     routes: tuple[Route | None, ...] | None = None
     events: tuple[Event, ...] = field(default=())

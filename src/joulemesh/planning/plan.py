@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,11 @@ from joulemesh.aggregation.scheme import Scheme, make_ready
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning import bounds
-from joulemesh.planning.budget import require_affordable, rounds_cap, rounds_total
+from joulemesh.planning.budget import TOLERANCE, require_affordable, rounds_cap, rounds_total
 from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
-from joulemesh.planning.pricing import Pricer, Prices
+from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import allocate
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
@@ -30,6 +30,9 @@ __all__ = ["Plan", "plan"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+
+_MOST_ENTRIES = 200_000_000  # of rounds [n, N]: 1.6 GB an array, beyond what planning should take
 
 
 @dataclass(frozen=True)
@@ -202,12 +205,19 @@ class Plan:
         save_plan(self, path)
 
 
-def plan(scenario: Scenario, *, parameters: int | None = None) -> Plan:
+def plan(
+    scenario: Scenario,
+    *,
+    parameters: int | None = None,
+    labels: NDArray[np.int32] | None = None,
+) -> Plan:
     """Plan a scenario: choose the scheme, the number of iterations and everybody's rounds.
 
     Args:
         scenario: what is asked.
         parameters: size of the user's own model, in place of the scenario's.
+        labels: of the user's own training samples, in place of the scenario's data set (they are
+            needed only when a round is an epoch).
 
     Returns:
         The plan; no battery and no deadline is overrun in it.
@@ -220,7 +230,7 @@ def plan(scenario: Scenario, *, parameters: int | None = None) -> Plan:
     >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
     30
     """
-    work = workload(scenario, parameters)
+    work = workload(scenario, parameters, labels)
     world = build_world(scenario, work.round_samples)
     planner = _Planner(scenario, world, work)
     return Plan(scenario, world, work, planner.history())
@@ -246,12 +256,18 @@ class _Planner:
         self.graph = graph
 
     def history(self) -> History:
-        n = self.iterations()
+        n, count = self.iterations(), self.scenario.devices.count
+        if n * count > _MOST_ENTRIES:
+            raise InfeasibleError(
+                f"{n} iterations of {count} devices are more than the {_MOST_ENTRIES} entries that "
+                f"a plan may have; set plan.iterations to at most {_MOST_ENTRIES // count}",
+                constraint="size",
+            )
         leaving = self.options.on_depletion == "leave"
         scheme = self.ready(n)
         prices = self.prices(scheme, n)
         try:
-            self.require(scheme, prices, n)
+            self.require(prices, n)
         except InfeasibleError as refusal:
             if not (leaving and refusal.constraint == "energy"):
                 raise
@@ -275,35 +291,55 @@ class _Planner:
         )
 
     def prices(self, scheme: Scheme, n: int) -> Prices:
-        """Prices of n exchanges, the tree's coordination in the first."""
+        """Prices of n exchanges, with the coordination of every tree that is computed."""
         prices = self.pricer.scheme(scheme, self.costs, 0, n)
-        if not (self.options.coordination and scheme.name == "tree"):
+        if not self.flooding(scheme):
             return prices
-        flood = self.pricer.coordination(scheme, self.costs)
-        energy = np.repeat(prices.energy_j, n, axis=0)
-        latency = np.repeat(prices.latency_s, n)
-        energy[0] += flood.energy_j[0]
-        latency[0] += flood.latency_s[0]
-        return Prices(energy, latency)
+        return prices.with_floods(self.pricer.coordination(scheme, self.costs), self.fresh(n))
 
-    def longest(self, scheme: Scheme) -> int:
-        """Largest n that every battery pays for; random schedules are priced until one runs out."""
+    def flooding(self, scheme: Scheme) -> bool:
+        return self.options.coordination and scheme.name == "tree"
+
+    def fresh(self, n: int) -> BoolArray:
+        return fresh_trees(self.world, self.scenario.network.channel_known, 0, n)
+
+    def longest(self) -> int:
+        """Largest n that every battery pays for in time, and that ζ allows."""
+        limit = zeta_limit(self.options.rounds, self.options.zeta)
+        if self.options.gossip_rounds != "balanced":
+            return self._longest_of(self.ready(1), limit)
+        # The balance depends on n, so n cannot be had from one scheme's prices.
+        low, high = 0, self._longest_of(replace(self.ready(1), rounds=1), limit)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._longest_of(self.ready(middle), middle) == middle:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _longest_of(self, scheme: Scheme, limit: int | None) -> int:
+        """Largest n up to a limit for one scheme; unlike exchanges are priced until one fails."""
         devices = self.world.devices
         need = self.least * devices.round_energy_j
-        most = int(np.min(devices.energy_budget_j / need)) + 1
+        room = _MOST_ENTRIES // len(need) + 1  # beyond, the plan is refused for its size
+        most = int(min(np.min(devices.energy_budget_j / need) + 1, limit or room, room))
+        if not (scheme.random or self.flooding(scheme)):
+            price_j = self.prices(scheme, 1).energy_j[0]
+            n = longest(devices.energy_budget_j, price_j, devices.round_energy_j, self.least)
+            return min(n, most)
+        in_time = self.scenario.budget.deadline_s - self.least * devices.round_latency_s.max()
         n = 1
         while True:
+            n = min(n, most)
             prices = self.prices(scheme, n)
-            if len(prices.energy_j) == 1:
-                return longest(
-                    devices.energy_budget_j, prices.energy_j[0], devices.round_energy_j, self.least
-                )
             steps = np.arange(1, n + 1)[:, None]
             cost = np.cumsum(prices.energy_j, axis=0) + steps * need
-            broke = (cost > devices.energy_budget_j * (1 + 1e-12)).any(axis=1)
+            broke = (cost > devices.energy_budget_j * (1 + TOLERANCE)).any(axis=1)
+            broke |= prices.latency_s > in_time + TOLERANCE * self.scenario.budget.deadline_s
             if broke.any():
                 return int(np.argmax(broke))
-            if n > most:
+            if n == most:
                 return n
             n *= 2
 
@@ -311,12 +347,10 @@ class _Planner:
         wanted = self.options.iterations
         if isinstance(wanted, int):
             return wanted
-        n = self.longest(self.ready(1))
-        limit = zeta_limit(self.options.rounds, self.options.zeta)
-        n = n if limit is None else min(n, limit)
+        n = self.longest()
         if n < 1:
             scheme = self.ready(1)
-            self.require(scheme, self.prices(scheme, 1), 1)
+            self.require(self.prices(scheme, 1), 1)
         return n if wanted == "longest" else self._best_of_bound(n)
 
     def _best_of_bound(self, most: int) -> int:
@@ -344,7 +378,7 @@ class _Planner:
             )
         return best_iterations(most, value)
 
-    def require(self, scheme: Scheme, prices: Prices, n: int) -> None:
+    def require(self, prices: Prices, n: int) -> None:
         devices = self.world.devices
         total_j = prices.total_j(n)
         short = rounds_total(devices.energy_budget_j, total_j, devices.round_energy_j)
@@ -358,7 +392,8 @@ class _Planner:
             deadline_s=self.scenario.budget.deadline_s,
             exchange_s=prices.latency_s,
             round_s=devices.round_latency_s,
-            longest=n if affordable else self.longest(scheme),
+            longest=n if affordable else self.longest(),
+            may_leave=self.options.on_depletion == "leave",
         )
 
     def static(self, scheme: Scheme, prices: Prices, n: int) -> History:
@@ -389,6 +424,7 @@ class _Planner:
             exchange_s=np.broadcast_to(prices.latency_s, (n,)),
             active=np.broadcast_to(np.True_, rounds.shape),
             exchanged=np.broadcast_to(np.True_, (n,)),
+            flooded=self.fresh(n) if self.flooding(scheme) else np.zeros(n, np.bool_),
             schemes=((0, scheme),),
         )
 

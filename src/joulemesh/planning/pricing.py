@@ -19,7 +19,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices"]
+__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices", "fresh_trees"]
 
 FloatArray = NDArray[np.float64]
 
@@ -39,6 +39,22 @@ class Prices:
         if len(self.energy_j) == 1:
             return np.asarray(self.energy_j[0] * iterations)
         return np.asarray(self.energy_j[:iterations].sum(axis=0))
+
+    def with_floods(self, flood: Prices, fresh: NDArray[np.bool_]) -> Prices:
+        """These prices, and a flooding of link costs in the iterations where ``fresh`` [n]."""
+        return Prices(
+            self.energy_j + fresh[:, None] * flood.energy_j,
+            self.latency_s + fresh * flood.latency_s,
+        )
+
+
+def fresh_trees(world: World, known: bool, start: int, stop: int) -> NDArray[np.bool_]:
+    """bool [n]: is a tree computed afresh in iterations start..stop−1 (counted from 0)?
+
+    One is when the planning starts, and whenever the gains change that the planner may see.
+    """
+    block = [world.channel.block(t) if known else 0 for t in range(start, stop)]
+    return np.asarray(np.diff(block, prepend=-1) != 0)
 
 
 class Pricer:
@@ -78,8 +94,8 @@ class Pricer:
         bits = scheme.bits
         energy = pairwise_energy_j(self.edges, pairs, costs, self.devices, bits, self.pays)
         if self.clock == "paper":
-            slowest = max(costs.forward_s.max(), costs.backward_s.max())
-            latency = np.full(stop - start, scheme.rounds * slowest * self.model_bits)
+            slower = np.append(np.maximum(costs.forward_s, costs.backward_s), 0.0)
+            latency = scheme.rounds * slower[pairs].max(axis=1) * self.model_bits
         else:
             latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.duplex)
         return Prices(energy, latency)

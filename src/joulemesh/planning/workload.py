@@ -38,8 +38,10 @@ def explicit_sizes(scenario: Scenario) -> NDArray[np.int64] | None:
     return np.maximum(np.rint(samples), 1).astype(np.int64)
 
 
-def workload(scenario: Scenario, parameters: int | None = None) -> Workload:
-    """The sizes of a scenario; ``parameters`` replaces the count of the user's own model.
+def workload(
+    scenario: Scenario, parameters: int | None = None, labels: NDArray[np.int32] | None = None
+) -> Workload:
+    """The sizes of a scenario, or of the user's own model and labels in their place.
 
     >>> work = workload(Scenario())
     >>> work.parameters, work.model_bits, float(work.round_samples[0])
@@ -52,11 +54,11 @@ def workload(scenario: Scenario, parameters: int | None = None) -> Workload:
     return Workload(
         parameters=parameters,
         model_bits=float(parameters * scenario.network.bits_per_parameter),
-        round_samples=_round_samples(scenario),
+        round_samples=_round_samples(scenario, labels),
     )
 
 
-def _round_samples(scenario: Scenario) -> NDArray[np.float64]:
+def _round_samples(scenario: Scenario, labels: NDArray[np.int32] | None) -> NDArray[np.float64]:
     training, count = scenario.training, scenario.devices.count
     if training.local_round == "step":
         return np.full(count, float(training.batch_size))
@@ -65,7 +67,8 @@ def _round_samples(scenario: Scenario) -> NDArray[np.float64]:
         from joulemesh.data.load import load
         from joulemesh.data.partition import partition
 
-        labels = load(training.dataset, data_dir=training.data_dir).y_train
+        if labels is None:
+            labels = load(training.dataset, data_dir=training.data_dir).y_train
         sizes = partition(
             labels,
             count,

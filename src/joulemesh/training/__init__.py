@@ -6,6 +6,7 @@ May not know: joules, seconds, radio, routes; the schedule is all that reaches i
 from __future__ import annotations
 
 __all__ = [
+    "Checkpoints",
     "DivergedError",
     "Engine",
     "Exchange",
@@ -15,9 +16,7 @@ __all__ = [
     "Trace",
     "configure",
     "estimate_constants",
-    "restore",
     "run_reference",
-    "save",
 ]
 
 from importlib import import_module
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
-    from joulemesh.training.checkpoint import restore, save
+    from joulemesh.training.checkpoint import Checkpoints
     from joulemesh.training.engine import DivergedError, Engine, State
     from joulemesh.training.estimate import estimate_constants
     from joulemesh.training.exchange import Exchange
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 # JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
 _HOME = {
+    "Checkpoints": "checkpoint",
     "DivergedError": "engine",
     "Engine": "engine",
     "Exchange": "exchange",
@@ -45,9 +45,7 @@ _HOME = {
     "Trace": "trace",
     "configure": "platform",
     "estimate_constants": "estimate",
-    "restore": "checkpoint",
     "run_reference": "reference",
-    "save": "checkpoint",
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from joulemesh.models.core import Model, Params
-from joulemesh.training.objective import Data, gather, weighted_loss
+from joulemesh.training.objective import Array, Data, gather, weighted_loss
 
 # Samples evaluated at once: enough for efficient products, few enough for the CNN's patches.
 _BATCH = 256
@@ -24,21 +24,21 @@ _LEAST_TEST, _LEAST_TRAIN, _LEAST_DEVICE = 1000, 500, 100
 class Samples(NamedTuple):
     """Samples to evaluate on, in batches of equal size; weight 0 pads."""
 
-    index: jax.Array  # int32 [batches, size]
-    weight: jax.Array  # [batches, size, kinds]
+    index: Array  # int32 [batches, size]
+    weight: Array  # [batches, size, kinds]
 
 
 class Panel(NamedTuple):
     """One evaluation, per seed."""
 
-    train_loss: jax.Array  # of the mean model: Σ_i p_i F_i, on a fixed sample of each device
-    test_loss: jax.Array  # of the mean model
-    test_accuracy: jax.Array
-    device_accuracy_mean: jax.Array  # of the active devices' own models
-    device_accuracy_min: jax.Array
-    device_accuracy_max: jax.Array
-    drift: jax.Array  # relative consensus error before the exchange
-    consensus: jax.Array  # and after it
+    train_loss: Array  # of the mean model: Σ_i p_i F_i, on a fixed sample of each device
+    test_loss: Array  # of the mean model
+    test_accuracy: Array
+    device_accuracy_mean: Array  # of the active devices' own models
+    device_accuracy_min: Array
+    device_accuracy_max: Array
+    drift: Array  # relative consensus error before the exchange
+    consensus: Array  # and after it
 
 
 def sample_counts(
@@ -47,7 +47,8 @@ def sample_counts(
     """How many samples curves are evaluated on, so that evaluation stays a small share.
 
     Half of the allowance goes to the mean model's test accuracy, a sixth to its training loss
-    and a third to the devices' own models; each has a floor that is never undercut.
+    and a third to the devices' own models; each has a floor that is never undercut, and grows by
+    doubling, so that similar schedules share a compilation.
 
     Args:
         share: of training's work that evaluation may add; 0 for no limit.
@@ -60,7 +61,7 @@ def sample_counts(
         Test samples, training samples, and test samples for each device's own model.
 
     >>> sample_counts(0.08, 16_000, 20, 10_000, 1000)
-    (1280, 500, 100)
+    (1000, 500, 100)
     >>> sample_counts(0.0, 16_000, 20, 10_000, 1000)
     (10000, 10000, 1000)
     """
@@ -68,10 +69,17 @@ def sample_counts(
     if share == 0:
         return test, test, device_samples
     allowance = share * _PASSES * trained
-    on_test = max(_LEAST_TEST, int(allowance / 2))
-    on_train = max(_LEAST_TRAIN, int(allowance / 6))
-    each = max(_LEAST_DEVICE, int(allowance / 3 / devices))
-    return min(test, on_test), on_train, min(device_samples, each)
+    on_test = _doubled(_LEAST_TEST, allowance / 2)
+    on_train = _doubled(_LEAST_TRAIN, allowance / 6)
+    each = _doubled(_LEAST_DEVICE, allowance / 3 / devices)
+    on_test, each = min(test, on_test), min(device_samples, each)
+    return max(on_test, each), on_train, each
+
+
+def _doubled(least: int, most: float) -> int:
+    while 2 * least <= most:
+        least *= 2
+    return least
 
 
 def in_batches(index: Any, weight: Any, shards: int) -> Samples:
@@ -181,7 +189,7 @@ def consensus_error(params: Params, active: jax.Array) -> jax.Array:
         apart.append(jnp.sum(jnp.sum(wide * jnp.square(flat - centre), axis=0), axis=-1))
         size.append(jnp.sum(jnp.square(centre), axis=-1))
     # At the origin (a convex model's start) only an error of 0 has a meaning.
-    return jnp.sqrt(_total(apart) / jnp.maximum(_total(size), jnp.finfo(share.dtype).tiny))
+    return jnp.sqrt(_total(apart) / jnp.maximum(_total(size), np.finfo(share.dtype).tiny))
 
 
 def _total(parts: list[jax.Array]) -> jax.Array:

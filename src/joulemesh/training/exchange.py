@@ -10,6 +10,7 @@ __all__ = ["Context", "Exchange", "SparseMixing", "dense", "mean", "neighbour_li
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -19,7 +20,7 @@ from jax import lax
 from scipy import sparse as scipy_sparse
 
 from joulemesh.models.core import Params
-from joulemesh.training.objective import Data
+from joulemesh.training.objective import Array, Data
 
 ExchangeState: TypeAlias = Any  # a pytree; () for exchanges without memory
 Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the plan knows it all
@@ -28,22 +29,22 @@ Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the pla
 class SparseMixing(NamedTuple):
     """A mixing matrix as equal-length lists of neighbours, padded with the device itself."""
 
-    index: jax.Array  # int32 [N, k]
-    weight: jax.Array  # [N, k]
-    rounds: jax.Array  # int32 scalar: how often the matrix is applied
+    index: Array  # int32 [N, k]
+    weight: Array  # [N, k]
+    rounds: Array  # int32 scalar: how often the matrix is applied
 
 
 class Context(NamedTuple):
     """What an exchange may see beside the parameters, for one seed."""
 
-    iteration: jax.Array  # uint32 scalar, from 0
-    active: jax.Array  # bool [N]
-    weights: jax.Array  # [N], of the mean
+    iteration: Array  # uint32 scalar, from 0
+    active: Array  # bool [N]
+    weights: Array  # [N], of the mean
     mixing: Any  # [N, N], SparseMixing, or () for "mean"
     data: Data  # training samples
-    order: jax.Array  # int32; device i's samples are order[start_i : start_i + size_i]
-    start: jax.Array  # int32 [N]
-    size: jax.Array  # uint32 [N]
+    order: Array  # int32; device i's samples are order[start_i : start_i + size_i]
+    start: Array  # int32 [N]
+    size: Array  # uint32 [N]
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,7 @@ class Exchange:
     """
 
     init: Callable[[Params], ExchangeState]
-    apply: Callable[
-        [Params, ExchangeState, jax.Array, Context], tuple[Params, ExchangeState, Sent]
-    ]
+    apply: Callable[[Params, ExchangeState, jax.Array, Context], tuple[Params, ExchangeState, Sent]]
     all_seeds: bool = False
 
 
@@ -110,13 +109,17 @@ def _sparse(leaf: jax.Array, context: Context) -> jax.Array:
     index = jnp.where(context.active[index], index, me)
     weight = weight.astype(leaf.dtype)
 
+    def hear(values: jax.Array, k: jax.Array, total: jax.Array) -> jax.Array:
+        heard: jax.Array = weight[:, k, None, None] * values[index[:, k]]
+        return total + heard
+
     def once(_: jax.Array, values: jax.Array) -> jax.Array:
-        def hear(k: jax.Array, total: jax.Array) -> jax.Array:
-            return total + weight[:, k, None, None] * values[index[:, k]]
+        silent = jnp.zeros_like(values)
+        heard: jax.Array = lax.fori_loop(0, index.shape[1], partial(hear, values), silent)
+        return heard
 
-        return lax.fori_loop(0, index.shape[1], hear, jnp.zeros_like(values))
-
-    return lax.fori_loop(0, rounds, once, leaf)
+    mixed: jax.Array = lax.fori_loop(0, rounds, once, leaf)
+    return mixed
 
 
 mean = _linear(_mean)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,11 @@ class Layout:
         """Number of places, padding included."""
         return len(self.order)
 
+    @property
+    def filled(self) -> NDArray[np.int64]:
+        """The places that hold a device."""
+        return np.flatnonzero(self.order < self.devices)
+
     def spread(self, values: NDArray[Any], fill: Any, axis: int = -1) -> NDArray[Any]:
         """Put an axis of N devices in the order of places, with ``fill`` at padding.
 
@@ -91,6 +97,18 @@ class Layout:
         mixed[:, pads, pads] = 1.0
         return mixed
 
+    def sparse(self, mixing: sparse.csr_array[Any, Any]) -> sparse.csr_array[Any, Any]:
+        """Put the devices of a sparse mixing matrix in the order of places.
+
+        >>> Layout.deal(np.ones(3), 1, 2).sparse(sparse.csr_array(np.eye(3))).nnz
+        4
+        """
+        missing = self.places - self.devices
+        whole = sparse.block_diag([mixing, sparse.eye_array(missing)]) if missing else mixing
+        order = self.order.copy()
+        order[order == self.devices] += np.arange(missing)
+        return sparse.csr_array(sparse.csr_array(whole)[order][:, order])
+
     def devices_of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Take [rows, ...] back to [S, N, ...].
 
@@ -99,6 +117,6 @@ class Layout:
         array([[4, 5, 6, 7]])
         """
         place = np.empty(self.devices, np.int64)
-        place[self.order[self.order < self.devices]] = np.flatnonzero(self.order < self.devices)
+        place[self.order[self.filled]] = self.filled
         stacked = rows.reshape(self.places, self.seeds, *rows.shape[1:])[place]
         return np.swapaxes(stacked, 0, 1)

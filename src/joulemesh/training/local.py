@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Rows", "train_rows"]
+__all__ = ["Carry", "Recipe", "Rows", "train_rows"]
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,15 +14,16 @@ from jax import lax
 
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
-from joulemesh.training.objective import Data, gather, weighted_loss
+from joulemesh.training.objective import Array, Data, gather, weighted_loss
+from joulemesh.training.options import make_optimizer
 
 
 class Rows(NamedTuple):
     """What tells rows apart. A row's samples are ``order[start : start + size]``."""
 
-    start: jax.Array  # int32 [R]
-    size: jax.Array  # uint32 [R], D_i
-    device: jax.Array  # uint32 [R]
+    start: Array  # int32 [R]
+    size: Array  # uint32 [R], D_i
+    device: Array  # uint32 [R]
     key: draws.Key  # of (seed, BATCH): two uint32 [R]
 
 
@@ -30,9 +31,18 @@ class Recipe(NamedTuple):
     """What all rows share and the compiler knows."""
 
     model: Model
+    optimizer: str
     batch: int
     local_round: str
     compute: Any
+
+
+class Carry(NamedTuple):
+    """What a row takes from step to step."""
+
+    params: Params
+    optimizer: Any
+    finite: Array  # bool: every loss so far was
 
 
 def _draw(recipe: Recipe, row: Rows, order: jax.Array, step: jax.Array) -> tuple[Any, jax.Array]:
@@ -51,50 +61,62 @@ def _draw(recipe: Recipe, row: Rows, order: jax.Array, step: jax.Array) -> tuple
 
 def _step(
     recipe: Recipe,
-    optimizer: optax.GradientTransformation,
+    rate: Array,
     data: Data,
     order: jax.Array,
     row: Rows,
-    step: jax.Array,
-    carry: tuple[Params, Any],
-) -> tuple[Params, Any]:
-    """One SGD step of one row."""
-    params, state = carry
-    index, weight = _draw(recipe, row, order, step)
+    number: jax.Array,
+    going: jax.Array,
+    carry: Carry,
+) -> Carry:
+    """One SGD step of one row; a row that is no longer going stays as it is."""
+    index, weight = _draw(recipe, row, order, number)
     x, y = gather(data, index)
+    weight = weight.astype(data.scale.dtype)
 
-    def loss(params: Params) -> jax.Array:
-        return weighted_loss(
-            recipe.model, params, x, y, weight.astype(data.scale.dtype), recipe.compute
-        )[0]
+    def loss(params: Params, scale: Array) -> tuple[jax.Array, jax.Array]:
+        value, _ = weighted_loss(recipe.model, params, x, y, weight, recipe.compute)
+        return scale * value, value
 
-    updates, state = optimizer.update(jax.grad(loss)(params), state, params)
-    return optax.apply_updates(params, updates), state
+    slope = jax.grad(loss, has_aux=True)
+    if recipe.optimizer == "sgd":
+        # The step is the gradient of -η·loss: nothing but an addition is left to do for each
+        # parameter, which XLA can add to the product that makes the gradient.
+        updates, value = slope(carry.params, jnp.where(going, -rate, 0))
+        moments = carry.optimizer
+    else:
+        gradient, value = slope(carry.params, jnp.ones((), rate.dtype))
+        optimizer = make_optimizer(recipe.optimizer, rate)
+        updates, moments = optimizer.update(gradient, carry.optimizer, carry.params)
+        updates = jax.tree.map(lambda new: jnp.where(going, new, 0), updates)
+        moments = jax.tree.map(partial(jnp.where, going), moments, carry.optimizer)
+    finite = carry.finite & (jnp.isfinite(value) | ~going)
+    return Carry(optax.apply_updates(carry.params, updates), moments, finite)
 
 
 def train_rows(
     recipe: Recipe,
-    optimizer: optax.GradientTransformation,
+    rate: jax.Array,
     data: Data,
     order: jax.Array,
     rows: Rows,
     iteration: jax.Array,
     rounds: jax.Array,
-    carry: tuple[Params, Any],
+    carry: Carry,
     *,
     loop: bool,
-) -> tuple[Params, Any]:
+) -> Carry:
     """Run every row's local rounds of one iteration.
 
     Args:
         recipe: what the compiler knows.
-        optimizer: of optax; its state is stacked like the parameters.
+        rate: learning rate.
         data: training samples.
         order: int32, the rows' sample indices, concatenated.
         rows: [R].
         iteration: uint32 scalar, from 0.
         rounds: int32 [R], τ.
-        carry: parameters and optimiser state, stacked [R, ...].
+        carry: stacked [R, ...].
         loop: one row after another, each its own steps; otherwise all rows together, masked, as
             many steps as the longest needs.
 
@@ -104,30 +126,31 @@ def train_rows(
     per_round = draws.steps_per_round(rows.size, recipe.batch, recipe.local_round)
     steps = rounds * per_round.astype(jnp.int32)
     rows = rows._replace(key=draws.fold(draws.fold(rows.key, iteration), rows.device))
-    step = partial(_step, recipe, optimizer, data, order)
-    if loop:
-        return _one_by_one(step, rows, steps, carry)
-    return _together(step, rows, steps, carry)
+    step = partial(_step, recipe, rate, data, order)
+    run = _one_by_one if loop else _together
+    return run(step, rows, steps, carry)
 
 
-def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Any) -> Any:
-    def train(number: jax.Array, carry: Any) -> Any:
+def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
+    def train(number: jax.Array, carry: Carry) -> Carry:
         row = jax.tree.map(lambda leaf: leaf[number], rows)
         mine = jax.tree.map(lambda leaf: leaf[number], carry)
-        mine = lax.fori_loop(0, steps[number], partial(step, row), mine)
-        return jax.tree.map(lambda leaf, new: leaf.at[number].set(new), carry, mine)
+        mine = lax.fori_loop(
+            0, steps[number], lambda k, mine: step(row, k, jnp.array(True), mine), mine
+        )
+        trained: Carry = jax.tree.map(lambda leaf, new: leaf.at[number].set(new), carry, mine)
+        return trained
 
-    return lax.fori_loop(0, len(steps), train, carry)
+    final: Carry = lax.fori_loop(0, len(steps), train, carry)
+    return final
 
 
-def _together(step: Any, rows: Rows, steps: jax.Array, carry: Any) -> Any:
-    def train(number: jax.Array, carry: Any) -> Any:
-        trained = jax.vmap(step, in_axes=(0, None, 0))(rows, number, carry)
-        going = number < steps
+def _together(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
+    def train(number: jax.Array, carry: Carry) -> Carry:
+        trained: Carry = jax.vmap(step, in_axes=(0, None, 0, 0))(
+            rows, number, number < steps, carry
+        )
+        return trained
 
-        def keep(new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(going.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
-
-        return jax.tree.map(keep, trained, carry)
-
-    return lax.fori_loop(0, jnp.max(steps), train, carry)
+    final: Carry = lax.fori_loop(0, jnp.max(steps), train, carry)
+    return final

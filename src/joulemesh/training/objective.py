@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["Data", "gather", "scale_of", "weighted_loss"]
+__all__ = ["Array", "Data", "gather", "scale_of", "weighted_loss"]
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset
 from joulemesh.models.core import Model, Params
 
+# Of JAX; of NumPy before it is placed; or a description of one (a shape, a sharding).
+Array: TypeAlias = Any
+
 
 class Data(NamedTuple):
     """Samples on the accelerator; a model sees x · scale + shift."""
 
-    x: jax.Array  # uint8 or float32 [n, ...]
-    y: jax.Array  # int32 [n]
-    scale: jax.Array  # broadcasts with a sample
-    shift: jax.Array
+    x: Array  # uint8 or float32 [n, ...]
+    y: Array  # int32 [n]
+    scale: Array  # broadcasts with a sample
+    shift: Array
 
 
 def scale_of(dataset: Dataset, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -8,19 +8,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec as P
+from numpy.typing import NDArray
 
 from joulemesh.data import Partition
 from joulemesh.models.core import Model, Params
 from joulemesh.training.evaluate import Samples, in_batches, regulariser, score
 from joulemesh.training.layout import Layout
-from joulemesh.training.objective import Data
+from joulemesh.training.objective import Array, Data
+from joulemesh.training.platform import BATCHES, ROWS, WHOLE
 
 # Devices whose models are evaluated side by side on an accelerator.
 _ROWS_TOGETHER = 32
+# The choice of test samples is the same for every seed: seeds are compared on it.
+_PURPOSE = 0x74657374
 
 
 class Sheets(NamedTuple):
@@ -28,22 +30,23 @@ class Sheets(NamedTuple):
 
     test: Samples  # kinds: all of them, and those that devices are evaluated on
     train: Samples  # [S, batches, size, 1]: weight 1/(samples of that device here)
-    owner: jax.Array  # int32 [S, batches, size]: place of the device that holds the sample
+    owner: Array  # int32 [S, batches, size]: place of the device that holds the sample
     device: Samples  # for devices' own models
 
     def specs(self) -> Sheets:
         """How the batches are shared between processors."""
-        batches, later = P("rows"), P(None, "rows")
-        return Sheets(Samples(batches, batches), Samples(later, later), later, Samples(P(), P()))  # type: ignore[arg-type]
+        return Sheets(
+            Samples(ROWS, ROWS), Samples(BATCHES, BATCHES), BATCHES, Samples(WHOLE, WHOLE)
+        )
 
 
 class Scores(NamedTuple):
     """Of the mean model, per seed."""
 
-    train_loss: jax.Array
-    test_loss: jax.Array
-    test_accuracy: jax.Array
-    shared_accuracy: jax.Array  # on the samples that devices are evaluated on
+    train_loss: Array
+    test_loss: Array
+    test_accuracy: Array
+    shared_accuracy: Array  # on the samples that devices are evaluated on
 
 
 def make_sheets(
@@ -54,10 +57,10 @@ def make_sheets(
     shards: int,
     dtype: Any,
 ) -> Sheets:
-    """Choose the samples: the first of the test set, and the first of each device's own.
+    """Choose the samples: some of the test set, and the first of each device's own.
 
-    Both orders are random (the partition's, and the data set's as published), and the same in
-    every evaluation, so that curves are smooth.
+    They are the same in every evaluation, so that curves are smooth, and random: a partition
+    holds its samples in random order, but a published test set may be sorted or uneven.
 
     Args:
         layout: of devices.
@@ -70,18 +73,104 @@ def make_sheets(
     Returns:
         Sheets of NumPy arrays.
     """
-    on_test, on_train, each = (min(count, test) if k != 1 else count for k, count in enumerate(counts))
+    on_test, on_train, each = counts
     kinds = np.zeros((on_test, 2), dtype)
     kinds[:, 0] = 1 / on_test
-    kinds[:each, 1] = 1 / min(each, on_test)
-    place = np.argsort(layout.order, kind="stable")[: layout.devices]
+    kinds[:each, 1] = 1 / each
+    picked = np.random.default_rng(_PURPOSE).permutation(test)[:on_test]
     quota = -(-on_train // layout.devices)
-    chosen = [_first_of_each(partition, quota, place, shards, dtype) for partition in partitions]
-    widest = max(samples.index.shape[0] for samples, _ in chosen)
-    train, owner = zip(*[_pad(samples, own, widest, shards) for samples, own in chosen], strict=True)
+    chosen = [_first_of_each(layout, partition, quota) for partition in partitions]
+    longest = max(len(index) for index, _, _ in chosen)
+    train, owners = [], []
+    for index, weight, owner in chosen:
+        missing = (0, longest - len(index))
+        weight = np.pad(weight.astype(dtype), missing)
+        train.append(in_batches(np.pad(index, missing), weight, shards))
+        owners.append(in_batches(np.pad(owner, missing), weight, shards).index)
     return Sheets(
-        test=in_batches(np.arange(on_test), kinds, shards),
-        train=Samples(np.stack([s.index for s in train]), np.stack([s.weight for s in train])),  # type: ignore[arg-type]
-        owner=np.stack(owner),  # type: ignore[arg-type]
-        device=in_batches(np.arange(each), np.full(each, 1 / each, dtype), 1),
+        test=in_batches(picked, kinds, shards),
+        train=jax.tree.map(lambda *seeds: np.stack(seeds), *train),
+        owner=np.stack(owners),
+        device=in_batches(picked[:each], np.full(each, 1 / each, dtype), 1),
     )
+
+
+def _first_of_each(
+    layout: Layout, partition: Partition, quota: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """At most ``quota`` samples of every device: index, weight, place of the device."""
+    sizes = partition.sizes
+    device = np.repeat(np.arange(len(sizes)), sizes)
+    nth = np.arange(len(device)) - partition.offsets[device]
+    first = nth < quota
+    place = np.empty(layout.devices, np.int64)
+    place[layout.order[layout.filled]] = layout.filled
+    device = device[first]
+    weight = 1 / np.minimum(sizes, quota)[device]
+    return partition.order[partition.offsets[0] :][first], weight, place[device]
+
+
+def mean_scores(
+    model: Model,
+    compute: Any,
+    sharded: bool,
+    train: Data,
+    test: Data,
+    sheets: Sheets,
+    centre: Params,
+    share: jax.Array,
+) -> Scores:
+    """Score every seed's mean model on this processor's share of the samples, and add up.
+
+    Args:
+        model: what is evaluated.
+        compute: dtype in which it computes.
+        sharded: whether there are other processors to add up with.
+        train: training samples.
+        test: test samples.
+        sheets: which of them.
+        centre: mean models, stacked [S, ...].
+        share: [places, S], weight of each device in the mean and in the training loss.
+
+    Returns:
+        The scores, [S] each.
+    """
+
+    def seed(given: tuple[Any, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        params, chosen, owner, mine = given
+        loss, correct = score(model, compute, test, sheets.test, params)
+        weight = chosen.weight * mine[owner][..., None].astype(chosen.weight.dtype)
+        trained, _ = score(model, compute, train, Samples(chosen.index, weight), params)
+        return loss, correct, trained
+
+    # One seed after another: the same operations, and so the same bits, for any number of seeds.
+    sums = lax.map(seed, (centre, sheets.train, sheets.owner, share.T))
+    if sharded:
+        sums = lax.psum(sums, "rows")  # type: ignore[no-untyped-call]
+    loss, correct, trained = sums
+    penalty = lax.map(lambda params: regulariser(model, params), centre)
+    return Scores(trained[:, 0] + penalty.astype(loss.dtype), loss[:, 0], *correct.T)
+
+
+def device_accuracy(
+    model: Model, compute: Any, loop: bool, test: Data, samples: Samples, params: Params
+) -> jax.Array:
+    """Accuracy of every row's own model.
+
+    Args:
+        model: what is evaluated.
+        compute: dtype in which it computes.
+        loop: one row after another, or some of them at a time.
+        test: test samples.
+        samples: which of them.
+        params: stacked [R, ...].
+
+    Returns:
+        [R].
+    """
+
+    def row(params: Params) -> jax.Array:
+        return score(model, compute, test, samples, params)[1][0]
+
+    accuracy: jax.Array = lax.map(row, params, batch_size=None if loop else _ROWS_TOGETHER)
+    return accuracy

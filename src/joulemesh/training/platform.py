@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["compiler_options", "configure", "loops_over_rows", "precision_scope", "row_mesh"]
+__all__ = [
+    "BATCHES",
+    "ROWS",
+    "WHOLE",
+    "compiler_options",
+    "configure",
+    "loops_over_rows",
+    "precision_scope",
+    "row_mesh",
+]
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +22,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+# How arrays are shared between processors: by rows (or leading batches), by the second axis, not.
+ROWS: Any = P("rows")  # type: ignore[no-untyped-call]
+BATCHES: Any = P(None, "rows")  # type: ignore[no-untyped-call]
+WHOLE: Any = P()  # type: ignore[no-untyped-call]
 
 # More cores than this rarely help N devices, and each holds its own copy of the data.
 _MOST_CPU_SHARDS = 8
@@ -36,13 +51,10 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
     True
     """
     if cache_dir is not None:
-        # JAX's config.update has no annotations, as its stubs go.
         jax.config.update("jax_compilation_cache_dir", str(cache_dir))  # type: ignore[no-untyped-call]
     wanted = cpu_shards or min(len(os.sched_getaffinity(0)), _MOST_CPU_SHARDS)
-    try:
+    with suppress(RuntimeError):  # JAX has started: it keeps the processors that it has
         jax.config.update("jax_num_cpu_devices", wanted)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        pass  # JAX has started: it keeps the processors that it has
     return jax.local_device_count()
 
 
@@ -77,9 +89,19 @@ def compiler_options(deterministic: bool = False) -> dict[str, Any]:
     wanted: dict[str, Any]
     if jax.default_backend() == "cpu":
         # YNNPACK splits even small products over all threads: 1.6 times slower per core here.
-        wanted = {"xla_cpu_experimental_ynn_fusion_type": ""}
-    elif jax.default_backend() == "gpu" and deterministic:
-        wanted = {"xla_gpu_deterministic_ops": True}
+        # A maximum that swallows NaN would hide a divergence behind ReLU.
+        wanted = {
+            "xla_cpu_experimental_ynn_fusion_type": "",
+            "xla_cpu_enable_fast_min_max": False,
+        }
+    elif jax.default_backend() == "gpu":
+        # Loops as part of a CUDA graph: their conditions are not sent to the host and back.
+        wanted = {
+            "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,"
+            "DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
+        }
+        if deterministic:
+            wanted["xla_gpu_deterministic_ops"] = True
     else:
         wanted = {}
     return {name: value for name, value in wanted.items() if _known(name, value)}

@@ -1,13 +1,15 @@
-"""The compiled program: a chunk of iterations, each local training, exchange, evaluation.
+"""The compiled programs: iterations of local training and exchange, and measured ones.
 
 Loop bounds, the number of iterations and the learning rate are traced, so one compilation serves
-every schedule of the same shape. Local training and evaluation are written for the rows of one
-processor and mapped over the mesh; exchanges are written for all devices and partitioned by XLA.
+every schedule of the same shape. There is no branch: iterations that are measured have a program
+of their own, and the host, which knows the schedule, calls one or the other without waiting.
+Local training and evaluation are written for the rows of one processor and mapped over the mesh;
+exchanges are written for all devices and partitioned by XLA.
 """
 
 from __future__ import annotations
 
-__all__ = ["Fixed", "Output", "Programs", "Slice", "Spec", "State", "programs"]
+__all__ = ["NEVER", "Fixed", "Programs", "Record", "Slice", "Spec", "State", "programs"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +20,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from joulemesh.models.core import Model, Params
-from joulemesh.training import draws
+from joulemesh.training import draws, exchange
 from joulemesh.training.evaluate import Panel, consensus_error, mean_model
 from joulemesh.training.exchange import Context, Exchange
-from joulemesh.training.local import Recipe, Rows, train_rows
-from joulemesh.training.objective import Data
-from joulemesh.training.options import make_optimizer
+from joulemesh.training.local import Carry, Recipe, Rows, train_rows
+from joulemesh.training.objective import Array, Data
 from joulemesh.training.panel import Sheets, device_accuracy, mean_scores
-from joulemesh.training.platform import compiler_options
+from joulemesh.training.platform import ROWS, WHOLE, compiler_options
+
+# "No iteration" in reports of the first bad one.
+NEVER = 2**31 - 1
 
 
 class State(NamedTuple):
@@ -37,7 +40,7 @@ class State(NamedTuple):
     params: Params  # stacked [rows, ...]
     optimizer: Any  # stacked [rows, ...]
     exchange: Any  # of the exchange, stacked [seeds, ...]
-    iteration: jax.Array  # int32 scalar: iterations completed
+    iteration: Array  # int32 scalar: iterations completed
 
 
 class Fixed(NamedTuple):
@@ -45,32 +48,29 @@ class Fixed(NamedTuple):
 
     train: Data
     test: Data
-    order: jax.Array  # int32, the rows' sample indices, concatenated
+    order: Array  # int32, the rows' sample indices, concatenated
     rows: Rows
-    weights: jax.Array  # [places, S], of the mean
-    learning_rate: jax.Array
+    weights: Array  # [places, S], of the mean
+    learning_rate: Array
     mixing: Any  # SparseMixing, or ()
     exchange_key: draws.Key  # of (seed, EXCHANGE): two uint32 [S]
     sheets: Sheets
 
 
 class Slice(NamedTuple):
-    """The schedule of one chunk; entries at and beyond ``count`` are ignored."""
+    """The schedule of one chunk."""
 
-    count: jax.Array  # int32 scalar
-    rounds: jax.Array  # int32 [C, places]
-    active: jax.Array  # bool [C, places]
-    exchanged: jax.Array  # bool [C]
-    measured: jax.Array  # bool [C]
+    rounds: Array  # int32 [C, places]
+    active: Array  # bool [C, places]
+    exchanged: Array  # bool [C]
     mixing: Any  # [C, places, places], [1, places, places], or ()
 
 
-class Output(NamedTuple):
-    """What a chunk reports, per iteration and seed."""
+class Record(NamedTuple):
+    """What iterations report, per seed."""
 
-    panel: Panel  # [C, S]; only where measured
-    finite: jax.Array  # bool [C, S]
-    sent: Any  # [C, S, ...]
+    bad: Array  # int32 [S]: the iteration (from 1) in which a loss was first not finite, or NEVER
+    sent: Any  # of the exchange: [C, S, ...], or [1, S, ...] of a measured iteration
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Spec:
     local_round: str
     precision: str
     exchange: Exchange
-    kind: Literal["mean", "dense", "sparse", "own"]
+    kind: Literal["mean", "dense", "sparse"]
     devices: int
     places: int
     seeds: int
@@ -101,23 +101,31 @@ class Spec:
 class Programs(NamedTuple):
     """The compiled functions of a spec."""
 
-    chunk: Callable[[State, Fixed, Slice], tuple[State, Output]]
-    evaluate: Callable[[Params, Fixed, Sheets, jax.Array], Panel]
+    advance: Callable[[State, Fixed, Slice, Array, Array], tuple[State, Record]]
+    measure: Callable[[State, Fixed, Slice, Array], tuple[State, Record, Panel]]
+    evaluate: Callable[[Params, Fixed, Sheets, Array], Panel]
+    finite: Callable[[Params], jax.Array]
 
 
 @lru_cache(maxsize=32)
 def programs(spec: Spec) -> Programs:
     """Make the functions of a spec; they compile when first called."""
     options = compiler_options(spec.deterministic)
-    shardings: dict[str, Any] = {}
+    state: Any = None
+    whole: Any = None
     if spec.mesh.size > 1:
-        rows, whole = NamedSharding(spec.mesh, P("rows")), NamedSharding(spec.mesh, P())
-        shardings = {"out_shardings": (State(rows, rows, whole, whole), whole)}
-    chunk = jax.jit(
-        partial(_chunk, spec), donate_argnums=0, compiler_options=options, **shardings
+        rows, whole = NamedSharding(spec.mesh, ROWS), NamedSharding(spec.mesh, WHOLE)
+        state = State(rows, rows, whole, whole)
+
+    def compiled(function: Any, **arguments: Any) -> Any:
+        return jax.jit(partial(function, spec), compiler_options=options, **arguments)
+
+    return Programs(
+        advance=compiled(_advance, donate_argnums=0, out_shardings=(state, whole)),
+        measure=compiled(_measure, donate_argnums=0, out_shardings=(state, whole, whole)),
+        evaluate=compiled(_evaluate),
+        finite=compiled(_finite),
     )
-    evaluate = jax.jit(partial(_evaluate, spec), compiler_options=options)
-    return Programs(chunk, evaluate)
 
 
 def _sharded(spec: Spec, function: Any, in_specs: Any, out_specs: Any) -> Any:
@@ -133,94 +141,83 @@ def _by_device(spec: Spec, params: Params) -> Params:
     return jax.tree.map(lambda p: p.reshape(spec.places, spec.seeds, *p.shape[1:]), params)
 
 
-def _chunk(spec: Spec, state: State, fixed: Fixed, slice_: Slice) -> tuple[State, Output]:
-    shapes = jax.eval_shape(
-        lambda s: _iterate(spec, fixed, slice_, jnp.int32(0), s)[1], state
-    )
-    output = jax.tree.map(lambda s: jnp.zeros((spec.chunk, *s.shape), s.dtype), shapes)
+def _advance(
+    spec: Spec, state: State, fixed: Fixed, slice_: Slice, first: jax.Array, stop: jax.Array
+) -> tuple[State, Record]:
+    """Run iterations first..stop-1, counted from the start of the chunk."""
 
-    def body(number: jax.Array, carry: tuple[State, Output]) -> tuple[State, Output]:
-        state, output = carry
-        state, record = _iterate(spec, fixed, slice_, number, state)
-        return state, jax.tree.map(lambda all_, one: all_.at[number].set(one), output, record)
+    def one(number: jax.Array, state: State) -> tuple[State, Record]:
+        state, bad = _train(spec, fixed, slice_, number, state)
+        state, sent = _exchange(spec, fixed, slice_, number, state)
+        return state, Record(bad, sent)
 
-    return lax.fori_loop(0, slice_.count, body, (state, output))
+    def body(number: jax.Array, carry: tuple[State, Record]) -> tuple[State, Record]:
+        state, record = carry
+        state, (bad, sent) = one(number, state)
+        sent = jax.tree.map(lambda all_, now: all_.at[number].set(now), record.sent, sent)
+        return state, Record(jnp.minimum(record.bad, bad), sent)
+
+    shapes = jax.eval_shape(one, jnp.int32(0), state)[1]
+    sent = jax.tree.map(lambda s: jnp.zeros((spec.chunk, *s.shape), s.dtype), shapes.sent)
+    bad = jnp.full(spec.seeds, NEVER, jnp.int32)
+    final: tuple[State, Record] = lax.fori_loop(first, stop, body, (state, Record(bad, sent)))
+    return final
 
 
-def _iterate(
-    spec: Spec, fixed: Fixed, slice_: Slice, number: jax.Array, state: State
-) -> tuple[State, Output]:
-    """One iteration; ``number`` counts from the start of the chunk."""
-    active, exchanged = slice_.active[number], slice_.exchanged[number]
-    measured = slice_.measured[number]
-    rounds = jnp.repeat(slice_.rounds[number], spec.seeds)
-    params, optimizer = _train(spec, fixed, state, rounds)
-    nothing = jnp.zeros(spec.seeds, fixed.weights.dtype)
-    drift = lax.cond(
-        measured,
-        lambda p: consensus_error(_by_device(spec, p), active),
-        lambda p: nothing,
-        params,
-    )
-    params, memory, sent = _exchange(
-        spec, fixed, slice_, number, state._replace(params=params), active & exchanged
-    )
-    agree = exchanged & (spec.kind == "mean")
-    panel = lax.cond(
-        measured,
-        lambda p: _panel(spec, fixed, fixed.sheets, p, active, agree)._replace(drift=drift),
-        lambda p: Panel(*[nothing] * len(Panel._fields)),
-        params,
-    )
-    state = State(params, optimizer, memory, state.iteration + 1)
-    return state, Output(panel, _finite(spec, params), sent)
+def _measure(
+    spec: Spec, state: State, fixed: Fixed, slice_: Slice, number: jax.Array
+) -> tuple[State, Record, Panel]:
+    """Run one iteration and evaluate it."""
+    active = slice_.active[number]
+    state, bad = _train(spec, fixed, slice_, number, state)
+    drift = consensus_error(_by_device(spec, state.params), active)
+    state, sent = _exchange(spec, fixed, slice_, number, state)
+    agree = slice_.exchanged[number] & (spec.exchange is exchange.mean)
+    panel = _panel(spec, fixed, fixed.sheets, state.params, active, agree)
+    record = Record(bad, jax.tree.map(lambda value: value[None], sent))
+    return state, record, panel._replace(drift=drift)
 
 
 def _train(
-    spec: Spec, fixed: Fixed, state: State, rounds: jax.Array
-) -> tuple[Params, Any]:
-    recipe = Recipe(spec.model, spec.batch, spec.local_round, spec.compute)
-
-    def train(
-        data: Data, order: Any, rate: Any, iteration: Any, rows: Rows, rounds: Any, carry: Any
-    ) -> Any:
-        optimizer = make_optimizer(spec.optimizer, rate)
-        return train_rows(
-            recipe, optimizer, data, order, rows, iteration, rounds, carry, loop=spec.loop
-        )
-
-    mapped = _sharded(spec, train, (P(), P(), P(), P(), P("rows"), P("rows"), P("rows")), P("rows"))
-    iteration = state.iteration.astype(jnp.uint32)
-    carry = (state.params, state.optimizer)
-    trained: tuple[Params, Any] = mapped(
-        fixed.train, fixed.order, fixed.learning_rate, iteration, fixed.rows, rounds, carry
+    spec: Spec, fixed: Fixed, slice_: Slice, number: jax.Array, state: State
+) -> tuple[State, jax.Array]:
+    """Local training; also the iteration, for every seed in which a loss was not finite."""
+    recipe = Recipe(spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute)
+    rounds = jnp.repeat(slice_.rounds[number], spec.seeds)
+    carry = Carry(state.params, state.optimizer, jnp.ones(len(rounds), bool))
+    trained: Carry = _sharded(
+        spec,
+        partial(train_rows, recipe, loop=spec.loop),
+        (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, ROWS),
+        ROWS,
+    )(
+        fixed.learning_rate,
+        fixed.train,
+        fixed.order,
+        fixed.rows,
+        state.iteration.astype(jnp.uint32),
+        rounds,
+        carry,
     )
-    return trained
+    finite = jnp.all(trained.finite.reshape(spec.places, spec.seeds), axis=0)
+    bad = jnp.where(finite, NEVER, state.iteration + 1)
+    return state._replace(params=trained.params, optimizer=trained.optimizer), bad
 
 
 def _exchange(
-    spec: Spec, fixed: Fixed, slice_: Slice, number: jax.Array, state: State, takes: jax.Array
-) -> tuple[Params, Any, Any]:
+    spec: Spec, fixed: Fixed, slice_: Slice, number: jax.Array, state: State
+) -> tuple[State, Any]:
     """Apply the exchange; devices that do not take part keep what they have."""
     old = _by_device(spec, state.params)
     context = _context(spec, fixed, slice_, number, state.iteration)
     if spec.exchange.all_seeds:
         new, memory, sent = spec.exchange.apply(old, state.exchange, jnp.zeros(0), context)
     else:
-        key = draws.fold(fixed.exchange_key, context.iteration)
-        keys = jax.random.wrap_key_data(jnp.stack(key, axis=-1))
-        inside = jax.tree.map(lambda leaf: leaf[: spec.devices], old)
-        axes = Context(None, None, 1, None, None, None, 1, 1)
-        new, memory, sent = jax.vmap(
-            spec.exchange.apply, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0)
-        )(inside, state.exchange, keys, context)
-        pad = spec.places - spec.devices
-        new = jax.tree.map(
-            lambda leaf: jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1)), new
-        )
+        new, memory, sent = _own_exchange(spec, fixed, state.exchange, old, context)
         went = slice_.exchanged[number]
-        memory = jax.tree.map(lambda a, b: jnp.where(went, a, b), memory, state.exchange)
+        memory = jax.tree.map(partial(jnp.where, went), memory, state.exchange)
         sent = jax.tree.map(lambda a: jnp.where(went, a, jnp.zeros_like(a)), sent)
+    takes = slice_.active[number] & slice_.exchanged[number]
 
     def keep(new: jax.Array, old: jax.Array) -> jax.Array:
         kept = jnp.where(takes.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
@@ -228,8 +225,26 @@ def _exchange(
 
     params = jax.tree.map(keep, new, old)
     if spec.mesh.size > 1:
-        params = lax.with_sharding_constraint(params, NamedSharding(spec.mesh, P("rows")))
-    return params, memory, sent
+        by_rows = NamedSharding(spec.mesh, ROWS)
+        params = lax.with_sharding_constraint(params, by_rows)  # type: ignore[no-untyped-call]
+    return State(params, state.optimizer, memory, state.iteration + 1), sent
+
+
+def _own_exchange(
+    spec: Spec, fixed: Fixed, memory: Any, old: Params, context: Context
+) -> tuple[Params, Any, Any]:
+    """A method's own exchange: seed by seed, on the N devices without what pads."""
+    key = draws.fold(fixed.exchange_key, context.iteration)
+    keys = jax.random.wrap_key_data(jnp.stack(key, axis=-1))
+    inside = jax.tree.map(lambda leaf: leaf[: spec.devices], old)
+    nothing: Any = None
+    axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1)
+    new, memory, sent = jax.vmap(spec.exchange.apply, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
+        inside, memory, keys, context
+    )
+    pad = spec.places - spec.devices
+    new = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1)), new)
+    return new, memory, sent
 
 
 def _context(
@@ -241,9 +256,11 @@ def _context(
         a.reshape(spec.places, spec.seeds)[:inside] for a in (fixed.rows.start, fixed.rows.size)
     )
     mixing = fixed.mixing
+    if spec.kind == "sparse":
+        mixing = mixing._replace(index=mixing.index[:inside], weight=mixing.weight[:inside])
     if spec.kind == "dense":
-        last = slice_.mixing.shape[0] - 1  # one matrix serves every iteration
-        mixing = slice_.mixing[jnp.minimum(number, last)]
+        last = slice_.mixing.shape[0] - 1  # one matrix may serve every iteration
+        mixing = slice_.mixing[jnp.minimum(number, last), :inside, :inside]
     return Context(
         iteration=iteration.astype(jnp.uint32),
         active=slice_.active[number][:inside],
@@ -265,9 +282,7 @@ def _finite(spec: Spec, params: Params) -> jax.Array:
     return jnp.all(jnp.stack(checks), axis=0)
 
 
-def _evaluate(
-    spec: Spec, params: Params, fixed: Fixed, sheets: Sheets, active: jax.Array
-) -> Panel:
+def _evaluate(spec: Spec, params: Params, fixed: Fixed, sheets: Sheets, active: jax.Array) -> Panel:
     return _panel(spec, fixed, sheets, params, active, jnp.array(False))
 
 
@@ -282,14 +297,14 @@ def _panel(
     scores = _sharded(
         spec,
         partial(mean_scores, spec.model, spec.compute, spec.mesh.size > 1),
-        (P(), P(), sheets.specs(), P(), P()),
-        P(),
+        (WHOLE, WHOLE, sheets.specs(), WHOLE, WHOLE),
+        WHOLE,
     )(fixed.train, fixed.test, sheets, centre, share)
     each = _sharded(
         spec,
         partial(device_accuracy, spec.model, spec.compute, spec.loop),
-        (P(), P(), P("rows")),
-        P("rows"),
+        (WHOLE, WHOLE, ROWS),
+        ROWS,
     )
     accuracy = lax.cond(
         agree,

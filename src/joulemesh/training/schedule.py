@@ -68,12 +68,12 @@ class Schedule:
     @property
     def iterations(self) -> int:
         """Number of iterations n."""
-        return self.rounds.shape[0]
+        return len(self.rounds)
 
     @property
     def devices(self) -> int:
         """Number of devices N."""
-        return self.rounds.shape[1]
+        return len(self.rounds[0])
 
     @property
     def kind(self) -> Literal["mean", "dense", "sparse"]:
@@ -81,6 +81,13 @@ class Schedule:
         if isinstance(self.mixing, str):
             return "mean"
         return "sparse" if sparse.issparse(self.mixing) else "dense"
+
+    @property
+    def static(self) -> bool:
+        """Whether one mixing matrix serves every iteration."""
+        return self.kind == "sparse" or (
+            isinstance(self.mixing, np.ndarray) and len(self.mixing) == 1
+        )
 
     def matrices(self, start: int, stop: int) -> Dense:
         """The mixing matrices of iterations start..stop-1.
@@ -152,13 +159,15 @@ def _check_mixing(mixing: Any, n: int, devices: int) -> Mixing:
             raise ScenarioError(f'mixing = {mixing!r} is unknown: give "mean" or matrices')
         return "mean"
     if sparse.issparse(mixing):
-        matrix = sparse.csr_array(mixing, dtype=np.float64)
+        given: Any = mixing
+        matrix = sparse.csr_array(given, dtype=np.float64)
         if matrix.shape != (devices, devices):
             raise ScenarioError(f"mixing has shape {matrix.shape}: give {(devices, devices)}")
-        _check_rows(matrix.sum(axis=1)[None])
+        _check_rows(np.asarray(matrix.sum(axis=1), np.float64)[None])
         return matrix
     if callable(mixing):
-        return mixing  # type: ignore[no-any-return]
+        function: Callable[[int], Dense] = mixing
+        return function
     return _check_dense(np.asarray(mixing, np.float64), n, devices)
 
 

@@ -56,7 +56,5 @@ class Trace:
         joined = {
             name: np.concatenate([getattr(trace, name) for trace in traces]) for name in columns
         }
-        sent = jax.tree.map(
-            lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces]
-        )
+        sent = jax.tree.map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
         return cls(**joined, sent=sent)

@@ -22,10 +22,13 @@ def si(value: float, unit: str) -> str:
 
     >>> si(0.00123, "J"), si(0.0, "s"), si(45600.0, "J")
     ('1.23 mJ', '0 s', '45.6 kJ')
+    >>> si(999.7, "J")
+    '1 kJ'
     """
     if value == 0 or not np.isfinite(value):
         return f"{value:g} {unit}"
-    power = int(np.clip(np.floor(np.log10(abs(value)) / 3 + 1e-12), -4, 3))
+    rounded = float(f"{value:.3g}")  # so that 999.7 is 1 k, not 1e+03
+    power = int(np.clip(np.floor(np.log10(abs(rounded)) / 3 + 1e-12), -4, 3))
     return f"{value / 1000.0**power:.3g} {['p', 'n', 'µ', 'm', '', 'k', 'M', 'G'][power + 4]}{unit}"
 
 
@@ -127,6 +130,8 @@ def _show_balance(plan: Plan, console: Console) -> None:
         return
     costs = plan.world.costs(plan.world.channel.quantile_gain(plan.scenario.plan.fade_quantile))
     balance = scheme.balance(costs, plan.energy_budget_j, plan.iterations)
+    if balance is None:
+        return
     table = Table(title="Remark 4: gossip rounds, consensus error and joules", pad_edge=False)
     for name in ("rounds", "consensus error", "dearest device", "share of its battery"):
         table.add_column(name, justify="right")

@@ -16,9 +16,10 @@ __all__ = [
     "battery_left",
     "departed",
     "every",
+    "frame_m",
     "link_energy_j",
-    "route_words",
     "rounds_grid",
+    "route_words",
     "unit_of",
 ]
 
@@ -77,6 +78,22 @@ def every(count: int, most: int) -> IntArray:
     if count <= most:
         return np.arange(count, dtype=np.int64)
     return np.unique(np.rint(np.linspace(0, count - 1, most)).astype(np.int64))
+
+
+def frame_m(plan: Plan) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top of the map: a square round all devices, in metres.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> left, right, bottom, top = frame_m(made)
+    >>> bool(np.isclose(right - left, top - bottom))
+    True
+    """
+    positions = plan.world.graph.positions_m
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    half = 0.54 * max(float((high - low).max()), 1.0)
+    x, y = ((low + high) / 2).tolist()
+    return x - half, x + half, y - half, y + half
 
 
 def link_energy_j(plan: Plan) -> FloatArray:

@@ -11,7 +11,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_table
 from joulemesh.world.devices import stream
-from joulemesh.world.topology import Graph
+from joulemesh.world.topology import Graph, read_links
 
 __all__ = ["Channel", "build_channel", "path_gain"]
 
@@ -91,9 +91,7 @@ def build_channel(scenario: Scenario, graph: Graph) -> Channel:
 def _gains_from_file(path: str, graph: Graph) -> FloatArray:
     """Gains from a CSV file with the columns i, j and gain, one row for every link."""
     columns = read_table(path)
-    ends = np.sort(
-        np.stack([number_column(columns, name, path) for name in ("i", "j")], axis=1), axis=1
-    )
+    ends = np.sort(read_links(columns, path, graph.devices), axis=1)
     values = number_column(columns, "gain", path)
     if not (values > 0).all():
         row = int(np.argmin(values > 0))
@@ -101,6 +99,13 @@ def _gains_from_file(path: str, graph: Graph) -> FloatArray:
     key = ends[:, 0] * graph.devices + ends[:, 1]
     wanted = graph.edges[:, 0] * graph.devices + graph.edges[:, 1]
     order = np.argsort(key, kind="stable")
+    again = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(values[order]) != 0))
+    if len(again):
+        i, j = ends[order[again[0]]]
+        raise ScenarioError(
+            f"{path} has two gains for the link {i}-{j} ({values[order[again[0]]]:g} and "
+            f"{values[order[again[0] + 1]]:g}); keep one row"
+        )
     place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
     missing = key[order][place] != wanted
     if missing.any():

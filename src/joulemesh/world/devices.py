@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario import Scenario
+from joulemesh.scenario import Budget, Scenario
 from joulemesh.tables import number_column, read_table
 
 __all__ = ["DeviceArrays", "build_devices", "round_energy_j", "round_latency_s", "stream"]
@@ -87,8 +87,9 @@ class DeviceArrays:
 def resolve(scenario: Scenario, field: str, value: object, *, minimum: float = 0.0) -> FloatArray:
     """A per-device quantity as float64 [N], whichever way the scenario gives it."""
     count = scenario.devices.count
+    name = f"budget.{field}" if field in Budget.model_fields else f"devices.{field}"
     if isinstance(value, str):
-        return _column(scenario, field, value, minimum)
+        return _column(scenario, name, value, minimum)
     if isinstance(value, dict):
         value = value["values"]
     elif isinstance(value, tuple) and len(value) == 2:
@@ -96,7 +97,7 @@ def resolve(scenario: Scenario, field: str, value: object, *, minimum: float = 0
     if isinstance(value, tuple):
         if len(value) != count:
             raise ScenarioError(
-                f"{field} lists {len(value)} values for {count} devices; "
+                f"{name} lists {len(value)} values for {count} devices; "
                 "give one number per device, one number, or [low, high]"
             )
         return np.array(value, np.float64)
@@ -110,7 +111,13 @@ def _column(scenario: Scenario, field: str, name: str, minimum: float) -> FloatA
             f"{field} = {name!r} names a column, but there is no devices.table; "
             "write a number (the unit is in the field's name) or give a table"
         )
-    values = number_column(read_table(table), name, table)
+    columns = read_table(table)
+    if name not in columns:
+        raise ScenarioError(
+            f"{field} = {name!r}: {table} has no column {name!r}, only {', '.join(columns)}; "
+            "add it or name another"
+        )
+    values = number_column(columns, name, table)
     if not (values > minimum).all():
         row = int(np.argmin(values > minimum))
         raise ScenarioError(

@@ -14,7 +14,7 @@ from joulemesh.scenario import TOPOLOGIES, Scenario
 from joulemesh.tables import number_column, read_table
 from joulemesh.world.devices import resolve, stream
 
-__all__ = ["Graph", "build_graph", "components"]
+__all__ = ["Graph", "build_graph", "components", "read_links"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -76,7 +76,7 @@ def build_graph(scenario: Scenario) -> Graph:
     elif name == "geometric":
         edges = _geometric(positions, scenario.network.area_m, scenario.network.mean_degree)
     else:
-        edges = _edge_list(name, count)
+        edges = read_links(read_table(name), name, count)
     edges = np.unique(np.sort(edges.astype(np.int64), axis=1), axis=0)
     graph = Graph(count, edges, positions, ring)
     if name not in TOPOLOGIES:
@@ -153,20 +153,22 @@ def _geometric(positions: FloatArray, area_m: float, mean_degree: float) -> IntA
     return edges
 
 
-def _edge_list(path: str, count: int) -> IntArray:
-    """Links from a CSV file with the columns i and j."""
-    columns = read_table(path)
+def read_links(columns: dict[str, list[str]], path: str, count: int) -> IntArray:
+    """int64 [rows, 2]: the links that the columns i and j of a CSV file name.
+
+    >>> read_links({"i": ["2"], "j": ["0"]}, "links.csv", 3).tolist()
+    [[2, 0]]
+    """
     ends = np.stack([number_column(columns, name, path) for name in ("i", "j")], axis=1)
-    edges = ends.astype(np.int64)
-    bad = (edges != ends).any(1) | (edges < 0).any(1) | (edges >= count).any(1)
-    bad |= edges[:, 0] == edges[:, 1]
+    bad = ((ends != np.floor(ends)) | (ends < 0) | (ends >= count)).any(axis=1)
+    bad |= ends[:, 0] == ends[:, 1]
     if bad.any():
         row = int(np.argmax(bad))
         raise ScenarioError(
             f"{path}, row {row + 2}: link {ends[row, 0]:g}-{ends[row, 1]:g} must join two "
             f"different devices of 0..{count - 1}"
         )
-    return edges
+    return ends.astype(np.int64)
 
 
 def _positions(scenario: Scenario) -> FloatArray:

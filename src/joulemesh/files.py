@@ -1,4 +1,4 @@
-"""Files of the views, written whole or not at all."""
+"""Files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from joulemesh.errors import ScenarioError
 
-__all__ = ["write_whole"]
+__all__ = ["write_bytes", "write_text", "write_whole"]
 
 
-def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a draft beside the path, then put it in the path's place in one step.
 
     Args:
@@ -25,7 +25,7 @@ def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     place = Path(folder, "note.txt")
-    ...     write_whole(place, lambda draft: draft.write_text("whole") and None)
+    ...     write_whole(place, lambda draft: draft.write_text("whole"))
     ...     place.read_text(), len(list(Path(folder).iterdir()))
     ('whole', 1)
     """
@@ -40,3 +40,13 @@ def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
     finally:
         with suppress(OSError):  # gone after the replacement; left by a failure or Ctrl-C
             draft.unlink()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text as UTF-8, whole or not at all."""
+    write_whole(path, lambda draft: draft.write_text(text, "utf-8"))
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write bytes, whole or not at all."""
+    write_whole(path, lambda draft: draft.write_bytes(data))

@@ -1,0 +1,40 @@
+"""`joulemesh estimate`: the constants of the convergence bounds, measured."""
+
+from __future__ import annotations
+
+import json as json_format
+
+import typer
+
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+
+__all__ = ["estimate"]
+
+
+def estimate(
+    file: FileArgument = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure m, M, σ, G, δ and the initial gap on the scenario's own model and data.
+
+    Prints a `[bounds]` section to paste into the scenario; `joulemesh plan` then shows the bounds.
+
+    Example: `joulemesh estimate --set training.model=logistic --set training.l2=0.01`
+    """
+    from joulemesh.runs.constants import estimate_bounds
+
+    constants = estimate_bounds(read_scenario(file, preset, changes))
+    if json:
+        typer.echo(json_format.dumps(constants))
+        return
+    typer.echo("[bounds]")
+    for name, value in constants.items():
+        typer.echo(f"{name} = {value!r}")

@@ -1,0 +1,27 @@
+"""`joulemesh report`: the HTML page of a run, made again from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["report"]
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write it; report.html in the folder.")
+    ] = None,
+) -> None:
+    """Write the HTML report of a run, finished or not.
+
+    Example: `joulemesh report runs/default-001`
+    """
+    from joulemesh.runs.report import report_of_folder
+
+    target = out or folder / "report.html"
+    report_of_folder(folder, target)
+    typer.echo(f"wrote {target}")

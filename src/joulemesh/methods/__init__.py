@@ -1,0 +1,34 @@
+"""In: a scenario and a method's name, for instance "fixed:3". Out: a Contender: the schedule and
+exchange that the engine plays, and a ledger of what they cost, on equal iterations, energy or time.
+May not know: how runs are compared, drawn or told; what the training data look like.
+"""
+
+from __future__ import annotations
+
+from joulemesh.methods.base import Contender, Ledger
+from joulemesh.methods.registry import (
+    Parameter,
+    build,
+    choice,
+    names,
+    number,
+    register,
+    split,
+    whole,
+)
+from joulemesh.methods.setting import EQUAL, Setting
+
+__all__ = [
+    "EQUAL",
+    "Contender",
+    "Ledger",
+    "Parameter",
+    "Setting",
+    "build",
+    "choice",
+    "names",
+    "number",
+    "register",
+    "split",
+    "whole",
+]

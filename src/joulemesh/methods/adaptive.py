@@ -1,0 +1,173 @@
+"""Adaptive rounds on a tree, a ring or by gossip: the paper's own method, as planned.
+
+Yan, Li: "Adaptive Decentralized Federated Learning in Energy and Latency Constrained Wireless
+Networks", arXiv:2403.20075. Any rounds policy of the planner: ``adaptive:backfill``.
+"""
+
+from __future__ import annotations
+
+__all__ = ["mixing_of", "plan_bits", "schedule_of"]
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.horizon import cut, notes_on
+from joulemesh.methods.registry import choice, register
+from joulemesh.methods.setting import Setting
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.pricing import LINK_REPORT_BITS
+from joulemesh.scenario import PlanOptions
+from joulemesh.training.schedule import Mixing, Schedule
+
+_DENSE = 1000  # devices up to which a mixing matrix is kept dense
+
+Stretches = Sequence[tuple[int, Scheme]]
+
+
+def mixing_of(stretches: Stretches, devices: int) -> tuple[Mixing, int]:
+    """What a scheme's exchanges do to the parameters.
+
+    Args:
+        stretches: the scheme of each stretch of iterations, with its first iteration (from 0).
+        devices: number of devices N, departed ones included.
+
+    Returns:
+        The schedule's ``mixing`` and ``mixing_rounds``. Departed devices keep what they have.
+    """
+    first = stretches[0][1]
+    if all(scheme.exact for _, scheme in stretches):
+        return "mean", 1
+    if len(stretches) == 1 and not first.random:
+        if devices <= _DENSE:
+            return first.mixing(0, 1), 1
+        weights = metropolis_weights(first.graph.edges, devices)
+        return sparse.csr_array(weights), first.rounds
+
+    @lru_cache(maxsize=4)
+    def alike(place: int) -> FloatArray:
+        return _in_whole(stretches[place][1], 0, devices)
+
+    def matrix(t: int) -> FloatArray:
+        place = max(k for k, (since, _) in enumerate(stretches) if since <= t)
+        scheme = stretches[place][1]
+        return _in_whole(scheme, t, devices) if scheme.random else alike(place)
+
+    return matrix, 1
+
+
+def _in_whole(scheme: Scheme, t: int, devices: int) -> FloatArray:
+    """A scheme's matrix under the whole graph's numbers, with 1 for who is not there."""
+    whole, members = np.eye(devices), scheme.graph.members
+    whole[np.ix_(members, members)] = scheme.mixing(t, t + 1)[0]
+    return whole
+
+
+def schedule_of(plan: Plan, iterations: int | None = None) -> Schedule:
+    """All that training needs to know of a plan.
+
+    Args:
+        plan: who trains how much and when.
+        iterations: only so many of them, from the first.
+
+    Returns:
+        Rounds, presence and mixing.
+
+    >>> import joulemesh
+    >>> schedule_of(joulemesh.plan(joulemesh.Scenario.preset("default")), 7).rounds.shape
+    (7, 20)
+    """
+    mixing, mixing_rounds = mixing_of(plan.history.schemes, plan.rounds.shape[1])
+    n = plan.iterations if iterations is None else iterations
+    return Schedule(
+        plan.rounds[:n].astype(np.int32),
+        active=plan.active[:n],
+        exchanged=plan.exchanged[:n],
+        mixing=mixing,
+        mixing_rounds=mixing_rounds,
+    )
+
+
+def plan_bits(plan: Plan) -> FloatArray:
+    """Bits on the air in each iteration of a plan, coordination included; float64 [n].
+
+    >>> import joulemesh
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> float(plan_bits(plan)[0] / plan.work.model_bits)  # a tree of 20: 19 links, up and down
+    38.0
+    """
+    history, n = plan.history, plan.iterations
+    if history.routes is None and history.scheme.random:
+        bits = scheme_bits(history.scheme, 0, n)
+    else:
+        routes = history.routes or (history.route,)
+        each = [0.0 if r is None else float(r.bits.sum() * r.repeats) for r in routes]
+        bits = np.array(each) if len(each) == n else np.full(n, each[0])
+    if plan.scenario.plan.coordination:
+        for since, scheme in history.schemes:
+            if scheme.name == "tree":
+                bits[since:] += _flood_bits(scheme) * _fresh(plan, since)
+    return bits
+
+
+def scheme_bits(scheme: Scheme, start: int, stop: int) -> FloatArray:
+    """Bits on the air of a random scheme's exchanges: each pair sends both ways; float64 [n]."""
+    return np.asarray(2.0 * scheme.bits * (scheme.pairs(start, stop) >= 0).sum(axis=1))
+
+
+def _flood_bits(scheme: Scheme) -> float:
+    links = len(scheme.graph.links)
+    return 2 * links * LINK_REPORT_BITS * links
+
+
+def _fresh(plan: Plan, since: int) -> NDArray[np.bool_]:
+    """From iteration ``since`` on: is a tree computed afresh, and used?"""
+    channel, n = plan.world.channel, plan.iterations
+    ends = [t for t, _ in plan.history.schemes if t > since] or [n]
+    block = [channel.block(t) for t in range(since, n)]
+    fresh = np.array([k == 0 or block[k] != block[k - 1] for k in range(n - since)], np.bool_)
+    fresh[ends[0] - since :] = False
+    return fresh & plan.exchanged[since:]
+
+
+def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
+    """A plan as a contender; on equal time it may be cut short."""
+    n = plan.iterations
+    whole = Ledger(
+        plan.compute_j,
+        np.broadcast_to(plan.exchange_j, (n, setting.devices)),
+        plan.latency_s,
+        plan_bits(plan),
+        np.zeros(n),
+    )
+    ledger = cut(setting, name, whole)
+    notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
+    if setting.scenario.training.weights == "samples" and not plan.history.scheme.exact:
+        notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
+    return Contender(
+        name,
+        schedule_of(plan, ledger.iterations),
+        None,
+        ledger,
+        setting.battery_j,
+        (*notes, *notes_on(setting, ledger)),
+    )
+
+
+def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
+    policy = given.get("rounds")
+    if policy is None or policy == setting.scenario.plan.rounds:
+        return contender_of(name, setting, setting.reference)
+    # Policies share n, so that only the spread of the rounds differs.
+    return contender_of(name, setting, setting.plan(rounds=policy, iterations=setting.iterations))
+
+
+_POLICIES = get_args(PlanOptions.model_fields["rounds"].annotation)
+register("adaptive", _build, parameters={"rounds": choice(*_POLICIES)}, main="rounds")

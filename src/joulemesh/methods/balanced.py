@@ -1,0 +1,198 @@
+"""Balanced decentralized federated learning: τ1 local steps, then τ2 mixings.
+
+Liu, Chen, Zhang: "Decentralized Federated Learning: Balancing Communication and Computing Costs",
+IEEE T-SIPN 8:131-143, 2022, arXiv:2107.12048. In every iteration, with Metropolis weights C,
+
+    τ1 times:  x_i ← x_i − η g_i(x_i)
+    τ2 times:  x_i ← Σ_j C_ij x_j
+
+``balanced`` alone chooses (τ1, τ2): those that minimise the bound below over all pairs that the
+budget allows, when ``[bounds]`` has numbers; else τ1 is the adaptive plan's mean and τ2 is 4.
+``compress=topk:0.1`` (or ``randk:0.1``, ``qsgd:8``, ``identity``) is C-DFL: see ``choco``.
+"""
+
+from __future__ import annotations
+
+__all__ = ["bound", "choose_pair", "mixing_contender"]
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route
+from joulemesh.aggregation.spectrum import contraction, metropolis_weights
+from joulemesh.errors import ScenarioError
+from joulemesh.methods.base import Contender, FloatArray
+from joulemesh.methods.compression import Compressor, compressor
+from joulemesh.methods.registry import Parameter, number, register, whole
+from joulemesh.methods.setting import Setting
+from joulemesh.planning.budget import TOLERANCE
+from joulemesh.training.schedule import Mixing
+
+_TAU2 = 4  # suggested by the notes where nothing is known
+_MOST = 64  # of the grid of pairs
+_DENSE = 1000  # devices up to which a mixing matrix is kept dense
+
+
+def mixing_contender(
+    name: str,
+    setting: Setting,
+    *,
+    tau1: int,
+    tau2: int,
+    squeeze: Compressor | None = None,
+    gamma: float | None = None,
+) -> Contender:
+    """τ1 local steps and τ2 Metropolis mixings, as a contender.
+
+    Args:
+        name: as the user wrote it.
+        setting: the terms.
+        tau1: local rounds.
+        tau2: mixings; 0 for none.
+        squeeze: compresses what is sent (CHOCO); None sends whole models.
+        gamma: CHOCO's consensus step; the compressor's own default unless given.
+    """
+    edges, devices, size = setting.world.graph.edges, setting.devices, setting.work.parameters
+    per_parameter = setting.scenario.network.bits_per_parameter
+    bits = setting.work.model_bits if squeeze is None else squeeze.bits(size, per_parameter)
+    one = metropolis_route(edges, bits, tau2)
+    prices = setting.route_prices(tau1, lambda t: one, alike=True)
+    if tau2 == 0:
+        return setting.contender(name, tau1, prices, exchanged=False)
+    weights = metropolis_weights(edges, devices)
+    if squeeze is not None:
+        from joulemesh.methods.choco import choco
+
+        once: Mixing = weights.toarray()[None] if devices <= _DENSE else sparse.csr_array(weights)
+        own = choco(squeeze, size, tau2, squeeze.step(size) if gamma is None else gamma)
+        return setting.contender(name, tau1, prices, mixing=once, exchange=own)
+    if devices > _DENSE:
+        csr = sparse.csr_array(weights)
+        return setting.contender(name, tau1, prices, mixing=csr, mixing_rounds=tau2)
+    return setting.contender(name, tau1, prices, mixing=metropolis_mixing(weights, tau2)[None])
+
+
+def bound(
+    tau1: Any,
+    tau2: Any,
+    iterations: Any,
+    *,
+    contraction: float,
+    devices: int,
+    learning_rate: float,
+    smoothness: float,
+    variance: float,
+    gap: float,
+) -> FloatArray:
+    """Bound on the mean squared gradient: cooperative SGD (Wang, Joshi) with C replaced by C^τ2.
+
+    2 gap/(η K τ1) + η L σ²/N + η² L² σ² ((1 + ζ^{2τ2})/(1 − ζ^{2τ2}) τ1 − 1).
+
+    Args:
+        tau1, tau2, iterations: τ1, τ2 and K, arrays that broadcast.
+        contraction: ζ of one mixing.
+        devices: N.
+        learning_rate: η.
+        smoothness: L.
+        variance: σ², of a stochastic gradient.
+        gap: F(u_1) − F_inf.
+
+    >>> float(bound(2, 1, 10, contraction=0.0, devices=4, learning_rate=0.1, smoothness=1.0,
+    ...             variance=1.0, gap=5.0))  # 5 + 0.025 + 0.01 (2 - 1)
+    5.035
+    """
+    tau1, iterations = np.asarray(tau1, np.float64), np.asarray(iterations, np.float64)
+    left = contraction ** (2.0 * np.asarray(tau2))
+    noise = learning_rate * smoothness * variance
+    drift = learning_rate * smoothness * noise * ((1 + left) / (1 - left) * tau1 - 1)
+    with np.errstate(divide="ignore"):
+        start = 2 * gap / (learning_rate * iterations * tau1)
+    return np.asarray(start + noise / devices + drift)
+
+
+def choose_pair(
+    setting: Setting, tau1: int | None = None, tau2: int | None = None, *, bits: float | None = None
+) -> tuple[int, int, str]:
+    """The balance: the (τ1, τ2) of the least bound, K being what the budget then pays for.
+
+    Args:
+        setting: the terms; batteries limit K, on equal time so does the clock, and on equal
+            iterations n does.
+        tau1: fixed, if given.
+        tau2: fixed, if given.
+        bits: of one message; the whole model unless given.
+
+    Returns:
+        τ1, τ2 and how they came about.
+    """
+    constants, rate = setting.scenario.bounds, setting.scenario.training.learning_rate
+    known = (constants.smoothness, constants.gradient_variance, constants.initial_gap)
+    if (tau1 is not None and tau2 is not None) or "estimate" in known:
+        chosen = (setting.rounds if tau1 is None else tau1, _TAU2 if tau2 is None else tau2)
+        return *chosen, "tau1 is the adaptive plan's mean rounds, tau2 = 4: [bounds] has no numbers"
+    first = np.arange(1, _MOST + 1) if tau1 is None else np.array([tau1])
+    second = np.arange(1, _MOST + 1) if tau2 is None else np.array([max(tau2, 1)])
+    grid1, grid2 = np.meshgrid(first, second, indexing="ij")
+    graph = setting.world.graph
+    value = bound(
+        grid1,
+        grid2,
+        _affordable(setting, grid1, grid2, setting.work.model_bits if bits is None else bits),
+        contraction=contraction(graph.edges, graph.devices, "metropolis"),
+        devices=setting.devices,
+        learning_rate=rate,
+        smoothness=float(constants.smoothness),
+        variance=float(constants.gradient_variance),
+        gap=float(constants.initial_gap),
+    )
+    best = np.unravel_index(int(np.argmin(value)), value.shape)
+    pair = int(grid1[best]), int(grid2[best])
+    return *pair, f"tau1 = {pair[0]} and tau2 = {pair[1]} minimise the bound under the budget"
+
+
+def _affordable(setting: Setting, tau1: Any, tau2: Any, bits: float) -> FloatArray:
+    """K: iterations that the batteries (and what is equal) allow, for each pair."""
+    devices = setting.world.devices
+    one = metropolis_route(setting.world.graph.edges, bits, 1)
+    priced = setting.pricer.route(one, setting.forecast)
+    each_j = tau1[..., None] * devices.round_energy_j + tau2[..., None] * priced.energy_j[0]
+    most = (setting.battery_j / each_j).min(axis=-1)
+    if setting.equal == "time":
+        each_s = tau1 * devices.round_latency_s.max() + tau2 * priced.latency_s[0]
+        most = np.minimum(most, setting.clock_s / each_s)
+    elif setting.equal == "iterations":
+        most = np.minimum(most, setting.iterations)
+    return np.asarray(np.floor(most * (1 + TOLERANCE)), np.float64)
+
+
+def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
+    squeeze: Compressor | None = given.get("compress")
+    if squeeze is None and "gamma" in given:
+        raise ScenarioError(f"{name}: gamma belongs to compress: give both, or leave gamma out")
+    if squeeze is not None and given.get("tau2") == 0:
+        raise ScenarioError(f"{name}: compress without mixing compresses nothing: give tau2 from 1")
+    size, per_parameter = setting.work.parameters, setting.scenario.network.bits_per_parameter
+    bits = None if squeeze is None else squeeze.bits(size, per_parameter)
+    tau1, tau2, why = choose_pair(setting, given.get("tau1"), given.get("tau2"), bits=bits)
+    made = mixing_contender(
+        name, setting, tau1=tau1, tau2=tau2, squeeze=squeeze, gamma=given.get("gamma")
+    )
+    if "tau1" in given and "tau2" in given:
+        return made
+    return Contender(**{**vars(made), "notes": (why, *made.notes)})
+
+
+register(
+    "balanced",
+    _build,
+    parameters={
+        "tau1": whole(),
+        "tau2": whole(0),
+        "compress": Parameter(compressor, "identity, topk:FRACTION, randk:FRACTION or qsgd:LEVELS"),
+        "gamma": number(),
+    },
+    main="tau1",
+)

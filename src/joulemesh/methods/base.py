@@ -1,0 +1,129 @@
+"""What a method is to whoever compares it: a schedule to play, an exchange, and its price."""
+
+from __future__ import annotations
+
+__all__ = ["Contender", "FloatArray", "IntArray", "Ledger"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    from joulemesh.training.exchange import Exchange
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """What n iterations cost.
+
+    Attributes:
+        compute_j: float64 [n, N]: joules of local training, and of a method's own computation.
+        exchange_j: float64 [n, N]: joules of the radio.
+        latency_s: float64 [n]: seconds of each iteration.
+        bits: float64 [n]: bits on the air.
+        server_j: float64 [n]: joules that no battery pays (fedavg's server).
+
+    >>> ledger = Ledger(np.ones((2, 3)), np.ones((2, 3)), np.ones(2), np.ones(2), np.zeros(2))
+    >>> ledger.spent_j.tolist(), ledger.first(1).total_j
+    ([4.0, 4.0, 4.0], 6.0)
+    """
+
+    compute_j: FloatArray
+    exchange_j: FloatArray
+    latency_s: FloatArray
+    bits: FloatArray
+    server_j: FloatArray
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+        return len(self.latency_s)
+
+    @cached_property
+    def energy_j(self) -> FloatArray:
+        """float64 [n, N]: joules of each device in each iteration."""
+        return np.asarray(self.compute_j + self.exchange_j)
+
+    @cached_property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each battery pays in all."""
+        return np.asarray(self.energy_j.sum(axis=0))
+
+    @property
+    def total_j(self) -> float:
+        """Joules of all batteries together."""
+        return float(self.spent_j.sum())
+
+    def first(self, iterations: int) -> Ledger:
+        """The ledger of the first iterations only."""
+        return Ledger(*(column[:iterations] for column in self._columns))
+
+    def tiled(self, iterations: int) -> Ledger:
+        """One iteration's ledger, as that of several that are all alike (views, not copies)."""
+        return Ledger(
+            *(np.broadcast_to(one, (iterations, *one.shape[1:])) for one in self._columns)
+        )
+
+    def then(self, later: Ledger) -> Ledger:
+        """This ledger, followed by another."""
+        both = zip(self._columns, later._columns, strict=True)
+        return Ledger(*(np.concatenate(pair) for pair in both))
+
+    @property
+    def _columns(self) -> tuple[FloatArray, ...]:
+        return self.compute_j, self.exchange_j, self.latency_s, self.bits, self.server_j
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """A method made ready for one scenario.
+
+    Attributes:
+        name: as the user wrote it, for instance ``"fixed:3"``.
+        schedule: what the engine plays.
+        exchange: the method's own exchange; None for the schedule's mixing.
+        reserve: what the iterations cost, known before training; for a method whose messages
+            depend on the weights (``settle`` is given), what they cost at most.
+        battery_j: float64 [N].
+        notes: what a reader of the results should know, one line each.
+        settle: what one repetition's ``sent`` (a pytree of [n, ...]) cost.
+    """
+
+    name: str
+    schedule: Schedule
+    exchange: Exchange | None
+    reserve: Ledger
+    battery_j: FloatArray
+    notes: tuple[str, ...] = ()
+    settle: Callable[[Any], Ledger] | None = None
+
+    def ledger(self, sent: Any = None, seed: int = 0) -> Ledger:
+        """Price a run.
+
+        Args:
+            sent: the trace's ``sent``, a pytree of [n, seeds, ...]; needed only where the
+                messages depend on the weights. Without it the answer is the reserve.
+            seed: which of the repetitions, by position.
+
+        Returns:
+            The ledger of that repetition.
+        """
+        if self.settle is None or sent is None:
+            return self.reserve
+        import jax  # a method that settles afterwards has trained
+
+        return self.settle(jax.tree.map(lambda leaf: np.asarray(leaf)[:, seed], sent))
+
+    def leftover_j(self, ledger: Ledger | None = None) -> FloatArray:
+        """float64 [N]: what stays in the batteries; negative where they are overdrawn."""
+        spent = (self.reserve if ledger is None else ledger).spent_j
+        return np.asarray(self.battery_j - spent)

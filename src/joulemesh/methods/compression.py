@@ -1,0 +1,80 @@
+"""Compressed messages, in figures: what is kept, and how many bits it takes.
+
+top-k and random-k keep k = ⌊fraction · d⌋ numbers (at least one): the largest, whose coordinates
+must be told, or those that a shared seed names. QSGD (Alistarh et al., NeurIPS 2017,
+arXiv:1610.02132) sends a norm and, for each number, a sign and one of ``levels`` + 1 levels.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Compressor", "compressor"]
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+_NORM_BITS = 32
+
+
+@dataclass(frozen=True)
+class Compressor:
+    """A way to send less.
+
+    Attributes:
+        kind: ``"identity"``, ``"topk"``, ``"randk"`` or ``"qsgd"``.
+        amount: the fraction kept, or the number of levels.
+    """
+
+    kind: Literal["identity", "topk", "randk", "qsgd"]
+    amount: float = 1.0
+
+    def kept(self, size: int) -> int:
+        """Numbers sent of ``size``.
+
+        >>> Compressor("topk", 0.1).kept(4810)
+        481
+        """
+        if self.kind in ("topk", "randk"):
+            return max(1, math.floor(self.amount * size))
+        return size
+
+    def bits(self, size: int, bits_per_parameter: int) -> float:
+        """Bits of one message.
+
+        >>> Compressor("topk", 0.1).bits(1000, 32), Compressor("qsgd", 8).bits(1000, 32)
+        (4200.0, 5032.0)
+        """
+        if self.kind == "qsgd":
+            return float(size * (1 + math.ceil(math.log2(self.amount + 1))) + _NORM_BITS)
+        index = math.ceil(math.log2(size)) if self.kind == "topk" else 0
+        return float(self.kept(size) * (bits_per_parameter + index))
+
+    def shrink(self, size: int) -> float:
+        """Factor that makes QSGD a contraction: 1 + min(d/s², √d/s); 1 for the others."""
+        if self.kind != "qsgd":
+            return 1.0
+        return 1.0 + min(size / self.amount**2, math.sqrt(size) / self.amount)
+
+    def step(self, size: int) -> float:
+        """CHOCO's γ unless given: the share of the squared norm that surely passes.
+
+        >>> Compressor("identity").step(1000), Compressor("randk", 0.1).step(1000)
+        (1.0, 0.1)
+        """
+        return self.kept(size) / size / self.shrink(size)
+
+
+def compressor(text: str) -> Compressor:
+    """Read ``identity``, ``topk:0.1``, ``randk:0.1`` or ``qsgd:8``; ValueError for all else.
+
+    >>> compressor("qsgd:8")
+    Compressor(kind='qsgd', amount=8.0)
+    """
+    kind, _, amount = text.partition(":")
+    if kind == "identity" and not amount:
+        return Compressor("identity")
+    if kind in ("topk", "randk") and 0 < float(amount) <= 1:
+        return Compressor("topk" if kind == "topk" else "randk", float(amount))
+    if kind == "qsgd" and int(amount) >= 1:
+        return Compressor("qsgd", float(int(amount)))
+    raise ValueError(text)

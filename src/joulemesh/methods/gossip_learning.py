@@ -1,0 +1,240 @@
+"""Gossip learning with subsampled or partitioned models.
+
+Hegedűs, Danner, Jelasity: "Decentralized Learning Works: An Empirical Comparison of Gossip Learning
+and Federated Learning", JPDC 148:109-124, 2021; "Gossip Learning as a Decentralized Alternative to
+Federated Learning", DAIS 2019. Without their token accounts: one send per iteration.
+
+Each iteration every device k
+    runs τ rounds;                       t_k += steps                  (its age)
+    sends a part of w_k, with t_k, to one random neighbour;
+    for each part ŵ, t̂ received, in order of the senders:
+        w_k[j] += t̂ / (t_k + t̂) (ŵ[j] − w_k[j])  for the coordinates j sent
+        t_k = max(t_k, t̂)
+
+The part: a fraction s of the coordinates drawn without replacement (``form=random``), or the
+coordinates j ≡ p mod S of the next part p in the device's own random order, with an age for each
+part (``form=partitioned,parts=S``). Common initialisation; constant learning rate.
+"""
+
+from __future__ import annotations
+
+__all__ = ["GossipLearning"]
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from joulemesh.aggregation.route import Route
+from joulemesh.errors import ScenarioError
+from joulemesh.methods.base import Contender, FloatArray, IntArray
+from joulemesh.methods.registry import choice, number, register, whole
+from joulemesh.methods.sampling import (
+    GOSSIP,
+    GOSSIP_PARTS,
+    Neighbours,
+    key_words,
+    neighbours_of,
+    permuted,
+    scores,
+    world_key,
+)
+from joulemesh.methods.setting import Setting
+from joulemesh.methods.stacked import flatten
+from joulemesh.models.core import Params
+from joulemesh.training import draws
+from joulemesh.training.exchange import Context, Exchange
+
+AGE_BITS = 32
+
+_U = np.uint32
+
+
+@dataclass(frozen=True, eq=False)
+class GossipLearning:
+    """Who sends what to whom, and what it does.
+
+    Attributes:
+        neighbours: of every device.
+        seed: the scenario's.
+        size: number of parameters d.
+        tau: rounds per iteration.
+        batch, local_round: they decide how many steps a round is.
+        fraction: s.
+        parts: S of the partitioned form; 0 for the random form.
+        bits_per_parameter: of a value sent.
+        index_bits: of a coordinate's number sent.
+    """
+
+    neighbours: Neighbours
+    seed: int
+    size: int
+    tau: int
+    batch: int
+    local_round: str
+    fraction: float = 0.1
+    parts: int = 0
+    bits_per_parameter: int = 32
+    index_bits: int = 0
+
+    @property
+    def longest(self) -> int:
+        """Coordinates in the largest message."""
+        return -(-self.size // self.parts) if self.parts else math.ceil(self.fraction * self.size)
+
+    def partners(self, t: Any) -> Any:
+        """Whom each device sends to in iteration t (uint32, from 0): [N]."""
+        number, _ = self._words(t)
+        place = draws.below(number, self.neighbours.degree.astype(np.uint32))
+        table: Any = self.neighbours.table
+        table = table if isinstance(place, np.ndarray) else jnp.asarray(table, jnp.int32)
+        return table[np.arange(len(table)), place.astype(np.int32)]
+
+    def part(self, t: Any) -> Any:
+        """The part that each device sends in iteration t, in the partitioned form: uint32 [N]."""
+        lap, turn = t // _U(self.parts), (t % _U(self.parts)).astype(np.int32)
+        drawn = scores(world_key(self.seed, GOSSIP_PARTS), lap, self._devices, self.parts)
+        order = drawn.argsort(axis=1, stable=True)  # a permutation of the parts in every lap
+        return order[np.arange(len(drawn)), turn].astype(np.uint32)
+
+    def count(self, t: Any) -> Any:
+        """Coordinates that each device sends in iteration t: [N]."""
+        if self.parts:
+            return (_U(self.size + self.parts - 1) - self.part(t)) // _U(self.parts)
+        whole, rest = divmod(self.fraction * self.size, 1.0)
+        extra = self._words(t)[1] < _U(min(round(rest * 2**32), 2**32 - 1))
+        return _U(int(whole)) + extra.astype(np.uint32)
+
+    @property
+    def _devices(self) -> Any:
+        return np.arange(len(self.neighbours.degree), dtype=np.uint32)
+
+    def _words(self, t: Any) -> draws.Key:
+        """Two random words for each device."""
+        return draws.fold(draws.fold(world_key(self.seed, GOSSIP), t), self._devices)
+
+    def bits(self, t: Any) -> FloatArray:
+        """Bits of each device's message in iteration t: values, coordinates and age."""
+        each = self.bits_per_parameter + self.index_bits
+        return np.asarray(self.count(t), np.float64) * each + AGE_BITS
+
+    def route(self, t: int) -> Route:
+        """What is sent in iteration t (from 0)."""
+        t32 = np.array([t], np.uint32)
+        bits, receiver = self.bits(t32), np.asarray(self.partners(t32), np.int64)
+        sender: IntArray = np.arange(len(bits))
+        uses = float(bits.max()) / (self.bits_per_parameter * self.size)
+        return self.neighbours.route(sender, receiver, bits, uses)
+
+    def exchange(self) -> Exchange:
+        """The exchange; its state is the ages, int32 [N, S] (S = 1 in the random form)."""
+        count = len(self.neighbours.degree)
+
+        def init(params: Params) -> jax.Array:
+            return jnp.zeros((count, max(1, self.parts)), jnp.int32)
+
+        def apply(
+            params: Params, age: jax.Array, key: jax.Array, context: Context
+        ) -> tuple[Params, jax.Array, tuple[()]]:
+            flat, back = flatten(params)
+            t = context.iteration
+            steps = draws.steps_per_round(context.size, self.batch, self.local_round)
+            age = age + (self.tau * steps).astype(jnp.int32)[:, None]
+            coordinates = self._coordinates(key, t)
+            column = self.part(t) if self.parts else jnp.zeros(count, jnp.uint32)
+            flat, age = _merge(flat, age, self.partners(t), coordinates, column.astype(jnp.int32))
+            return back(flat), age, ()
+
+        return Exchange(init, apply)
+
+    def _coordinates(self, key: jax.Array, t: jax.Array) -> jax.Array:
+        """int32 [N, longest]: what each device sends; ``size`` where its message has ended."""
+        lanes = jnp.arange(self.longest, dtype=jnp.uint32)
+        if self.parts:
+            chosen = (self.part(t)[:, None] + _U(self.parts) * lanes).astype(jnp.int32)
+            return jnp.minimum(chosen, self.size)
+        each = draws.fold(key_words(key), self._devices)
+        if self.fraction == 1:
+            chosen = jnp.broadcast_to(lanes, (len(each[0]), self.size)).astype(jnp.int32)
+        else:
+            chosen = permuted((each[0][:, None], each[1][:, None]), lanes, self.size)
+        return jnp.where(lanes < self.count(t)[:, None], chosen, self.size)
+
+
+def _merge(
+    flat: jax.Array, age: jax.Array, to: jax.Array, coordinates: jax.Array, column: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Merge every message into its receiver, one sender after another.
+
+    Args:
+        flat: [N, P], as sent.
+        age: int32 [N, S], as sent.
+        to: [N], the receiver of each device's message.
+        coordinates: int32 [N, m], P beyond a message's end.
+        column: int32 [N], which of the ages goes with the message.
+    """
+    sent = jnp.take_along_axis(flat, coordinates, axis=1, mode="clip")
+    sent_age = jnp.take_along_axis(age, column[:, None], axis=1)[:, 0]
+
+    def receive(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        values, ages = carry
+        k, j = to[i], coordinates[i]
+        mine = ages[k, column[i]]
+        share = sent_age[i].astype(values.dtype) / jnp.maximum(mine + sent_age[i], 1)
+        own = values[k].at[j].get(mode="clip")
+        row = values[k].at[j].set(own + share * (sent[i] - own), mode="drop")
+        ages = ages.at[k, column[i]].set(jnp.maximum(mine, sent_age[i]))
+        return values.at[k].set(row), ages
+
+    merged: tuple[jax.Array, jax.Array] = lax.fori_loop(0, len(to), receive, (flat, age))
+    return merged
+
+
+def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
+    size, training = setting.work.parameters, setting.scenario.training
+    parts = given.get("parts", 4) if given.get("form") == "partitioned" else 0
+    fraction = given.get("s", 0.1)
+    if parts and "s" in given:
+        raise ScenarioError(f"{name}: the partitioned form sends 1/parts: leave s out")
+    if not parts and "parts" in given:
+        raise ScenarioError(f"{name}: parts needs form=partitioned: add it, or leave parts out")
+    if parts > size or fraction * size < 1:
+        raise ScenarioError(
+            f"{name}: a model of {size} parameters leaves some message empty: "
+            f"use at most {size} parts, or s of at least {1 / size:.2g}"
+        )
+    told = parts == 0 and fraction < 1 and given.get("indices", "sent") == "sent"
+    tau = given.get("tau", setting.rounds)
+    method = GossipLearning(
+        neighbours=neighbours_of(setting.world.graph),
+        seed=setting.scenario.seed,
+        size=size,
+        tau=tau,
+        batch=training.batch_size,
+        local_round=training.local_round,
+        fraction=fraction,
+        parts=parts,
+        bits_per_parameter=setting.scenario.network.bits_per_parameter,
+        index_bits=math.ceil(math.log2(size)) if told else 0,
+    )
+    prices = setting.route_prices(tau, method.route)
+    return setting.contender(name, tau, prices, exchange=method.exchange())
+
+
+register(
+    "gossip-learning",
+    _build,
+    parameters={
+        "s": number(),
+        "tau": whole(),
+        "form": choice("random", "partitioned"),
+        "parts": whole(2),
+        "indices": choice("sent", "shared"),
+    },
+    main="s",
+)

@@ -1,0 +1,136 @@
+"""How long a method runs: equal iterations, equal energy, or equal time."""
+
+from __future__ import annotations
+
+__all__ = ["cut", "notes_on", "run_length"]
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.methods.base import Ledger
+from joulemesh.planning.budget import TOLERANCE
+
+if TYPE_CHECKING:
+    from joulemesh.methods.setting import Setting
+
+_BLOCK = 64  # iterations priced at first; then twice as many each time
+_MOST = 1_000_000
+
+
+def run_length(setting: Setting, name: str, prices: Callable[[int, int], Ledger]) -> Ledger:
+    """Price as many iterations as the method may run.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        name: of the method.
+        prices: the ledger of iterations start..stop−1; one row if all are alike.
+
+    Returns:
+        The ledger of the n iterations.
+
+    Raises:
+        InfeasibleError: not even the first can be paid.
+    """
+    if setting.equal == "iterations":
+        ledger = prices(0, setting.iterations)
+        return ledger if ledger.iterations > 1 else ledger.tiled(setting.iterations)
+    ledger = prices(0, _BLOCK)
+    if ledger.iterations == 1:
+        ledger = ledger.tiled(max(1, _alike(setting, ledger)))
+    else:
+        while _payable(setting, ledger) == ledger.iterations <= _MOST:
+            ledger = ledger.then(prices(ledger.iterations, 2 * ledger.iterations))
+    if ledger.iterations > _MOST:
+        what = "budget.energy_j" if setting.equal == "energy" else "plan.iterations"
+        raise ScenarioError(
+            f"the budget pays for more than {_MOST} iterations of {name}, more than are simulated: "
+            f"lower {what}"
+        )
+    return cut(setting, name, ledger)
+
+
+def cut(setting: Setting, name: str, ledger: Ledger) -> Ledger:
+    """Keep the iterations that the equal budget pays for.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        name: of the method.
+        ledger: of more iterations, or of as many.
+
+    Raises:
+        InfeasibleError: not even the first can be paid.
+    """
+    if setting.equal == "iterations":
+        return ledger
+    n = _payable(setting, ledger)
+    if n == 0:
+        _refuse(setting, name, ledger)
+    return ledger.first(n)
+
+
+def _alike(setting: Setting, one: Ledger) -> int:
+    """How many iterations, all alike, the budget pays for."""
+    if setting.equal == "energy":
+        ratio = float(np.min(setting.battery_j / one.energy_j[0]))
+    else:
+        ratio = setting.clock_s / float(one.latency_s[0])
+    return int(min(np.floor(ratio * (1 + TOLERANCE)), _MOST + 1))
+
+
+def _payable(setting: Setting, ledger: Ledger) -> int:
+    """How many of the iterations the budget pays for."""
+    if setting.equal == "energy":
+        drawn_j = np.cumsum(ledger.energy_j, axis=0)
+        over = (drawn_j > setting.battery_j * (1 + TOLERANCE)).any(axis=1)
+    else:
+        over = np.cumsum(ledger.latency_s) > setting.clock_s * (1 + TOLERANCE)
+    return int(np.argmax(over)) if over.any() else ledger.iterations
+
+
+def _refuse(setting: Setting, name: str, one: Ledger) -> None:
+    if setting.equal == "time":
+        raise InfeasibleError(
+            f"one iteration of {name} takes {one.latency_s[0]:.6g} s, but the adaptive plan, whose "
+            f"clock is shared, takes {setting.clock_s:.6g} s in all: raise plan.iterations",
+            constraint="time",
+        )
+    device = int(np.argmax(one.energy_j[0] / setting.battery_j))
+    need = float(one.energy_j[0, device])
+    raise InfeasibleError(
+        f"device {device} cannot pay for one iteration of {name} from its battery of "
+        f"{setting.battery_j[device]:.6g} J: computing takes {one.compute_j[0, device]:.6g} J and "
+        f"the exchange {one.exchange_j[0, device]:.6g} J; raise budget.energy_j to at least "
+        f"{need * 1.0005:.4g}",
+        device=device,
+        constraint="energy",
+    )
+
+
+def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tuple[str, ...]:
+    """What a reader should know of a ledger: missed deadlines, overdrawn batteries.
+
+    Args:
+        setting: has the budgets.
+        ledger: of the whole run.
+        at_most: the ledger is an upper bound.
+    """
+    notes = []
+    most = "at most " if at_most else ""
+    late = ledger.latency_s > setting.deadline_s * (1 + TOLERANCE)
+    if late.any():
+        notes.append(
+            f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
+            f"{setting.deadline_s:.4g} s (the longest takes {ledger.latency_s.max():.4g} s)"
+        )
+    short_j = ledger.spent_j - setting.battery_j
+    over = short_j > setting.battery_j * TOLERANCE
+    if over.any():
+        device = int(np.argmax(short_j))
+        notes.append(
+            f"overdraws {most}{int(over.sum())} of {setting.devices} batteries "
+            f"(device {device} by {short_j[device]:.4g} J)"
+        )
+    return tuple(notes)

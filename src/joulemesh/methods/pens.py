@@ -1,0 +1,150 @@
+"""Performance-based neighbour selection.
+
+Onoszko, Karlsson, Mogren, Listo Zec: "Decentralized Federated Learning of Deep Neural Networks on
+non-iid Data", FL-ICML workshop 2021, arXiv:2107.08517. After τ local rounds, device i
+
+    phase 1 (R1 iterations):
+        S ← n of its neighbours, uniformly without replacement
+        ℓ_j ← loss of w_j on i's own training data, for j in S
+        M ← the m of S with the smallest ℓ_j;   count_i[j] += 1 for j in M
+        w_i ← mean of w_i and w_j, j in M
+    selection:  N_i* ← {j: count_i[j] > times that j was in S · m/n}, or all neighbours if none
+    phase 2:
+        w_i ← mean of w_i and of up to ``partners`` members of N_i*, drawn uniformly
+
+Neighbours' models are asked for, so the neighbours transmit; all n are charged in phase 1, and the
+forward passes at a third of a training pass. Requests and counts are a few bits and free.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.data.catalog import spec
+from joulemesh.errors import InfeasibleError
+from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.pens_exchange import Pens, Sent
+from joulemesh.methods.registry import register, whole
+from joulemesh.methods.sampling import neighbours_of
+from joulemesh.methods.setting import Prices, Setting
+from joulemesh.planning.workload import explicit_sizes
+
+_FORWARD = 1 / 3  # of a training pass: forward, and twice that backward
+_MOST_EVALUATED = 512
+
+
+def _reserve(setting: Setting, pens: Pens, tau: int) -> Prices:
+    """Phase 1 as it will be (at most D_i samples are evaluated); phase 2 at its dearest.
+
+    Who is asked in phase 2 is known only in training: every device is ready to answer all of
+    its neighbours.
+    """
+    bits = setting.work.model_bits
+    everybody = metropolis_route(setting.world.graph.edges, bits, 1)
+    passed: FloatArray = np.asarray(pens.looked_at * pens.evaluated * _FORWARD, np.float64)
+    first = setting.route_prices(
+        tau,
+        lambda t: pens.route(pens.first(np.array([t], np.uint32)), bits),
+        own_samples=passed,
+    )
+    second = setting.route_prices(tau, lambda t: everybody, alike=True)
+
+    def prices(start: int, stop: int) -> Ledger:
+        turn = min(max(pens.phase1, start), stop)
+        later = second(turn, stop) if stop > turn else None
+        if later is not None and later.iterations == 1:
+            later = later.tiled(stop - turn)
+        if turn == start:
+            assert later is not None
+            return later
+        ledger = first(start, turn)
+        return ledger if later is None else ledger.then(later)
+
+    return prices
+
+
+def _settle(setting: Setting, pens: Pens, tau: int) -> Callable[[Any], Ledger]:
+    """The price of what was sent and evaluated."""
+
+    def settle(sent: Sent) -> Ledger:
+        asked, evaluated = np.asarray(sent.asked), np.asarray(sent.evaluated)
+        prices = setting.route_prices(
+            tau,
+            lambda t: pens.route(asked[t], setting.work.model_bits),
+            own_samples=evaluated * _FORWARD,
+        )
+        return prices(0, len(asked))
+
+    return settle
+
+
+def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
+    neighbours = neighbours_of(setting.world.graph)
+    # With 2 neighbours the published m = 2 would keep both, and select nobody.
+    top = given.get("top", 2 if neighbours.degree.min() > 2 else 1)
+    pens = Pens(
+        neighbours=neighbours,
+        seed=setting.scenario.seed,
+        sampled=given.get("sampled", 10),
+        top=top,
+        partners=given.get("partners", top),
+        phase1=given.get("phase1", _phase1(setting)),
+        evaluated=min(given.get("eval_samples", _held(setting)), _MOST_EVALUATED),
+    )
+    tau = given.get("tau", setting.rounds)
+    notes = []
+    if pens.degenerate.any():
+        notes.append(
+            f"degenerate on this topology: {int(pens.degenerate.sum())} of {setting.devices} "
+            f"devices keep every model that they look at (sampled = {pens.sampled}, top = {top}), "
+            "so that they select nobody and average with their neighbours"
+        )
+    made = setting.contender(
+        name,
+        tau,
+        _reserve(setting, pens, tau),
+        exchange=pens.exchange(setting.model),
+        settle=_settle(setting, pens, tau),
+        notes=notes,
+    )
+    if made.schedule.iterations <= pens.phase1:
+        late = f"phase 1 takes all {made.schedule.iterations} iterations: lower phase1"
+        return Contender(**{**vars(made), "notes": (late, *made.notes)})
+    return made
+
+
+def _phase1(setting: Setting) -> int:
+    """A fifth of the adaptive plan's iterations (20 of 100, the authors' 20)."""
+    try:
+        return max(1, setting.iterations // 5)
+    except InfeasibleError:
+        return 20
+
+
+def _held(setting: Setting) -> int:
+    """Samples that the best-provided device holds, as far as is known without the data."""
+    sizes = explicit_sizes(setting.scenario)
+    if sizes is not None:
+        return int(sizes.max())
+    return -(-spec(setting.scenario.training.dataset).train // setting.devices)
+
+
+register(
+    "pens",
+    _build,
+    parameters={
+        "sampled": whole(),
+        "top": whole(),
+        "partners": whole(),
+        "phase1": whole(),
+        "eval_samples": whole(),
+        "tau": whole(),
+    },
+    main="sampled",
+)

@@ -1,0 +1,225 @@
+"""The exchange of PENS (see ``pens``): look, select, average."""
+
+from __future__ import annotations
+
+__all__ = ["Pens", "Sent", "Tally", "selected"]
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from joulemesh.aggregation.route import Route
+from joulemesh.methods.base import IntArray
+from joulemesh.methods.sampling import PENS_FIRST, PENS_SECOND, Neighbours, scores, world_key
+from joulemesh.models.core import Model, Params
+from joulemesh.training.exchange import Context, Exchange
+from joulemesh.training.objective import gather, weighted_loss
+from joulemesh.training.platform import loops_over_rows
+
+_NEVER = np.uint32(0xFFFFFFFF)  # a score that comes after all others
+
+
+class Tally(NamedTuple):
+    """What a device remembers of phase 1, by place among its neighbours."""
+
+    best: jax.Array  # int32 [N, widest]: how often it was among the best
+    sampled: jax.Array  # int32 [N, widest]: how often it was looked at
+
+
+class Sent(NamedTuple):
+    """What the ledger must know of an exchange."""
+
+    asked: jax.Array  # int32 [N, most]: places of the neighbours that sent their model; −1 for none
+    evaluated: jax.Array  # int32 [N]: samples passed forward
+
+
+@dataclass(frozen=True, eq=False)
+class Pens:
+    """The method's figures.
+
+    Attributes:
+        neighbours: of every device.
+        seed: the scenario's.
+        sampled: n, lowered to each device's number of neighbours.
+        top: m, lowered likewise.
+        partners: neighbours asked in phase 2, at most.
+        phase1: R1.
+        evaluated: own samples on which neighbours' models are evaluated, at most.
+    """
+
+    neighbours: Neighbours
+    seed: int
+    sampled: int
+    top: int
+    partners: int
+    phase1: int
+    evaluated: int
+
+    @property
+    def looked_at(self) -> IntArray:
+        """int64 [N]: models that each device evaluates in an iteration of phase 1."""
+        return np.minimum(self.sampled, self.neighbours.degree)
+
+    @property
+    def kept(self) -> IntArray:
+        """int64 [N]: models that each device averages with its own in phase 1."""
+        return np.minimum(self.top, self.looked_at)
+
+    @property
+    def degenerate(self) -> Any:
+        """bool [N]: devices that keep all that they look at, so that nothing is selected."""
+        return self.kept >= self.looked_at
+
+    def first(self, t: Any, xp: Any = np) -> Any:
+        """int [N, n]: places of the neighbours sampled in iteration t of phase 1; −1 for none."""
+        drawn = self._scores(PENS_FIRST, t)
+        there = np.arange(drawn.shape[1]) < self.neighbours.degree[:, None]
+        return _lowest(xp.where(there, drawn, _NEVER), self.looked_at, self._widest(self.sampled))
+
+    def _scores(self, purpose: int, t: Any) -> Any:
+        count, widest = self.neighbours.table.shape
+        devices = np.arange(count, dtype=np.uint32)
+        return scores(world_key(self.seed, purpose), t, devices, widest)
+
+    def _widest(self, wanted: int) -> int:
+        return int(min(wanted, self.neighbours.table.shape[1]))
+
+    @property
+    def _most(self) -> int:
+        return max(self._widest(self.sampled), self._widest(self.partners))
+
+    def exchange(self, model: Model) -> Exchange:
+        """The exchange; its state is a `Tally`, and it reports `Sent`.
+
+        Args:
+            model: evaluates the neighbours' parameters.
+        """
+        shape = self.neighbours.table.shape
+
+        def init(params: Params) -> Tally:
+            return Tally(jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32))
+
+        def apply(
+            params: Params, tally: Tally, key: jax.Array, context: Context
+        ) -> tuple[Params, Tally, Sent]:
+            del key  # all chance is the scenario's
+            done: tuple[Params, Tally, Sent] = lax.cond(
+                context.iteration < self.phase1,
+                partial(self._phase1, model, context),
+                partial(self._phase2, context),
+                params,
+                tally,
+            )
+            return done
+
+        return Exchange(init, apply)
+
+    def _phase1(
+        self, model: Model, context: Context, params: Params, tally: Tally
+    ) -> tuple[Params, Tally, Sent]:
+        place = self.first(context.iteration, jnp)
+        owner = self._numbers(place)
+        loss = jnp.where(place >= 0, self._losses(model, context, params, owner), jnp.inf)
+        best = _lowest(loss, self.kept, self._widest(self.top))
+        chosen = jnp.where(best >= 0, jnp.take_along_axis(place, best, axis=1), -1)
+        tally = Tally(_add(tally.best, chosen), _add(tally.sampled, place))
+        looked_at = jnp.asarray(self.looked_at, jnp.int32)
+        passed = looked_at * jnp.minimum(context.size.astype(jnp.int32), self.evaluated)
+        sent = Sent(self._padded(place), passed)
+        return _averaged(params, chosen, self._numbers(chosen)), tally, sent
+
+    def _phase2(self, context: Context, params: Params, tally: Tally) -> tuple[Params, Tally, Sent]:
+        there = np.arange(self.neighbours.table.shape[1]) < self.neighbours.degree[:, None]
+        good = selected(tally, self.kept, self.looked_at) & there
+        good = jnp.where(jnp.any(good, axis=1, keepdims=True), good, there)
+        drawn = jnp.where(good, self._scores(PENS_SECOND, context.iteration), _NEVER)
+        wanted = jnp.minimum(jnp.sum(good, axis=1), self.partners)
+        place = _lowest(drawn, wanted, self._widest(self.partners))
+        sent = Sent(self._padded(place), jnp.zeros(len(place), jnp.int32))
+        return _averaged(params, place, self._numbers(place)), tally, sent
+
+    def _numbers(self, place: jax.Array) -> jax.Array:
+        """Devices at some places among everybody's neighbours."""
+        table = jnp.asarray(self.neighbours.table, jnp.int32)
+        return jnp.take_along_axis(table, jnp.maximum(place, 0), axis=1)
+
+    def _padded(self, place: jax.Array) -> jax.Array:
+        missing = self._most - place.shape[1]
+        return jnp.pad(place, ((0, 0), (0, missing)), constant_values=-1).astype(jnp.int32)
+
+    def _losses(
+        self, model: Model, context: Context, params: Params, owner: jax.Array
+    ) -> jax.Array:
+        """[N, n]: loss of owner[i, k]'s model on device i's own samples."""
+        bare = Model(model.name, model.init, model.apply)  # without the regulariser
+        lanes = jnp.arange(self.evaluated, dtype=jnp.int32)
+
+        def loss(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
+            i, j = pair
+            mine = jnp.minimum(context.size[i].astype(jnp.int32), self.evaluated)
+            at = context.start[i] + jnp.minimum(lanes, mine - 1)
+            x, y = gather(context.data, context.order[at])
+            weight = (lanes < mine).astype(x.dtype) / mine
+            theirs = jax.tree.map(lambda leaf: leaf[j], params)
+            return weighted_loss(bare, theirs, x, y, weight, x.dtype)[0]
+
+        count, each = owner.shape
+        viewer = jnp.repeat(jnp.arange(count), each)
+        together = 1 if loops_over_rows() else 32
+        pairs = (viewer, owner.reshape(-1))
+        found: jax.Array = lax.map(loss, pairs, batch_size=together)
+        return found.reshape(count, each)
+
+    # The price ----------------------------------------------------------------------------------
+
+    def route(self, asked: Any, bits: float) -> Route:
+        """The messages of one exchange, from the places asked: int [N, k], −1 for none."""
+        receiver, column = np.nonzero(np.asarray(asked) >= 0)
+        sender = self.neighbours.table[receiver, np.asarray(asked)[receiver, column]]
+        return self.neighbours.route(sender, receiver, np.full(len(sender), bits), 1.0)
+
+
+def selected(tally: Tally, kept: Any, looked_at: Any) -> jax.Array:
+    """bool [N, widest]: neighbours among the best more often than chance would put them there.
+
+    count > sampled · m/n, in whole numbers.
+
+    >>> tally = Tally(jnp.array([[3, 1]]), jnp.array([[4, 4]]))
+    >>> selected(tally, np.array([1]), np.array([2])).tolist()
+    [[True, False]]
+    """
+    more: jax.Array = tally.best * looked_at[:, None] > tally.sampled * kept[:, None]
+    return more
+
+
+def _lowest(values: Any, count: Any, width: int) -> Any:
+    """int [N, width]: where each row is lowest, ``count`` [N] places, then −1."""
+    order = values.argsort(axis=1, stable=True)[:, :width]
+    keep = np.arange(width) < count[:, None]
+    return order * keep - ~keep * 1
+
+
+def _add(counts: jax.Array, place: jax.Array) -> jax.Array:
+    """Add 1 at each row's places; −1 adds nothing."""
+    rows = jnp.arange(len(counts))[:, None]
+    return counts.at[rows, jnp.maximum(place, 0)].add((place >= 0).astype(counts.dtype))
+
+
+def _averaged(params: Params, place: jax.Array, owner: jax.Array) -> Params:
+    """The plain mean of each device's model and those of the owners at valid places."""
+    valid = place >= 0
+
+    def one(leaf: jax.Array) -> jax.Array:
+        total = leaf
+        for k in range(place.shape[1]):
+            there = valid[:, k].reshape((-1,) + (1,) * (leaf.ndim - 1))
+            total = total + jnp.where(there, leaf[owner[:, k]], 0)
+        members = 1 + jnp.sum(valid, axis=1).reshape((-1,) + (1,) * (leaf.ndim - 1))
+        return total / members.astype(leaf.dtype)
+
+    return jax.tree.map(one, params)

@@ -1,0 +1,219 @@
+"""Methods by name: ``method``, ``method:value`` or ``method:key=value,key=value``."""
+
+from __future__ import annotations
+
+__all__ = ["Parameter", "build", "choice", "names", "number", "register", "split", "whole"]
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from joulemesh.errors import ScenarioError
+from joulemesh.methods.base import Contender
+from joulemesh.methods.setting import Setting
+from joulemesh.scenario import Scenario
+
+if TYPE_CHECKING:
+    from joulemesh.models.core import Model
+
+Builder = Callable[[str, Setting, Mapping[str, Any]], Contender]
+
+# Each registers itself when its module is first needed: JAX is loaded by those that use it.
+_BUILT_IN = {
+    "adaptive": "adaptive",
+    "fixed": "fixed",
+    "inverse": "inverse",
+    "gossip-learning": "gossip_learning",
+    "balanced": "balanced",
+    "pens": "pens",
+    "d-psgd": "d_psgd",
+    "fedavg": "fedavg",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a method: how its text is read, and what it must be, in words."""
+
+    read: Callable[[str], Any]
+    what: str
+
+
+@dataclass(frozen=True)
+class _Method:
+    build: Builder
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    main: str | None = None
+
+
+_METHODS: dict[str, _Method] = {}
+
+
+def whole(least: int = 1) -> Parameter:
+    """A whole number of at least ``least``.
+
+    >>> whole(1).read("3")
+    3
+    """
+
+    def read(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ValueError(text)
+        return value
+
+    return Parameter(read, f"a whole number of at least {least}")
+
+
+def number(most: float = 1.0) -> Parameter:
+    """A number above 0, up to ``most``.
+
+    >>> number().read("0.1")
+    0.1
+    """
+
+    def read(text: str) -> float:
+        value = float(text)
+        if not 0 < value <= most:
+            raise ValueError(text)
+        return value
+
+    return Parameter(read, f"a number above 0, at most {most:g}")
+
+
+def choice(*words: str) -> Parameter:
+    """One of some words.
+
+    >>> choice("sent", "shared").read("shared")
+    'shared'
+    """
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return Parameter(read, f"one of {', '.join(words)}")
+
+
+def register(
+    name: str,
+    builder: Builder,
+    *,
+    parameters: Mapping[str, Parameter] | None = None,
+    main: str | None = None,
+) -> None:
+    """Make a method known by name; a name that is taken gets the new method.
+
+    Args:
+        name: without colon, comma or equals sign.
+        builder: (name as written, setting, parameters as read) -> Contender.
+        parameters: what may stand behind the colon.
+        main: the parameter that a bare value stands for.
+
+    >>> def hasty(name, setting, given):  # one round, then the plan's exchange
+    ...     route = setting.scheme.route(setting.costs(0))
+    ...     return setting.contender(name, 1, setting.route_prices(1, lambda t: route, alike=True))
+    >>> register("hasty", hasty)
+    >>> build("hasty", Scenario.preset("default")).schedule.rounds.shape
+    (100, 20)
+    """
+    if not name or set(name) & set(":,= "):
+        raise ScenarioError(f"method name {name!r} is unusable: leave out colon, comma, =, space")
+    _METHODS[name] = _Method(builder, dict(parameters or {}), main)
+
+
+def names() -> tuple[str, ...]:
+    """The methods that are known.
+
+    >>> names()[:3]
+    ('adaptive', 'fixed', 'inverse')
+    """
+    return tuple(dict.fromkeys([*_BUILT_IN, *_METHODS]))
+
+
+def split(text: str) -> list[str]:
+    """Take a list of methods apart; commas also separate the parameters of one.
+
+    >>> split("adaptive,balanced:tau1=4,tau2=2,fixed:3")
+    ['adaptive', 'balanced:tau1=4,tau2=2', 'fixed:3']
+    """
+    methods: list[str] = []
+    for piece in (part.strip() for part in text.split(",")):
+        # A parameter has its equals sign before any colon; a method never has.
+        if methods and "=" in piece.partition(":")[0]:
+            methods[-1] += f",{piece}"
+        elif piece:
+            methods.append(piece)
+    return methods
+
+
+def build(
+    name: str,
+    scenario: Scenario | Setting,
+    *,
+    equal: str = "iterations",
+    seeds: Sequence[int] = (0,),
+    model: Model | None = None,
+    parameters: int | None = None,
+) -> Contender:
+    """Make a method ready for a scenario.
+
+    Args:
+        name: for instance ``"adaptive:backfill"``, ``"fixed:3"``, ``"balanced:tau1=4,tau2=2"``.
+        scenario: what is asked; or a `Setting`, made once for several methods.
+        equal: ``"iterations"``, ``"energy"`` or ``"time"``; see `Setting`.
+        seeds: repetition seeds.
+        model: the user's own model.
+        parameters: its size, if the model itself is not at hand.
+
+    Returns:
+        The contender.
+
+    Raises:
+        ScenarioError: unknown method or parameter.
+        InfeasibleError: the budget does not pay for one iteration.
+
+    >>> contender = build("fixed:3", Scenario.preset("default"), equal="energy")
+    >>> int(contender.schedule.rounds.max()), bool((contender.leftover_j() >= 0).all())
+    (3, True)
+    """
+    method, given = _parse(name)
+    if not isinstance(scenario, Setting):
+        scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters)
+    return method.build(name, scenario, given)
+
+
+def _find(name: str) -> _Method:
+    if name not in _METHODS and name in _BUILT_IN:
+        import_module(f"joulemesh.methods.{_BUILT_IN[name]}")
+    if name not in _METHODS:
+        close = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names())}"
+        raise ScenarioError(f"method {name!r} is unknown: {hint}")
+    return _METHODS[name]
+
+
+def _parse(text: str) -> tuple[_Method, dict[str, Any]]:
+    name, colon, rest = text.strip().partition(":")
+    method = _find(name)
+    given: dict[str, Any] = {}
+    for place, piece in enumerate(rest.split(",") if colon else []):
+        key, equals, value = piece.partition("=")
+        if not equals and place == 0 and method.main is not None:
+            key, value = method.main, piece
+        if key not in method.parameters:
+            known = ", ".join(method.parameters) or "it has none"
+            raise ScenarioError(f"{text}: {name} has no parameter {key!r}: known are {known}")
+        if key in given:
+            raise ScenarioError(f"{text}: {key} is given twice: give it once")
+        parameter = method.parameters[key]
+        try:
+            given[key] = parameter.read(value)
+        except ValueError:
+            raise ScenarioError(
+                f"{text}: {key} = {value!r} is out of range: give {parameter.what}"
+            ) from None
+    return method, given

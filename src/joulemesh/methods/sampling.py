@@ -1,0 +1,180 @@
+"""Who is chosen, and which coordinates: chance as pure functions of (seed, purpose, iteration...).
+
+Partners are drawn from the scenario's seed, as the planner draws its gossip: they are known before
+training, so they can be priced, and they are the same for every repetition. Plain operators serve
+NumPy (the price) and JAX (the exchange) alike.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "GOSSIP",
+    "GOSSIP_PARTS",
+    "PENS_FIRST",
+    "PENS_SECOND",
+    "Neighbours",
+    "hashed",
+    "key_words",
+    "neighbours_of",
+    "permuted",
+    "scores",
+    "world_key",
+]
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from joulemesh.aggregation.route import Route
+from joulemesh.methods.base import FloatArray, IntArray
+from joulemesh.training import draws
+from joulemesh.world.topology import Graph
+
+# Purposes: constants folded in after the seed, so that no two uses of a seed share draws.
+GOSSIP, GOSSIP_PARTS = 0x676C6561, 0x676C7074
+PENS_FIRST, PENS_SECOND = 0x70656E31, 0x70656E32
+
+_U = np.uint32
+_WALKS = 8  # rounds of the Feistel network
+
+
+class Neighbours(NamedTuple):
+    """Every device's neighbours, in ascending order, padded with the device itself."""
+
+    table: IntArray  # [N, widest]
+    degree: IntArray  # [N]
+    link: IntArray  # [N, widest]: row of the link in the graph's edge list; −1 pads
+    edges: IntArray  # [E, 2], the graph's
+
+    def route(self, sender: IntArray, receiver: IntArray, bits: FloatArray, uses: float) -> Route:
+        """The messages of one step, each from a device to one of its neighbours.
+
+        Args:
+            sender: int [M].
+            receiver: int [M].
+            bits: float [M].
+            uses: how often the whole model could have passed a link (the paper's K).
+
+        >>> graph = Graph(3, np.array([[0, 1], [1, 2]]), np.zeros((3, 2)))
+        >>> one = neighbours_of(graph).route(np.array([2]), np.array([1]), np.array([8.0]), 1.0)
+        >>> list(one.messages())
+        [(0, 2, 1, 8.0)]
+        """
+        wide = len(self.degree)
+        key = np.minimum(sender, receiver) * wide + np.maximum(sender, receiver)
+        link = np.searchsorted(self.edges[:, 0] * wide + self.edges[:, 1], key)
+        used, edge = np.unique(link, return_inverse=True)
+        return Route.build(
+            "unicast",
+            edges=self.edges[used],
+            edge=edge,
+            forward=sender < receiver,
+            step=0,
+            bits=bits,
+            repeats=1,
+            uses=uses,
+            link_index=used,
+        )
+
+
+def neighbours_of(graph: Graph) -> Neighbours:
+    """The neighbours of every device.
+
+    >>> star = Graph(3, np.array([[0, 1], [0, 2]]), np.zeros((3, 2)))
+    >>> neighbours_of(star).table.tolist()
+    [[1, 2], [0, 1], [0, 2]]
+    """
+    n, count = graph.devices, len(graph.edges)
+    ends = np.concatenate([graph.edges, graph.edges[:, ::-1]])
+    order = np.lexsort((ends[:, 1], ends[:, 0]))
+    degree = np.bincount(ends[:, 0], minlength=n)
+    own, other = ends[order].T
+    place = np.arange(2 * count) - np.repeat(np.cumsum(degree) - degree, degree)
+    table = np.repeat(np.arange(n)[:, None], int(degree.max()), axis=1)
+    link = np.full_like(table, -1)
+    table[own, place], link[own, place] = other, order % count
+    return Neighbours(table, degree, link, graph.edges)
+
+
+def world_key(seed: int, purpose: int) -> draws.Key:
+    """The key of a scenario's seed, for one purpose: two uint32 arrays of shape [1]."""
+    return draws.seed_key(seed % 2**64, purpose)
+
+
+def key_words(key: Any) -> draws.Key:
+    """An exchange's key (of JAX) as the two words that ``draws`` folds into, of shape [1]."""
+    words = jax.random.key_data(key)
+    return words[..., 0][None], words[..., 1][None]
+
+
+def scores(key: draws.Key, t: Any, devices: Any, width: int) -> Any:
+    """Random words for each device and place: the smallest k of a row are k places at random.
+
+    Args:
+        key: two uint32 arrays of shape [1].
+        t: iteration, uint32 from 0.
+        devices: uint32 [N], their numbers.
+        width: places per device.
+
+    Returns:
+        uint32 [N, width], below 2**31 (what is larger never comes first).
+
+    >>> key = world_key(0, GOSSIP)
+    >>> scores(key, np.uint32(0), np.arange(3, dtype=np.uint32), 4).shape
+    (3, 4)
+    """
+    each = draws.fold(draws.fold(key, t), devices)
+    lanes = np.arange(width, dtype=np.uint32)
+    return draws.fold((each[0][:, None], each[1][:, None]), lanes)[0] >> _U(1)
+
+
+def hashed(word: Any) -> Any:
+    """Make every bit depend on every bit (the finaliser of MurmurHash3).
+
+    >>> int(hashed(np.array([1], np.uint32))[0])
+    1364076727
+    """
+    word = (word ^ (word >> _U(16))) * _U(0x85EBCA6B)
+    word = (word ^ (word >> _U(13))) * _U(0xC2B2AE35)
+    return word ^ (word >> _U(16))
+
+
+def permuted(key: draws.Key, positions: jax.Array, size: int) -> jax.Array:
+    """Send positions 0..k−1 to k different numbers of 0..size−1: the key's permutation.
+
+    A Feistel network on a square grid that barely holds ``size`` numbers; what falls outside
+    walks on until it is inside (Black, Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
+    The work is in proportion to k; sorting random scores would be far slower on a CPU.
+
+    Args:
+        key: two uint32 arrays that broadcast with the positions.
+        positions: uint32, each below ``size``.
+        size: at least 1.
+
+    Returns:
+        int32, of the broadcast shape.
+
+    >>> key = (jnp.zeros(1, jnp.uint32), jnp.ones(1, jnp.uint32))
+    >>> sorted(permuted(key, jnp.arange(7, dtype=jnp.uint32), 7).tolist())
+    [0, 1, 2, 3, 4, 5, 6]
+    """
+    side = _U(math.isqrt(size - 1) + 1)
+    subkeys = [draws.fold(key, _U(number))[0] for number in range(_WALKS)]
+
+    def cipher(x: jax.Array) -> jax.Array:
+        left, right = x // side, x % side
+        for subkey in subkeys:
+            turn = draws.below(hashed(hashed(right + subkey)), side)
+            left, right = right, (left + turn) % side
+        return left * side + right
+
+    def walk(x: jax.Array) -> jax.Array:
+        return jnp.where(x >= size, cipher(x), x)
+
+    shape = jnp.broadcast_shapes(positions.shape, key[0].shape)
+    first = cipher(jnp.broadcast_to(positions, shape))
+    return lax.while_loop(lambda x: jnp.any(x >= size), walk, first).astype(jnp.int32)

@@ -1,0 +1,275 @@
+"""The terms of a comparison: one scenario, what is equal for all, and prices for everybody."""
+
+from __future__ import annotations
+
+__all__ = ["EQUAL", "Prices", "Setting"]
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.methods.horizon import notes_on, run_length
+from joulemesh.planning.plan import Plan, plan
+from joulemesh.planning.pricing import Pricer
+from joulemesh.planning.workload import workload
+from joulemesh.scenario import Scenario
+from joulemesh.training.schedule import Mixing, Schedule
+from joulemesh.world import build_world
+from joulemesh.world.links import LinkCosts
+
+if TYPE_CHECKING:
+    from joulemesh.models.core import Model
+    from joulemesh.training.exchange import Exchange
+
+EQUAL = ("iterations", "energy", "time")
+
+Prices: TypeAlias = Callable[[int, int], Ledger]
+"""Ledger of iterations start..stop−1 (from 0); one row only, whatever is asked, if all are alike.
+"""
+
+
+class Setting:
+    """What every method is given: the world, the budgets, the price list.
+
+    Args:
+        scenario: what is asked.
+        equal: what is the same for all methods: ``"iterations"`` (the adaptive plan's n, whether
+            or not the batteries would pay), ``"energy"`` (a method stops before the first
+            iteration that some battery cannot pay) or ``"time"`` (before the first that would
+            exceed the adaptive plan's seconds).
+        seeds: repetition seeds.
+        model: the user's own model, in place of the scenario's.
+        parameters: its size, if the model itself is not at hand.
+
+    >>> Setting(Scenario.preset("default")).iterations
+    100
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        equal: str = "iterations",
+        seeds: Sequence[int] = (0,),
+        *,
+        model: Model | None = None,
+        parameters: int | None = None,
+    ) -> None:
+        if equal not in EQUAL:
+            raise ScenarioError(f"equal = {equal!r} is unknown: use one of {', '.join(EQUAL)}")
+        if model is not None and parameters is None:
+            parameters = model.parameters
+        self.scenario, self.equal, self.seeds = scenario, equal, tuple(seeds)
+        self._model, self._parameters = model, parameters
+        self.work = workload(scenario, parameters)
+        self.world = build_world(scenario, self.work.round_samples)
+        self.pricer = Pricer(scenario, self.world, self.work.model_bits)
+        self.devices = scenario.devices.count
+        self.deadline_s = scenario.budget.deadline_s
+        self.battery_j = self.world.devices.energy_budget_j
+        self._block: tuple[int, LinkCosts] | None = None
+
+    # The adaptive plan, which the others are measured by ----------------------------------------
+
+    def plan(self, **options: Any) -> Plan:
+        """Plan the scenario with some options of ``[plan]`` changed."""
+        changes = {f"plan.{name}": value for name, value in options.items()}
+        scenario = self.scenario.override(changes) if changes else self.scenario
+        return plan(scenario, parameters=self._parameters)
+
+    @cached_property
+    def reference(self) -> Plan:
+        """The scenario's own plan; InfeasibleError where there is none."""
+        return self.plan()
+
+    @cached_property
+    def iterations(self) -> int:
+        """The adaptive plan's n; if it cannot be carried out, the scenario's own number."""
+        try:
+            return self.reference.iterations
+        except InfeasibleError:
+            wanted = self.scenario.plan.iterations
+            if isinstance(wanted, int):
+                return wanted
+            raise
+
+    @cached_property
+    def clock_s(self) -> float:
+        """Seconds of the whole adaptive plan."""
+        return float(self.reference.latency_s.sum())
+
+    @cached_property
+    def rounds(self) -> int:
+        """Rounds per iteration of methods that name none: the adaptive plan's mean, rounded.
+
+        Where there is no such plan, ``plan.fixed_rounds``.
+        """
+        try:
+            made = self.reference
+        except InfeasibleError:
+            return self.scenario.plan.fixed_rounds
+        return max(1, round(float(made.rounds[made.active].mean())))
+
+    # Exchanges and their price ------------------------------------------------------------------
+
+    @property
+    def fading(self) -> bool:
+        """Do the links change from iteration to iteration?"""
+        return self.world.channel.fading
+
+    def costs(self, t: int) -> LinkCosts:
+        """Price of a bit on every link in iteration t (from 0)."""
+        block = self.world.channel.block(t)
+        if self._block is None or self._block[0] != block:
+            self._block = block, self.world.costs(self.world.channel.gain(t))
+        return self._block[1]
+
+    @cached_property
+    def forecast(self) -> LinkCosts:
+        """Price of a bit at the fade quantile, which is all that is known of the future."""
+        quantile = self.scenario.plan.fade_quantile
+        return self.world.costs(self.world.channel.quantile_gain(quantile))
+
+    @cached_property
+    def scheme(self) -> Scheme:
+        """The aggregation scheme that the plan uses, whether or not it can be paid for."""
+        options, graph = self.scenario.plan, Subgraph.of(self.world.graph)
+        choice = choose(
+            graph,
+            wanted=options.aggregation,
+            channel_known=self.scenario.network.channel_known,
+            limit=options.ring_search_limit,
+        )
+        return make_ready(
+            choice,
+            graph,
+            self.forecast,
+            bits=self.work.model_bits,
+            options=options,
+            duplex=self.scenario.network.duplex,
+            seed=self.scenario.seed,
+            battery_j=self.battery_j,
+            iterations=self.iterations if options.gossip_rounds == "balanced" else 1,
+        )
+
+    def ledger(
+        self,
+        rounds: int | IntArray,
+        exchange_j: FloatArray,
+        exchange_s: FloatArray,
+        bits: FloatArray,
+        *,
+        own_samples: FloatArray | None = None,
+        server_j: FloatArray | None = None,
+    ) -> Ledger:
+        """Add the price of training to that of k exchanges.
+
+        Args:
+            rounds: τ of every device, or [N].
+            exchange_j: [k, N].
+            exchange_s: [k].
+            bits: [k].
+            own_samples: [k, N]: what the method itself computes after the exchange, in samples
+                of training.
+            server_j: [k].
+        """
+        devices = self.world.devices
+        compute_j = np.broadcast_to(rounds * devices.round_energy_j, exchange_j.shape)
+        latency_s = np.max(rounds * devices.round_latency_s) + exchange_s
+        if own_samples is not None:
+            share = own_samples / devices.round_samples
+            compute_j = compute_j + share * devices.round_energy_j
+            latency_s = latency_s + (share * devices.round_latency_s).max(axis=1)
+        paid = np.zeros(len(bits)) if server_j is None else server_j
+        return Ledger(compute_j, exchange_j, np.asarray(latency_s), bits, paid)
+
+    def route_prices(
+        self,
+        rounds: int | IntArray,
+        route: Callable[[int], Route],
+        *,
+        alike: bool = False,
+        own_samples: FloatArray | None = None,
+    ) -> Prices:
+        """Price a method by its routes.
+
+        Args:
+            rounds: τ of every device, or [N].
+            route: what is sent in iteration t (from 0).
+            alike: the route is the same in every iteration.
+            own_samples: [N]: what the method itself computes in each iteration, in samples of
+                training; or [n, N], if all n iterations are asked for at once.
+        """
+
+        def prices(start: int, stop: int) -> Ledger:
+            every = range(start, start + 1 if alike and not self.fading else stop)
+            joules, seconds = np.zeros((len(every), self.devices)), np.zeros(len(every))
+            bits = np.zeros(len(every))
+            for row, t in enumerate(every):
+                sent = route(t)
+                priced = self.pricer.route(sent, self.costs(t))
+                joules[row], seconds[row] = priced.energy_j[0], priced.latency_s[0]
+                bits[row] = sent.bits.sum() * sent.repeats
+            own = None if own_samples is None else np.broadcast_to(own_samples, joules.shape)
+            return self.ledger(rounds, joules, seconds, bits, own_samples=own)
+
+        return prices
+
+    # The contender ------------------------------------------------------------------------------
+
+    def contender(
+        self,
+        name: str,
+        rounds: int | IntArray,
+        prices: Prices,
+        *,
+        mixing: Mixing = "mean",
+        mixing_rounds: int = 1,
+        exchanged: bool = True,
+        exchange: Exchange | None = None,
+        settle: Callable[[Any], Ledger] | None = None,
+        notes: Sequence[str] = (),
+    ) -> Contender:
+        """Make a method ready that does the same in every iteration, for as long as it may.
+
+        Args:
+            name: as the user wrote it.
+            rounds: τ of every device, or [N].
+            prices: of any stretch of iterations.
+            mixing, mixing_rounds: what the engine applies.
+            exchanged: False for a method without exchange.
+            exchange: the method's own exchange.
+            settle: see `Contender`.
+            notes: what a reader of the results should know.
+
+        Raises:
+            InfeasibleError: not even one iteration can be paid.
+        """
+        ledger = run_length(self, name, prices)
+        n = ledger.iterations
+        schedule = Schedule(
+            np.broadcast_to(np.asarray(rounds, np.int32), (n, self.devices)),
+            exchanged=np.full(n, exchanged),
+            mixing=mixing,
+            mixing_rounds=mixing_rounds,
+        )
+        every = (*notes, *notes_on(self, ledger, at_most=settle is not None))
+        return Contender(name, schedule, exchange, ledger, self.battery_j, every, settle)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model that is trained."""
+        if self._model is not None:
+            return self._model
+        from joulemesh.data.catalog import spec
+        from joulemesh.models.core import build
+
+        training, data = self.scenario.training, spec(self.scenario.training.dataset)
+        return build(training.model, data.shape, data.classes, training.hidden, training.l2)

@@ -1,0 +1,41 @@
+"""All devices' parameters as one matrix [N, P]."""
+
+from __future__ import annotations
+
+__all__ = ["flatten"]
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from joulemesh.models.core import Params
+
+
+def flatten(params: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
+    """Lay each device's parameters out in one row.
+
+    Args:
+        params: stacked [N, ...].
+
+    Returns:
+        [N, P], and the way back.
+
+    >>> flat, back = flatten({"a": jnp.ones((2, 3, 2)), "b": jnp.zeros((2, 1))})
+    >>> flat.shape, back(flat)["a"].shape
+    ((2, 7), (2, 3, 2))
+    """
+    leaves, tree = jax.tree.flatten(params)
+    shapes = [leaf.shape for leaf in leaves]
+    sizes = [math.prod(shape[1:]) for shape in shapes]
+    flat = jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+    def back(flat: jax.Array) -> Params:
+        parts, low = [], 0
+        for shape, size in zip(shapes, sizes, strict=True):
+            parts.append(flat[:, low : low + size].reshape(shape))
+            low += size
+        return jax.tree.unflatten(tree, parts)
+
+    return flat, back

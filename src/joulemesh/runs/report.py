@@ -1,0 +1,111 @@
+"""The report of a run, from its result or from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Partition, load
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import plan as make_plan
+from joulemesh.runs.folder import RunFolder, versions
+from joulemesh.runs.result import Result, cumulative
+from joulemesh.training.prepare import partitions
+from joulemesh.training.trace import Trace
+from joulemesh.views.report import ReportView, Summary, write_report
+
+__all__ = ["report_of_folder", "write_run_report"]
+
+_FROM_TRACE = {
+    "train_loss": "train_loss",
+    "test_loss": "test_loss",
+    "accuracy": "test_accuracy",
+    "device_accuracy_mean": "device_accuracy_mean",
+    "device_accuracy_min": "device_accuracy_min",
+    "device_accuracy_max": "device_accuracy_max",
+    "drift": "drift",
+    "consensus_error": "consensus",
+}
+
+
+def write_run_report(path: Path, result: Result) -> None:
+    """Write the HTML page of a result."""
+    labels, classes = result.dataset.y_train, result.dataset.classes
+    wall = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
+    _write(
+        path,
+        result.plan,
+        result.trace,
+        result.seeds,
+        result.partitions[0].histogram(labels, classes),
+        _flat(versions()),
+        wall,
+    )
+
+
+def report_of_folder(path: Path, target: Path) -> None:
+    """Write the HTML page of the run in a folder, as far as it has come."""
+    folder = RunFolder(path)
+    if not folder.started:
+        raise ScenarioError(f"{path} is no run folder (it has no scenario.toml); name one")
+    scenario, record = folder.scenario(), folder.start_record()
+    seeds = tuple(int(seed) for seed in record.pop("seeds"))
+    record.pop("fingerprint")
+    dataset = load(scenario.training.dataset, data_dir=scenario.training.data_dir)
+    plan = make_plan(scenario, parameters=folder.parameters(), labels=dataset.y_train)
+    part: Partition = partitions(scenario, dataset, seeds[:1], plan.work.round_samples)[0]
+    trace = folder.read_trace(seeds, plan.iterations, np.float64)
+    histogram = part.histogram(dataset.y_train, dataset.classes)
+    _write(target, plan, trace, seeds, histogram, _flat(record), None)
+
+
+def _write(
+    path: Path,
+    plan: Plan,
+    trace: Trace,
+    seeds: tuple[int, ...],
+    histogram: NDArray[np.int64],
+    tested: dict[str, str],
+    wall_s: float | None,
+) -> None:
+    energy, clock = cumulative(plan, trace.iteration)
+    series: dict[str, NDArray[Any]] = {
+        "iteration": trace.iteration,
+        "energy_j": energy,
+        "time_s": clock,
+    }
+    for name, column in _FROM_TRACE.items():
+        series[name] = np.asarray(getattr(trace, column)).T
+    known = len(trace.iteration) > 0
+    write_report(
+        path,
+        ReportView(
+            plan,
+            Summary(
+                energy_j=float(energy[-1]) if known else 0.0,
+                time_s=float(clock[-1]) if known else 0.0,
+                accuracy=float(trace.test_accuracy[-1].mean()) if known else None,
+                device_accuracy_min=float(trace.device_accuracy_min[-1].min()) if known else None,
+                wall_s=wall_s,
+            ),
+            series=series if known else {},
+            histograms=histogram,
+            scenario_toml=plan.scenario.to_toml(),
+            versions=tested,
+            seeds=seeds,
+        ),
+    )
+
+
+def _flat(record: dict[str, Any]) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat |= {key: str(item) for key, item in value.items()}
+        else:
+            flat[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return flat

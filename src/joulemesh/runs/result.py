@@ -1,0 +1,130 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.planning.plan import Plan
+from joulemesh.scenario import Scenario
+from joulemesh.training.trace import Trace
+
+__all__ = ["Chunk", "Result", "cumulative", "steps_per_round"]
+
+FloatArray = NDArray[np.floating]
+
+
+class Chunk(NamedTuple):
+    """One compiled call: iterations done after it, device-steps in it, its wall seconds."""
+
+    completed: int
+    device_steps: int
+    wall_s: float
+
+
+def steps_per_round(scenario: Scenario, partitions: Sequence[Partition]) -> NDArray[np.int64]:
+    """int64 [seeds, devices]: SGD steps in one round of each device."""
+    sizes = np.stack([partition.sizes for partition in partitions])
+    if scenario.training.local_round == "step":
+        return np.ones_like(sizes)
+    return -(-sizes // scenario.training.batch_size)
+
+
+def cumulative(
+    plan: Plan, iteration: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Joules of all devices and seconds of the clock after some iterations (counted from 1)."""
+    spent = (plan.compute_j + plan.exchange_j).sum(axis=1)
+    return np.cumsum(spent)[iteration - 1], np.cumsum(plan.latency_s)[iteration - 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run.
+
+    Attributes:
+        plan: what was carried out; its ledger is the run's.
+        trace: evaluations, [evaluations, seeds] each.
+        params: the mean model's parameters, as NumPy arrays; with several seeds stacked [seeds, …].
+        seeds: the repetition seeds.
+        dataset: what was learned from.
+        partitions: who held which samples, one per seed.
+        setup_s: wall seconds before training.
+        chunks: how far each chunk of this process came, and its wall seconds.
+    """
+
+    plan: Plan
+    trace: Trace
+    params: Any
+    seeds: tuple[int, ...]
+    dataset: Dataset
+    partitions: tuple[Partition, ...]
+    setup_s: float
+    chunks: tuple[Chunk, ...]
+
+    def _curve(self, values: FloatArray) -> FloatArray:
+        return values[:, 0] if len(self.seeds) == 1 else values
+
+    @property
+    def iteration(self) -> NDArray[np.int64]:
+        """int [evaluations]: iterations done at each evaluation."""
+        return self.trace.iteration
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Test accuracy of the mean model: [evaluations], or [evaluations, seeds]."""
+        return self._curve(self.trace.test_accuracy)
+
+    @property
+    def loss(self) -> FloatArray:
+        """Test loss of the mean model: [evaluations], or [evaluations, seeds]."""
+        return self._curve(self.trace.test_loss)
+
+    @property
+    def energy_j(self) -> NDArray[np.float64]:
+        """[evaluations]: joules spent by all devices so far, as the plan's ledger has them."""
+        return cumulative(self.plan, self.iteration)[0]
+
+    @property
+    def time_s(self) -> NDArray[np.float64]:
+        """[evaluations]: seconds of the modelled clock so far."""
+        return cumulative(self.plan, self.iteration)[1]
+
+    @property
+    def device_steps(self) -> int:
+        """SGD steps of all devices and seeds."""
+        per_round = steps_per_round(self.plan.scenario, self.partitions)
+        return int((self.plan.rounds.sum(axis=0) * per_round).sum())
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `joulemesh run --json`."""
+        # The first chunk of a process holds the compilation; the rate is of those after it.
+        steady = self.chunks[1:] or self.chunks
+        wall = sum(chunk.wall_s for chunk in steady)
+        return {
+            "accuracy": float(self.trace.test_accuracy[-1].mean()),
+            "device_accuracy": float(self.trace.device_accuracy_mean[-1].mean()),
+            "loss": float(self.trace.test_loss[-1].mean()),
+            "energy_j": float(self.energy_j[-1]),
+            "time_s": float(self.time_s[-1]),
+            "iterations": self.plan.iterations,
+            "devices": int(self.plan.rounds.shape[1]),
+            "seeds": list(self.seeds),
+            "scheme": self.plan.scheme,
+            "device_steps": self.device_steps,
+            "device_steps_per_s": sum(chunk.device_steps for chunk in steady) / max(wall, 1e-9),
+            "wall_s": sum(chunk.wall_s for chunk in self.chunks),
+            "setup_s": self.setup_s,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the run folder of this result (all but the checkpoint) to a new place."""
+        from joulemesh.runs.folder import RunFolder
+
+        RunFolder.create(folder).finish(self)

@@ -1,0 +1,33 @@
+"""A run's outcome for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from joulemesh.runs.result import Result
+from joulemesh.views.console import si, sparkline
+
+__all__ = ["show_result"]
+
+
+def show_result(result: Result, console: Console) -> None:
+    """Print a run's outcome: final figures, and accuracy over time as a small picture."""
+    figures = result.summary()
+    curve = result.trace.test_accuracy.mean(axis=1)
+    spread = result.trace.test_accuracy[-1]
+    seeds = f" (seeds {spread.min():.3f} to {spread.max():.3f})" if len(spread) > 1 else ""
+    weakest = float(result.trace.device_accuracy_min[-1].min())
+    rows = {
+        "accuracy": f"{figures['accuracy']:.4f}{seeds}, devices' own "
+        f"{figures['device_accuracy']:.4f} on average, {weakest:.4f} the weakest",
+        "loss": f"{figures['loss']:.4f}",
+        "energy": f"{si(figures['energy_j'], 'J')} of {si(result.plan.energy_budget_j.sum(), 'J')}",
+        "time": f"{si(figures['time_s'], 's')} on the modelled clock",
+        "work": f"{figures['device_steps']:,} device-steps in {figures['wall_s']:.1f} s "
+        f"({figures['device_steps_per_s']:,.0f} per second once compiled)",
+        "progress": f"{sparkline(curve)} accuracy, iterations {result.iteration[0]}.."
+        f"{result.iteration[-1]}",
+    }
+    for name, text in rows.items():
+        console.print(Text.assemble((f"{name:<12}", "bold"), text))

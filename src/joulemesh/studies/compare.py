@@ -1,0 +1,182 @@
+"""Compare methods on one scenario: the same world, data and seeds, and what is equal for all."""
+
+from __future__ import annotations
+
+__all__ = ["DEFAULT_METHODS", "Progress", "compare_methods"]
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joulemesh.data import Dataset, partition
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.methods import Contender, Setting, build, names, split
+from joulemesh.scenario import Scenario
+from joulemesh.studies.cache import Cache
+from joulemesh.studies.contest import Contest, Learning
+from joulemesh.studies.fingerprint import data_digest, model_digest, run_key
+from joulemesh.studies.record import Record
+from joulemesh.studies.study import Entry, Study
+from joulemesh.training.platform import configure
+from joulemesh.training.prepare import the_dataset, the_model
+
+DEFAULT_METHODS = (
+    "adaptive",
+    "fixed:3",
+    "inverse",
+    "gossip-learning",
+    "balanced",
+    "pens",
+    "d-psgd",
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a comparison has come.
+
+    Attributes:
+        method: the one at work.
+        position: its number, from 0.
+        methods: how many there are.
+        completed: iterations of it done; all of them when nothing was left to compute.
+        iterations: iterations of it in all; 0 for a method that cannot run.
+        accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first.
+        cached: seeds of it that were found in the cache.
+    """
+
+    method: str
+    position: int
+    methods: int
+    completed: int
+    iterations: int
+    accuracy: float
+    cached: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def compare_methods(
+    scenario: Scenario,
+    methods: Sequence[str] | str = DEFAULT_METHODS,
+    equal: str = "energy",
+    seeds: int | Sequence[int] = 5,
+    *,
+    model: Any = None,
+    data: Any = None,
+    target: float | None = None,
+    cache: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Study:
+    """Train every method at every seed, unless that has been done before, and put them together.
+
+    Arguments and behaviour are those of `joulemesh.compare`.
+    """
+    wanted, chosen = _methods(methods), _seeds(scenario, seeds)
+    if target is not None and not 0 < target <= 1:
+        raise ScenarioError(f"target = {target} is no accuracy: give a number above 0, at most 1")
+    configure()
+    dataset = the_dataset(scenario, data)
+    learner = the_model(scenario, model, dataset)
+    if data is not None:
+        scenario = _sized(scenario, dataset)
+    setting = Setting(scenario, equal, chosen, model=learner)
+    ready = [_ready(name, setting) for name in wanted]  # a wrong name must not cost an hour first
+    learning = Learning(scenario, learner, dataset)
+    digest = data_digest(dataset) + model_digest(learner, dataset.shape)
+    store, entries, computed = Cache(cache), [], 0
+    for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
+        place = (name, position, len(wanted))
+        if isinstance(made, str):
+            entries.append(Entry.refused(name, made, len(chosen), setting.devices))
+            _tell(on_progress, *place, 0, 0, float("nan"), 0)
+            continue
+        found, new = _runs(made, setting, learning, store, digest, place, on_progress)
+        computed += new
+        entries.append(Entry.of(name, found, made.battery_j, made.notes))
+    return Study(scenario, equal, chosen, tuple(entries), target, computed)
+
+
+def _methods(methods: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(methods, str):
+        methods = [name for part in methods.split(";") for name in split(part)]
+    wanted = tuple(name.strip() for name in methods)
+    if not wanted:
+        raise ScenarioError(f"no method is given: name some of {', '.join(names())}")
+    for place, name in enumerate(wanted):
+        if name.partition(":")[0] not in names():
+            raise ScenarioError(
+                f"method {name.partition(':')[0]!r} is unknown: use some of {', '.join(names())}"
+            )
+        if name in wanted[:place]:
+            raise ScenarioError(f"method {name!r} is given twice: give it once")
+    return wanted
+
+
+def _seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(seeds, int):
+        seeds = range(scenario.seed, scenario.seed + seeds)
+    chosen = tuple(int(seed) for seed in seeds)
+    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+        raise ScenarioError(f"seeds are {list(chosen)}: give different numbers from 0, at least 1")
+    return chosen
+
+
+def _sized(scenario: Scenario, dataset: Dataset) -> Scenario:
+    """Where a round is an epoch, say how many samples of the user's own data each device holds."""
+    training = scenario.training
+    if training.local_round != "epoch" or scenario.devices.samples != "partition":
+        return scenario
+    held = partition(
+        dataset.y_train,
+        scenario.devices.count,
+        kind=training.partition,
+        alpha=training.alpha,
+        shards_per_device=training.shards_per_device,
+        seed=scenario.seed,
+    )
+    return scenario.override({"devices.samples": {"values": held.sizes.tolist()}})
+
+
+def _ready(name: str, setting: Setting) -> Contender | str:
+    """The method made ready, or why it cannot run."""
+    try:
+        return build(name, setting)
+    except InfeasibleError as error:
+        return str(error)
+
+
+def _runs(
+    made: Contender,
+    setting: Setting,
+    learning: Learning,
+    store: Cache,
+    digest: str,
+    place: tuple[str, int, int],
+    on_progress: OnProgress | None,
+) -> tuple[dict[int, Record], int]:
+    """All runs of one method: those kept, and the rest, trained together and kept."""
+    keys = {
+        seed: run_key(setting.scenario, made, setting.equal, seed=seed, learned=digest)
+        for seed in setting.seeds
+    }
+    kept = {seed: record for seed, key in keys.items() if (record := store.find(key)) is not None}
+    missing = tuple(seed for seed in setting.seeds if seed not in kept)
+    n = made.schedule.iterations
+    if missing:
+        contest = Contest(learning, made, setting)
+        done = contest.train(
+            missing, lambda t, accuracy: _tell(on_progress, *place, t, n, accuracy, len(kept))
+        )
+        for seed, record in done:
+            store.keep(keys[seed], record)
+            kept[seed] = record
+    _tell(on_progress, *place, n, n, float("nan"), len(setting.seeds) - len(missing))
+    return {seed: kept[seed] for seed in setting.seeds}, len(missing)
+
+
+def _tell(on_progress: OnProgress | None, *figures: Any) -> None:
+    if on_progress is not None:
+        on_progress(Progress(*figures))

@@ -1,0 +1,149 @@
+"""Train one method at several seeds in one program, and price what it did."""
+
+from __future__ import annotations
+
+__all__ = ["Contest", "Learning"]
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from joulemesh.data import Dataset
+from joulemesh.errors import InfeasibleError
+from joulemesh.methods import Contender, Setting
+from joulemesh.models.core import Model
+from joulemesh.scenario import Scenario
+from joulemesh.studies.record import CURVES, FloatArray, Record
+from joulemesh.training.engine import DivergedError, Engine, State
+from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions
+from joulemesh.training.trace import Trace
+
+_EVAL_SHARE = 0.08  # of the adaptive plan's training, which evaluation may add
+_MOST_SHARE = 0.99
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What is learned: the same for all methods.
+
+    Attributes:
+        scenario: says how the data are shared out, and the settings of training.
+        model: what is trained.
+        dataset: what it is trained on.
+    """
+
+    scenario: Scenario
+    model: Model
+    dataset: Dataset
+
+
+class Contest:
+    """One method, ready to be trained.
+
+    Args:
+        learning: model and data.
+        contender: the method.
+        setting: the terms of the comparison.
+    """
+
+    def __init__(self, learning: Learning, contender: Contender, setting: Setting) -> None:
+        self.learning, self.contender, self.setting = learning, contender, setting
+
+    def train(
+        self, seeds: Sequence[int], progress: Callable[[int, float], None]
+    ) -> Iterator[tuple[int, Record]]:
+        """Train all seeds together; if one diverges, the others once more without it.
+
+        Args:
+            seeds: repetition seeds.
+            progress: called with the iterations done and the latest accuracy.
+
+        Yields:
+            Each seed with its run, a diverged one as soon as it is known to be.
+        """
+        left = tuple(seeds)
+        while left:
+            try:
+                done = self._together(left, progress)
+            except DivergedError as error:
+                yield error.seed, Record(diverged=error.iteration)
+                left = tuple(seed for seed in left if seed != error.seed)
+            else:
+                yield from zip(left, done, strict=True)
+                return
+
+    def _together(
+        self, seeds: tuple[int, ...], progress: Callable[[int, float], None]
+    ) -> list[Record]:
+        engine, traces = self._engine(seeds), []
+        state = engine.init()
+        latest = float("nan")
+        progress(0, latest)
+        for state, trace in engine.train(state):
+            traces.append(trace)
+            if len(trace.iteration):
+                latest = float(trace.test_accuracy[-1].mean())
+            progress(int(state.iteration), latest)
+        return self._records(engine, state, Trace.join(traces))
+
+    def _engine(self, seeds: tuple[int, ...]) -> Engine:
+        what, schedule = self.learning, self.contender.schedule
+        samples = self.setting.work.round_samples
+        return Engine(
+            what.model,
+            what.dataset,
+            partitions(what.scenario, what.dataset, seeds, samples),
+            schedule,
+            self.options(),
+            seeds,
+            own_exchange=self.contender.exchange,
+        )
+
+    def options(self) -> Options:
+        """The scenario's settings, with evaluations that are fair between methods.
+
+        Every method is evaluated as often along its own run as the adaptive plan along its run,
+        and on the same samples as that plan: curves can be compared, and programs of one shape
+        share a compilation.
+        """
+        training, schedule = self.learning.scenario.training, self.contender.schedule
+        try:
+            stretch = schedule.iterations / self.setting.iterations
+        except InfeasibleError:  # no plan to be measured by
+            stretch = 1.0
+        every = max(1, round(training.eval_every * stretch))
+        samples = self.setting.work.round_samples
+        usual = self.setting.rounds * float(samples.sum()) * training.eval_every
+        own = float((schedule.rounds * samples).sum(axis=1).mean()) * every
+        share = min(_EVAL_SHARE * usual / max(own, 1.0), _MOST_SHARE)
+        return Options.from_scenario(training, eval_every=every, eval_share=share)
+
+    def _records(self, engine: Engine, state: State, trace: Trace) -> list[Record]:
+        curves = np.stack([np.asarray(getattr(trace, name), np.float64) for name in CURVES])
+        end = engine.evaluate(state)
+        final = np.stack([np.asarray(getattr(end, name)[0], np.float64) for name in CURVES])
+        final[CURVES.index("drift")] = curves[CURVES.index("drift"), -1]  # before the exchange
+        at = trace.iteration - 1
+        records = []
+        for place in range(len(engine.seeds)):
+            ledger = self.contender.ledger(trace.sent, place)
+            paid = [float(column.sum()) for column in (ledger.compute_j, ledger.exchange_j)]
+            paid += [float(ledger.server_j.sum()), float(ledger.bits.sum())]
+            records.append(
+                Record(
+                    trace.iteration,
+                    curves[:, :, place].T,
+                    final[:, place],
+                    _so_far(ledger.energy_j.sum(axis=1))[at],
+                    _so_far(ledger.latency_s)[at],
+                    ledger.spent_j,
+                    np.array(paid),
+                )
+            )
+        return records
+
+
+def _so_far(each: FloatArray) -> FloatArray:
+    return np.cumsum(each, dtype=np.float64)

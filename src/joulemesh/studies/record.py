@@ -1,0 +1,94 @@
+"""One method at one seed: all that a comparison keeps of a run."""
+
+from __future__ import annotations
+
+__all__ = ["CURVES", "Record", "from_bytes", "to_bytes"]
+
+import io
+import zipfile
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+CURVES = (
+    "train_loss",
+    "test_loss",
+    "test_accuracy",
+    "device_accuracy_mean",
+    "device_accuracy_min",
+    "device_accuracy_max",
+    "drift",
+    "consensus",
+)
+
+_EMPTY: FloatArray = np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What one run reached and cost.
+
+    Attributes:
+        iteration: int64 [E], iterations done at each evaluation.
+        curves: float64 [E, 8], the columns `CURVES` of each evaluation.
+        final: float64 [8], the same at the end, evaluated on all samples.
+        energy_j: float64 [E], joules of all devices so far.
+        time_s: float64 [E], seconds of the modelled clock so far.
+        spent_j: float64 [N], joules that each battery paid.
+        totals: float64 [4]: joules of training, joules of the radio, joules of a server, bits.
+        diverged: the iteration in which parameters ceased to be finite; 0 if they never did. A
+            diverged run has nothing else.
+    """
+
+    iteration: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    curves: FloatArray = field(default_factory=lambda: np.zeros((0, len(CURVES))))
+    final: FloatArray = field(default_factory=lambda: np.full(len(CURVES), np.nan))
+    energy_j: FloatArray = field(default_factory=lambda: _EMPTY)
+    time_s: FloatArray = field(default_factory=lambda: _EMPTY)
+    spent_j: FloatArray = field(default_factory=lambda: _EMPTY)
+    totals: FloatArray = field(default_factory=lambda: np.full(4, np.nan))
+    diverged: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit together: a damaged file must not pass for a run."""
+        count = len(self.iteration)
+        good = (
+            self.iteration.shape == self.energy_j.shape == self.time_s.shape == (count,)
+            and self.curves.shape == (count, len(CURVES))
+            and self.final.shape == (len(CURVES),)
+            and self.spent_j.ndim == 1
+            and self.totals.shape == (4,)
+            and (count > 0) == (self.diverged == 0)
+        )
+        if not good:
+            raise ValueError("the arrays of a run do not fit together")
+
+
+def to_bytes(record: Record) -> bytes:
+    """A record as an .npz file.
+
+    >>> from_bytes(to_bytes(Record(diverged=7))).diverged
+    7
+    """
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {f.name: np.asarray(getattr(record, f.name)) for f in fields(record)}
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def from_bytes(content: bytes) -> Record:
+    """Read what `to_bytes` wrote.
+
+    Raises:
+        ValueError: it is not such a file, or it is damaged.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in (f.name for f in fields(Record))}
+        return Record(**{**arrays, "diverged": int(arrays["diverged"])})
+    except (KeyError, EOFError, OSError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"not a kept run: {error}") from None

@@ -1,0 +1,305 @@
+"""What a comparison found: every method's curves and costs, and a table with intervals."""
+
+from __future__ import annotations
+
+__all__ = ["AXES", "Entry", "Study"]
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.files import write_text
+from joulemesh.scenario import Scenario
+from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.statistics import Estimate, estimate, paired, reached_at
+
+FloatArray = NDArray[np.float64]
+
+AXES = ("iterations", "joules", "seconds")
+SHARE_OF_BEST = 0.95  # the target, unless given
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One method in a comparison; seeds in the order of the study's, NaN where one diverged.
+
+    Attributes:
+        name: as the user wrote it.
+        iteration: int64 [E], iterations done at each evaluation.
+        curves: each of `CURVES`, float64 [E, S].
+        final: each of `CURVES` after the last iteration, on all samples, float64 [S].
+        energy_j: float64 [E, S], joules of all devices so far.
+        time_s: float64 [E, S], seconds of the modelled clock so far.
+        spent_j: float64 [S, N], joules that each battery paid.
+        leftover_j: float64 [S, N], what stayed in it; negative where it is overdrawn.
+        totals: float64 [S, 4]: joules of training, of the radio, of a server; bits on the air.
+        notes: what a reader should know, one line each.
+        infeasible: why the method cannot run at all; None if it can.
+        diverged: the iteration in which each seed that diverged did so.
+    """
+
+    name: str
+    iteration: NDArray[np.int64]
+    curves: Mapping[str, FloatArray]
+    final: Mapping[str, FloatArray]
+    energy_j: FloatArray
+    time_s: FloatArray
+    spent_j: FloatArray
+    leftover_j: FloatArray
+    totals: FloatArray
+    notes: tuple[str, ...] = ()
+    infeasible: str | None = None
+    diverged: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def refused(cls, name: str, why: str, seeds: int, devices: int) -> Entry:
+        """The entry of a method that cannot run."""
+        none, shape = np.zeros((0, seeds)), (seeds, devices)
+        return cls(
+            name,
+            np.zeros(0, np.int64),
+            dict.fromkeys(CURVES, none),
+            dict.fromkeys(CURVES, np.full(seeds, np.nan)),
+            none,
+            none,
+            np.full(shape, np.nan),
+            np.full(shape, np.nan),
+            np.full((seeds, 4), np.nan),
+            infeasible=why,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        records: Mapping[int, Record],
+        battery_j: FloatArray,
+        notes: Sequence[str] = (),
+    ) -> Entry:
+        """Put one method's runs side by side.
+
+        Args:
+            name: of the method.
+            records: by seed, in order.
+            battery_j: [N].
+            notes: what a reader should know.
+        """
+        ran = [record for record in records.values() if not record.diverged]
+        iteration = ran[0].iteration if ran else np.zeros(0, np.int64)
+        length, devices = len(iteration), len(battery_j)
+
+        def side_by_side(part: str, *shape: int) -> FloatArray:
+            missing = np.full(shape, np.nan)
+            columns = [missing if r.diverged else getattr(r, part) for r in records.values()]
+            return np.stack(columns, axis=0)
+
+        curves = side_by_side("curves", length, len(CURVES))
+        final = side_by_side("final", len(CURVES))
+        spent_j = side_by_side("spent_j", devices)
+        return cls(
+            name,
+            iteration,
+            {curve: curves[:, :, k].T for k, curve in enumerate(CURVES)},
+            {curve: final[:, k] for k, curve in enumerate(CURVES)},
+            side_by_side("energy_j", length).T,
+            side_by_side("time_s", length).T,
+            spent_j,
+            battery_j - spent_j,
+            side_by_side("totals", 4),
+            tuple(notes),
+            diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
+        )
+
+    @property
+    def status(self) -> str:
+        """``"ran"``, ``"infeasible"``, or ``"diverged"`` (at one seed at least)."""
+        if self.infeasible is not None:
+            return "infeasible"
+        return "diverged" if self.diverged else "ran"
+
+    @property
+    def ran(self) -> bool:
+        """Is there a run of at least one seed?"""
+        return len(self.iteration) > 0
+
+    @property
+    def total_energy_j(self) -> FloatArray:
+        """float64 [S]: joules of all batteries together."""
+        return np.asarray(self.spent_j.sum(axis=1))
+
+    @property
+    def total_time_s(self) -> FloatArray:
+        """float64 [S]: seconds of the whole run."""
+        return self.time_s[-1] if self.ran else np.full(len(self.totals), np.nan)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, with why it could not run and which seeds diverged before them."""
+        if self.infeasible is not None:
+            return (self.infeasible, *self.notes)
+        lost = [f"seed {seed} in iteration {when}" for seed, when in self.diverged.items()]
+        if not lost:
+            return self.notes
+        rest = "; figures are of the other seeds" if self.ran else ""
+        return (f"diverged: {', '.join(lost)}{rest}", *self.notes)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Several methods on one scenario, on equal terms.
+
+    Attributes:
+        scenario: what was asked.
+        equal: ``"iterations"``, ``"energy"`` or ``"time"``.
+        seeds: repetition seeds.
+        entries: one for each method, in the order asked for; differences are against the first.
+        wanted: the accuracy asked for as target; None for 95 % of the best.
+        computed: runs (methods × seeds) that were trained for this study, not found in the cache.
+    """
+
+    scenario: Scenario
+    equal: str
+    seeds: tuple[int, ...]
+    entries: tuple[Entry, ...]
+    wanted: float | None = None
+    computed: int = 0
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry of a method, by name."""
+        for entry in self.entries:
+            if entry.name == name:
+                return entry
+        known = ", ".join(entry.name for entry in self.entries)
+        raise ScenarioError(f"method {name!r} is not in this comparison: it has {known}")
+
+    @cached_property
+    def target(self) -> float:
+        """The accuracy of the mean model that energy and time to target refer to."""
+        if self.wanted is not None:
+            return self.wanted
+        best = [estimate(entry.final["test_accuracy"]).mean for entry in self.entries if entry.ran]
+        return SHARE_OF_BEST * max(best) if best else math.nan
+
+    @property
+    def target_words(self) -> str:
+        """The target, and where it comes from."""
+        why = "as asked" if self.wanted is not None else "95 % of the best method's final accuracy"
+        return f"test accuracy {self.target:.4f} of the mean model ({why})"
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per method.
+
+        Returns:
+            Dicts of plain values. ``X_ci95`` is half the width of the 95 % interval of X over
+            seeds (Student's t); ``X_difference`` is X minus that of the first method, paired by
+            seed, with its own ``X_difference_ci95``. None where there is no such figure: one seed
+            has no interval, and what it took to reach the target is known only if all seeds did.
+        """
+        first = self.entries[0]
+        return [self._row(entry, first) for entry in self.entries]
+
+    def _measures(self, entry: Entry) -> dict[str, FloatArray]:
+        """Each figure of the table, by seed."""
+        accuracy = entry.curves["test_accuracy"]
+        to_target = {"energy_to_target_j": entry.energy_j, "time_to_target_s": entry.time_s}
+        nothing = np.full(len(self.seeds), np.nan)
+        return {
+            "accuracy": entry.final["test_accuracy"],
+            "device_accuracy": entry.final["device_accuracy_mean"],
+            "energy_j": entry.total_energy_j,
+            "time_s": entry.total_time_s,
+            **{
+                name: reached_at(accuracy, cost, self.target) if entry.ran else nothing
+                for name, cost in to_target.items()
+            },
+        }
+
+    def _row(self, entry: Entry, first: Entry) -> dict[str, Any]:
+        mine, rivals = self._measures(entry), self._measures(first)
+        count = len(self.seeds) - len(entry.diverged) if entry.ran else 0
+        row: dict[str, Any] = {
+            "method": entry.name,
+            "status": entry.status,
+            "seeds": count,
+            "iterations": int(entry.iteration[-1]) if entry.ran else None,
+            "reached": int(np.isfinite(mine["energy_to_target_j"]).sum()),
+        }
+        for name, values in mine.items():
+            whole = "to_target" not in name or row["reached"] == count > 0
+            row |= _cells(name, estimate(values) if whole else None)
+            both = entry is not first and whole and _complete(rivals[name], values)
+            row |= _cells(f"{name}_difference", paired(values, rivals[name]) if both else None)
+        leftover = entry.leftover_j.sum(axis=1)
+        row["leftover_j"] = _plain(estimate(leftover).mean)
+        labels = ("compute_j", "exchange_j", "server_j", "bits")
+        for k, label in enumerate(labels):
+            row[label] = _plain(estimate(entry.totals[:, k]).mean)
+        row["notes"] = list(entry.remarks)
+        return row
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """All curves in long form: one line per method, seed and evaluation.
+
+        Args:
+            path: where to write them too, whole or not at all.
+
+        Returns:
+            The text.
+        """
+        rows = io.StringIO()
+        writer = csv.writer(rows, lineterminator="\n")
+        writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *CURVES])
+        for entry in self.entries:
+            for s, seed in enumerate(self.seeds):
+                if not entry.ran or seed in entry.diverged:
+                    continue
+                for k, iteration in enumerate(entry.iteration):
+                    costs = [float(entry.energy_j[k, s]), float(entry.time_s[k, s])]
+                    values = [float(entry.curves[name][k, s]) for name in CURVES]
+                    writer.writerow([entry.name, seed, int(iteration), *costs, *values])
+        if path is not None:
+            write_text(path, rows.getvalue())
+        return rows.getvalue()
+
+    def table_csv(self) -> str:
+        """The table as CSV; notes are joined by semicolons."""
+        rows, text = self.table(), io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "notes": "; ".join(row["notes"])} for row in rows)
+        return text.getvalue()
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `joulemesh compare --json`."""
+        return {
+            "equal": self.equal,
+            "seeds": list(self.seeds),
+            "target": _plain(self.target),
+            "target_words": self.target_words,
+            "computed": self.computed,
+            "methods": self.table(),
+        }
+
+
+def _complete(rival: FloatArray, values: FloatArray) -> bool:
+    """Have both a figure at one common seed at least?"""
+    return bool((np.isfinite(rival) & np.isfinite(values)).any())
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _cells(name: str, found: Estimate | None) -> dict[str, float | None]:
+    if found is None:
+        return {name: None, f"{name}_ci95": None}
+    return {name: _plain(found.mean), f"{name}_ci95": _plain(found.half)}

@@ -1,0 +1,317 @@
+"""The engine: all devices of all seeds trained by one compiled program, chunk by chunk.
+
+Parameters of all devices are stacked on a leading axis and stay on the accelerator, as does the
+data, gathered by index. Nothing returns to the host within a chunk.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DivergedError", "Engine", "State"]
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.errors import JoulemeshError
+from joulemesh.models.core import Model, Params
+from joulemesh.training import draws, exchange, place, platform
+from joulemesh.training.evaluate import Panel
+from joulemesh.training.exchange import Exchange
+from joulemesh.training.layout import Layout
+from joulemesh.training.options import Options, make_optimizer
+from joulemesh.training.panel import Sheets, make_sheets
+from joulemesh.training.platform import ROWS, WHOLE
+from joulemesh.training.program import NEVER, Fixed, Record, Spec, State, programs
+from joulemesh.training.schedule import Schedule
+from joulemesh.training.trace import Trace
+
+
+class DivergedError(JoulemeshError):
+    """Parameters are no longer finite.
+
+    Attributes:
+        iteration: the iteration (from 1) in which that was first seen.
+        seed: the repetition seed.
+    """
+
+    def __init__(self, iteration: int, seed: int, learning_rate: float) -> None:
+        super().__init__(
+            f"training diverged in iteration {iteration} (seed {seed}): parameters are not finite; "
+            f"lower training.learning_rate (now {learning_rate:g})"
+        )
+        self.iteration, self.seed = iteration, seed
+
+
+class Engine:
+    """Trains a model on a schedule.
+
+    Args:
+        model: what is trained; every device starts from the same parameters.
+        dataset: training and test samples.
+        partitions: who holds which samples, one per seed.
+        schedule: rounds, presence, mixing.
+        options: settings.
+        seeds: repetition seeds; each redraws initial parameters and batches.
+        own_exchange: a method's own exchange, in place of the schedule's mixing.
+
+    >>> from joulemesh.data import load, partition
+    >>> from joulemesh.models import build
+    >>> digits = load("digits")
+    >>> held = partition(digits.y_train, 4, kind="iid")
+    >>> engine = Engine(build("logistic", digits.shape, 10), digits, [held],
+    ...                 Schedule(np.full((20, 4), 5)), Options(eval_every=10))
+    >>> trace = engine.run()
+    >>> trace.iteration.tolist(), bool(trace.test_accuracy[-1, 0] > 0.8)
+    ([10, 20], True)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        dataset: Dataset,
+        partitions: Sequence[Partition],
+        schedule: Schedule,
+        options: Options | None = None,
+        seeds: Sequence[int] = (0,),
+        *,
+        own_exchange: Exchange | None = None,
+    ) -> None:
+        self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
+        self.schedule, self.options = schedule, options or Options()
+        self.seeds = tuple(int(seed) for seed in seeds)
+        place.check(self.partitions, schedule, self.seeds, len(dataset.y_train))
+        self._dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
+        mesh = platform.row_mesh(schedule.devices)
+        self.layout = self._deal(mesh.size, shuffle=own_exchange is None)
+        built_in = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
+        self.spec = Spec(
+            model=model,
+            optimizer=self.options.optimizer,
+            batch=self.options.batch_size,
+            local_round=self.options.local_round,
+            precision=self.options.precision,
+            exchange=own_exchange or built_in[schedule.kind],
+            kind=schedule.kind,
+            devices=schedule.devices,
+            places=self.layout.places,
+            seeds=len(self.seeds),
+            chunk=self.options.chunk_iterations,
+            loop=platform.loops_over_rows(),
+            deterministic=self.options.deterministic,
+            mesh=mesh,
+        )
+        self.programs = programs(self.spec)
+        with self._scope():
+            self._fixed = self._place()
+
+    def _scope(self) -> AbstractContextManager[Any]:
+        return platform.precision_scope(self.options.precision)
+
+    def _deal(self, shards: int, *, shuffle: bool) -> Layout:
+        sizes, options = place.sizes_of(self.partitions), self.options
+        per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round)
+        work = self.schedule.rounds.sum(axis=0, dtype=np.int64) * per_round.mean(axis=0)
+        return Layout.deal(work, len(self.seeds), shards, shuffle=shuffle)
+
+    def _sharding(self, spec: Any) -> Any:
+        if self.spec.mesh.size == 1:
+            return self.spec.mesh.devices.item()
+        return NamedSharding(self.spec.mesh, spec)
+
+    def _sheets(self, counts: tuple[int, int, int]) -> Sheets:
+        test, shards = len(self.dataset.y_test), self.spec.mesh.size
+        return make_sheets(self.layout, self.partitions, test, counts, shards, self._dtype)
+
+    def _place(self) -> Fixed:
+        fixed = place.fixed_of(
+            self.dataset,
+            self.partitions,
+            self.schedule,
+            self.options,
+            self.seeds,
+            self.layout,
+            self._sheets(self.sample_counts),
+            self._dtype,
+        )
+        # Rows are shared between processors; everything else each of them holds.
+        specs: Any = jax.tree.map(lambda _: self._sharding(WHOLE), fixed)
+        specs = specs._replace(rows=jax.tree.map(lambda _: self._sharding(ROWS), fixed.rows))
+        placed: Fixed = jax.device_put(fixed, specs)
+        return placed
+
+    @property
+    def sample_counts(self) -> tuple[int, int, int]:
+        """Samples that curves are evaluated on: test, training, test for each device's model."""
+        sizes, test = place.sizes_of(self.partitions), len(self.dataset.y_test)
+        return place.counts(self.options, self.schedule, sizes, test)
+
+    def init(self) -> State:
+        """Draw the initial parameters: of each seed one set, the same for all its devices.
+
+        Returns:
+            The state before the first iteration.
+        """
+        with self._scope():
+            drawn = [self.initial(seed) for seed in self.seeds]
+
+            def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
+                return np.tile(np.stack(leaves), (self.layout.places,) + (1,) * leaves[0].ndim)
+
+            rows, whole = self._sharding(ROWS), self._sharding(WHOLE)
+            params = jax.device_put(jax.tree.map(stack, *drawn), rows)
+            moments, memory = jax.jit(self._memories)(params)
+            return State(
+                params,
+                jax.device_put(moments, rows),
+                jax.device_put(memory, whole),
+                jax.device_put(np.int32(0), whole),
+            )
+
+    def _memories(self, params: Params) -> tuple[Any, Any]:
+        """The first state of every row's optimiser, and of the exchange."""
+        optimizer = make_optimizer(self.options.optimizer, self.options.learning_rate)
+        shape = (self.layout.places, len(self.seeds))
+        by_device = jax.tree.map(
+            lambda leaf: leaf.reshape(*shape, *leaf.shape[1:])[: self.schedule.devices], params
+        )
+        own = self.spec.exchange
+        memory = own.init(by_device) if own.all_seeds else jax.vmap(own.init, 1)(by_device)
+        return jax.vmap(optimizer.init)(params), memory
+
+    def initial(self, seed: int) -> Params:
+        """The initial parameters of a seed, as NumPy arrays."""
+        words = np.stack(draws.seed_key(seed, draws.INIT), axis=-1)[0]
+        params = jax.jit(self.model.init)(jax.random.wrap_key_data(jnp.asarray(words)))
+        return jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), params)
+
+    def run_chunk(self, state: State, start: int) -> tuple[State, Trace]:
+        """Run the iterations start..start+chunk-1, or to the end of the schedule.
+
+        Args:
+            state: after ``start`` iterations; it is consumed (its memory is used again).
+            start: iterations completed.
+
+        Returns:
+            The new state, and the evaluations made.
+
+        Raises:
+            DivergedError: parameters are no longer finite.
+        """
+        stop = min(start + self.spec.chunk, self.schedule.iterations)
+        with self._scope():
+            slice_ = place.slice_of(
+                self.schedule, self.options, self.layout, start, stop, self._dtype
+            )
+            slice_ = jax.device_put(slice_, self._sharding(WHOLE))
+            measured = np.flatnonzero(place.measured(self.options, self.schedule, start, stop))
+            records, panels, at = [], [], 0
+            # Nothing here waits for the accelerator until the whole chunk is in its queue.
+            for number in (*measured, stop - start):
+                if at < number:
+                    state, record = self.programs.advance(
+                        state, self._fixed, slice_, np.int32(at), np.int32(number)
+                    )
+                    records.append((slice(at, number), record))
+                if number < stop - start:
+                    state, record, panel = self.programs.measure(
+                        state, self._fixed, slice_, np.int32(number)
+                    )
+                    records.append((slice(0, 1), record))
+                    panels.append(panel)
+                at = number + 1
+            finite = self.programs.finite(state.params)
+            reports = jax.device_get(([record for _, record in records], panels, finite))
+        parts = [part for part, _ in records]
+        return state, self._trace(parts, reports, start + measured + 1, stop)
+
+    def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
+        """Run to the end of the schedule.
+
+        Args:
+            state: where to go on from (for instance a checkpoint); the beginning unless given.
+
+        Yields:
+            After every chunk, the state and the evaluations made. The state is consumed by the
+            next chunk: save what is to be kept before going on. A chunk that diverges raises
+            instead, so that what was saved last is good.
+        """
+        state = self.init() if state is None else state
+        for start in range(int(state.iteration), self.schedule.iterations, self.spec.chunk):
+            state, trace = self.run_chunk(state, start)
+            yield state, trace
+
+    def run(self) -> Trace:
+        """Run the whole schedule and return all evaluations."""
+        return Trace.join([trace for _, trace in self.train()])
+
+    def _trace(
+        self,
+        parts: list[slice],
+        reports: tuple[list[Record], list[Panel], NDArray[np.bool_]],
+        iterations: NDArray[np.int64],
+        stop: int,
+    ) -> Trace:
+        """Put together what a chunk reported; ``parts`` says which entries of ``sent`` count."""
+        records, panels, finite = reports
+        bad = np.min([record.bad for record in records], axis=0)
+        bad = np.minimum(bad, np.where(finite, NEVER, stop))
+        if bad.min() < NEVER:
+            seed = int(bad.argmin())
+            raise DivergedError(int(bad[seed]), self.seeds[seed], self.options.learning_rate)
+        sent = [
+            jax.tree.map(lambda values, part=part: values[part], record.sent)
+            for part, record in zip(parts, records, strict=True)
+        ]
+        empty = np.zeros((0, len(self.seeds)), self._dtype)
+        columns = {
+            name: np.concatenate([empty, *(getattr(panel, name)[None] for panel in panels)])
+            for name in Panel._fields
+        }
+        joined = jax.tree.map(lambda *values: np.concatenate(values), *sent)
+        return Trace(iterations, **columns, sent=joined)
+
+    def evaluate(self, state: State) -> Trace:
+        """Evaluate on all samples: the mean model on the whole test set and all training data,
+        every device's own model on the whole test set.
+
+        Args:
+            state: of this engine; it is not consumed.
+
+        Returns:
+            A trace of one evaluation, ``drift`` zero.
+        """
+        done = int(state.iteration)
+        everything = max(int(p.sizes.max()) for p in self.partitions) * self.schedule.devices
+        test = len(self.dataset.y_test)
+        active = self.schedule.active[max(done - 1, 0)]
+        with self._scope():
+            sheets = jax.device_put(self._sheets((test, everything, test)), self._sharding(WHOLE))
+            where = self.layout.spread(active, False)
+            panel = self.programs.evaluate(state.params, self._fixed, sheets, jnp.asarray(where))
+            columns = {name: np.asarray(v)[None] for name, v in panel._asdict().items()}
+        return Trace(np.array([done]), **columns)
+
+    def params(self, state: State) -> Params:
+        """Every device's parameters, as NumPy arrays stacked [seeds, devices, ...]."""
+        return jax.tree.map(lambda leaf: self.layout.devices_of(np.asarray(leaf)), state.params)
+
+    def fingerprint(self) -> str:
+        """A digest of all that decides the numbers, to refuse to resume something else."""
+        digest = hashlib.sha256()
+        shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+        digest.update(repr((self.options, self.seeds, self.model.name, self.model.l2)).encode())
+        digest.update(repr((shapes, self.dataset.name, self.layout.order.tolist())).encode())
+        schedule = self.schedule
+        for array in (schedule.rounds, schedule.active, schedule.exchanged):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for partition in self.partitions:
+            digest.update(partition.order.tobytes() + partition.offsets.tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,66 @@
+"""The schedule that carries out a plan."""
+
+from __future__ import annotations
+
+__all__ = ["schedule_of"]
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation import gossip
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.planning.plan import Plan
+from joulemesh.training.schedule import Mixing, Schedule
+
+_DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse one
+
+
+def schedule_of(plan: Plan, weights: NDArray[np.float64] | None = None) -> Schedule:
+    """What the engine plays: the plan's rounds, presence and mixing.
+
+    Args:
+        plan: the plan.
+        weights: [N] of an exact mean; uniform unless given.
+
+    Returns:
+        The schedule.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> schedule_of(made).kind
+    'mean'
+    """
+    mixing, rounds = _mixing(plan, weights)
+    return Schedule(
+        plan.rounds.astype(np.int32),
+        plan.active,
+        plan.exchanged,
+        mixing=mixing,
+        mixing_rounds=rounds,
+        weights=weights,
+    )
+
+
+def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, int]:
+    schemes = [scheme for _, scheme in plan.history.schemes]
+    first, devices = schemes[0], plan.rounds.shape[1]
+    if all(scheme.exact for scheme in schemes):
+        return "mean", 1
+    if len(schemes) == 1 and not first.random:
+        if devices > _DENSE:
+            return gossip.metropolis_weights(first.graph.edges, devices), first.rounds
+        return first.mixing(0, 1), 1
+    return lambda t: _embedded(plan.scheme_at(t), t, devices, weights), 1
+
+
+def _embedded(
+    scheme: Scheme, t: int, devices: int, weights: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """[N, N]: the scheme's matrix on its members; departed devices keep what they have."""
+    members = scheme.graph.members
+    own = scheme.mixing(t, t + 1)[0]
+    if scheme.exact and weights is not None:
+        own = np.broadcast_to(weights[members] / weights[members].sum(), own.shape)
+    matrix = np.eye(devices)
+    matrix[np.ix_(members, members)] = own
+    return matrix

@@ -1,0 +1,172 @@
+"""Put a run's data and schedule where the program reads them."""
+
+from __future__ import annotations
+
+__all__ = ["check", "counts", "fixed_of", "mean_weights", "measured", "sizes_of", "slice_of"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.errors import ScenarioError
+from joulemesh.training import draws
+from joulemesh.training.evaluate import sample_counts
+from joulemesh.training.exchange import neighbour_lists
+from joulemesh.training.layout import Layout
+from joulemesh.training.local import Rows
+from joulemesh.training.objective import Data, scale_of
+from joulemesh.training.options import Options
+from joulemesh.training.panel import Sheets
+from joulemesh.training.program import Fixed, Slice
+from joulemesh.training.schedule import Schedule
+
+
+def check(
+    partitions: Sequence[Partition], schedule: Schedule, seeds: Sequence[int], samples: int
+) -> None:
+    """Refuse parts that do not fit together.
+
+    >>> check([], Schedule(np.ones((1, 2), int)), [0], 5)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: there are 0 partitions for 1 seeds: give one for each
+    """
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
+        raise ScenarioError(f"seeds are {list(seeds)}: give different numbers from 0 to 2**64 - 1")
+    if len(partitions) != len(seeds):
+        raise ScenarioError(
+            f"there are {len(partitions)} partitions for {len(seeds)} seeds: give one for each"
+        )
+    weights = schedule.weights
+    if weights is not None and weights.ndim == 2 and len(weights) != len(seeds):
+        raise ScenarioError(
+            f"weights are given for {len(weights)} seeds of {len(seeds)}: give one row for each"
+        )
+    for partition in partitions:
+        if partition.devices != schedule.devices:
+            raise ScenarioError(
+                f"the partition has {partition.devices} devices but the schedule "
+                f"{schedule.devices}: make them equal"
+            )
+        if partition.sizes.min() < 1:
+            raise ScenarioError(
+                f"device {partition.sizes.argmin()} holds no samples: give each at least 1"
+            )
+        if partition.order.max() >= samples:
+            raise ScenarioError(
+                f"the partition refers to sample {partition.order.max()} of {samples}: "
+                "partition this data set"
+            )
+
+
+def sizes_of(partitions: Sequence[Partition]) -> NDArray[np.int64]:
+    """D_i of every seed: [S, N]."""
+    return np.stack([partition.sizes for partition in partitions])
+
+
+def mean_weights(
+    options: Options, schedule: Schedule, sizes: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Weights of the mean, [S, N]: by samples, the schedule's, or all 1.
+
+    >>> mean_weights(Options(weights="samples"), Schedule(np.ones((1, 2), int)), np.array([[3, 4]]))
+    array([[3., 4.]])
+    """
+    if options.weights == "samples":
+        return sizes.astype(np.float64)
+    given = np.ones(1) if schedule.weights is None else schedule.weights
+    return np.broadcast_to(given, sizes.shape)
+
+
+def counts(
+    options: Options, schedule: Schedule, sizes: NDArray[np.int64], test: int
+) -> tuple[int, int, int]:
+    """Samples that curves are evaluated on: test, training, test for each device's own model."""
+    each = sizes.mean(axis=0) if options.local_round == "epoch" else options.batch_size
+    trained = float((schedule.rounds * each).sum(axis=1).mean()) * options.eval_every
+    return sample_counts(
+        options.eval_share, trained, schedule.devices, test, options.eval_device_samples
+    )
+
+
+def _keys(seeds: Sequence[int], purpose: int) -> draws.Key:
+    """The seeds' keys for a purpose, two uint32 [S]."""
+    keys = [draws.seed_key(seed, purpose) for seed in seeds]
+    return np.concatenate([key[0] for key in keys]), np.concatenate([key[1] for key in keys])
+
+
+def fixed_of(
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    schedule: Schedule,
+    options: Options,
+    seeds: Sequence[int],
+    layout: Layout,
+    sheets: Sheets,
+    dtype: Any,
+) -> Fixed:
+    """Gather what does not change during a run, as NumPy arrays."""
+    sizes = sizes_of(partitions)
+    before = np.cumsum([0, *(len(partition.order) for partition in partitions)])[:-1, None]
+    starts = before + np.stack([partition.offsets[:-1] for partition in partitions])
+    first, second = _keys(seeds, draws.BATCH)
+    scale, shift = scale_of(dataset, dtype)
+    mixing: Any = schedule.mixing
+    return Fixed(
+        train=Data(dataset.x_train, dataset.y_train, scale, shift),
+        test=Data(dataset.x_test, dataset.y_test, scale, shift),
+        order=np.concatenate([partition.order for partition in partitions]).astype(np.int32),
+        rows=Rows(
+            start=layout.rows(starts.astype(np.int32), 0),
+            size=layout.rows(sizes.astype(np.uint32), 1),
+            device=np.repeat(layout.order.astype(np.uint32), len(seeds)),
+            key=(np.tile(first, layout.places), np.tile(second, layout.places)),
+        ),
+        weights=layout.spread(mean_weights(options, schedule, sizes), 0).T.astype(dtype),
+        learning_rate=np.asarray(options.learning_rate, dtype),
+        mixing=neighbour_lists(layout.sparse(mixing), schedule.mixing_rounds, dtype)
+        if schedule.kind == "sparse"
+        else (),
+        exchange_key=_keys(seeds, draws.EXCHANGE),
+        sheets=sheets,
+    )
+
+
+def measured(options: Options, schedule: Schedule, start: int, stop: int) -> NDArray[np.bool_]:
+    """Which of the iterations start..stop-1 are evaluated: every so many, and the last.
+
+    >>> measured(Options(eval_every=2), Schedule(np.ones((5, 1), int)), 2, 5).tolist()
+    [False, True, True]
+    """
+    done = np.arange(start, stop) + 1
+    chosen: NDArray[np.bool_] = (done % options.eval_every == 0) | (done == schedule.iterations)
+    return chosen
+
+
+def slice_of(
+    schedule: Schedule,
+    options: Options,
+    layout: Layout,
+    start: int,
+    stop: int,
+    dtype: Any,
+) -> Slice:
+    """The schedule of iterations start..stop-1, padded to the length of a chunk."""
+    missing = options.chunk_iterations - (stop - start)
+
+    def padded(values: NDArray[Any]) -> NDArray[Any]:
+        return np.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1))
+
+    mixing: Any = ()
+    if schedule.kind == "dense":
+        mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
+        mixing = mixing if schedule.static else padded(mixing)
+    return Slice(
+        rounds=padded(layout.spread(schedule.rounds[start:stop], 0)),
+        active=padded(layout.spread(schedule.active[start:stop], False)),
+        exchanged=padded(schedule.exchanged[start:stop]),
+        mixing=mixing,
+    )

@@ -1,0 +1,145 @@
+"""The slow, obvious engine: one device, one step, one batch after another, in Python.
+
+It shares with the fast engine the draws (which batch), the initial parameters and the model; not
+the stacking, the masks, the loops, the loss or the exchange. The two must give equal numbers.
+"""
+
+from __future__ import annotations
+
+__all__ = ["run_reference"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from joulemesh.models.core import Params, loss
+from joulemesh.training import draws
+from joulemesh.training.engine import Engine
+from joulemesh.training.objective import scale_of
+from joulemesh.training.options import make_optimizer
+from joulemesh.training.platform import precision_scope
+
+
+def run_reference(engine: Engine, iterations: int | None = None) -> list[list[Params]]:
+    """Do what the engine does, slowly.
+
+    Args:
+        engine: supplies model, data, partitions, schedule, options and seeds.
+        iterations: how many; all of the schedule unless given.
+
+    Returns:
+        For each seed, each device's parameters after the last of these iterations.
+
+    >>> from joulemesh.data import load, partition
+    >>> from joulemesh.models import build
+    >>> from joulemesh.training import Engine, Schedule
+    >>> digits = load("digits")
+    >>> held = partition(digits.y_train, 2, kind="iid")
+    >>> engine = Engine(build("logistic", digits.shape, 10), digits, [held],
+    ...                 Schedule(np.array([[1, 2]])))
+    >>> slow = run_reference(engine)[0]
+    >>> state, _ = next(engine.train())
+    >>> bool(np.allclose(slow[0]["w"], engine.params(state)["w"][0, 0], atol=1e-6))
+    True
+    """
+    count = engine.schedule.iterations if iterations is None else iterations
+    with precision_scope(engine.options.precision):
+        return [_one_seed(engine, number, count) for number in range(len(engine.seeds))]
+
+
+def _one_seed(engine: Engine, number: int, count: int) -> list[Params]:
+    seed, schedule = engine.seeds[number], engine.schedule
+    optimizer = make_optimizer(engine.options.optimizer, engine.options.learning_rate)
+    step = jax.jit(lambda params, state, x, y: _step(engine, optimizer, params, state, x, y))
+    start = jax.tree.map(jnp.asarray, engine.initial(seed))
+    params = [start] * schedule.devices
+    states = [optimizer.init(start)] * schedule.devices
+    for t in range(count):
+        for i in range(schedule.devices):
+            for x, y in _batches(engine, number, t, i):
+                params[i], states[i] = step(params[i], states[i], x, y)
+        if schedule.exchanged[t]:
+            params = _mix(engine, number, t, params)
+    return params
+
+
+def _step(
+    engine: Engine,
+    optimizer: optax.GradientTransformation,
+    params: Params,
+    state: Any,
+    x: jax.Array,
+    y: jax.Array,
+) -> tuple[Params, Any]:
+    compute = jnp.dtype(engine.options.precision)
+
+    def value(params: Params) -> jax.Array:
+        low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+        return loss(engine.model, low, x.astype(compute), y)
+
+    updates, state = optimizer.update(jax.grad(value)(params), state, params)
+    return optax.apply_updates(params, updates), state
+
+
+def _batches(engine: Engine, number: int, t: int, i: int) -> list[tuple[NDArray[Any], Any]]:
+    """The batches of device i in iteration t, in order."""
+    dataset, options = engine.dataset, engine.options
+    held = engine.partitions[number].indices(i)
+    scale, shift = scale_of(dataset, "float64" if options.precision == "float64" else "float32")
+    key = draws.seed_key(engine.seeds[number], draws.BATCH, t, i)
+    size, lanes = np.array([len(held)], np.uint32), np.arange(options.batch_size, dtype=np.uint32)
+    rounds = int(engine.schedule.rounds[t, i])
+    steps = rounds * int(
+        draws.steps_per_round(np.int64(len(held)), options.batch_size, options.local_round)
+    )
+    batches = []
+    for step in range(steps):
+        at = np.array([step], np.uint32)
+        if options.local_round == "epoch":
+            position, valid = draws.epoch_positions(key, at, lanes, size)
+            position = position[valid]
+        else:
+            position = draws.step_positions(key, at, lanes, size)
+        index = held[position]
+        x = dataset.x_train[index].astype(scale.dtype) * scale + shift
+        batches.append((x, dataset.y_train[index]))
+    return batches
+
+
+def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Params]:
+    """Let the devices meet; one that has departed neither speaks nor listens."""
+    active = engine.schedule.active[t]
+    leaves = [np.stack(leaf) for leaf in zip(*map(jax.tree.leaves, params), strict=True)]
+    matrix = _matrix(engine, number, t)
+    for i, j in np.argwhere(~np.outer(active, active)):
+        if i != j and active[i]:
+            matrix[i, i] += matrix[i, j]
+        matrix[i, j] = float(i == j and not active[i])
+    for i in np.flatnonzero(~active):
+        matrix[i, i] = 1.0
+    if engine.schedule.kind == "sparse":
+        matrix = np.linalg.matrix_power(matrix, engine.schedule.mixing_rounds)
+    mixed = [np.tensordot(matrix, leaf.astype(np.float64), 1).astype(leaf.dtype) for leaf in leaves]
+    tree = jax.tree.structure(params[0])
+    return [jax.tree.unflatten(tree, [leaf[i] for leaf in mixed]) for i in range(len(params))]
+
+
+def _matrix(engine: Engine, number: int, t: int) -> NDArray[np.float64]:
+    schedule = engine.schedule
+    if schedule.kind == "mean":
+        sizes = engine.partitions[number].sizes
+        weights = np.ones(len(sizes)) if schedule.weights is None else schedule.weights
+        weights = weights[number] if weights.ndim == 2 else weights
+        if engine.options.weights == "samples":
+            weights = sizes.astype(np.float64)
+        share = np.where(schedule.active[t], weights, 0.0)
+        return np.tile(share / share.sum(), (len(sizes), 1))
+    if schedule.kind == "sparse":
+        mixing: Any = schedule.mixing
+        matrix: NDArray[np.float64] = mixing.toarray()
+        return matrix
+    return np.array(schedule.matrices(t, t + 1)[0])

@@ -1,0 +1,151 @@
+// Accuracy, loss and consensus error against iterations, joules or seconds.
+
+const view = { x: "iterations", y: "accuracy", at: null };
+
+const ACROSS = {
+  iterations: { key: "iteration", name: () => "iteration", unit: "" },
+  joules: { key: "energy_j", name: (unit) => `energy spent by all devices [${unit}]`, unit: "J" },
+  seconds: { key: "time_s", name: (unit) => `simulated time [${unit}]`, unit: "s" },
+};
+
+const ALONG = {
+  accuracy: {
+    name: "test accuracy", share: true,
+    lines: [{ key: "accuracy", text: "mean model", ink: "var(--a)" },
+      { key: "device_accuracy_mean", text: "devices’ own models, mean", ink: "var(--b)", dashed: true }],
+    range: { low: "device_accuracy_min", high: "device_accuracy_max", text: "devices, worst to best", ink: "var(--b)" },
+  },
+  loss: {
+    name: "loss of the mean model",
+    lines: [{ key: "test_loss", text: "test", ink: "var(--a)" },
+      { key: "train_loss", text: "training", ink: "var(--b)", dashed: true }],
+  },
+  consensus: {
+    name: "relative consensus error",
+    lines: [{ key: "consensus_error", text: "after the exchange", ink: "var(--a)" },
+      { key: "drift", text: "before the exchange", ink: "var(--b)", dashed: true }],
+  },
+};
+
+const present = (along) => along.lines.filter((line) => data.series[line.key]);
+const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
+
+function reach(along, lines, range) {
+  const all = [];
+  for (const line of lines) {
+    const s = data.series[line.key];
+    all.push(...numbers(s.mean), ...numbers(s.low || []), ...numbers(s.high || []));
+  }
+  if (range) all.push(...numbers(range.low), ...numbers(range.high));
+  if (!all.length) return { low: 0, high: 1, log: false };
+  const low = Math.min(...all), high = Math.max(...all);
+  if (along.share) return { low: Math.max(0, Math.floor(low * 10 - 0.01) / 10), high: Math.min(1, Math.ceil(high * 10) / 10), log: false };
+  const log = low > 0 && high > 30 * low;
+  return log ? { low: low / 1.2, high: high * 1.2, log } : { low: 0, high: high * 1.05 || 1, log };
+}
+
+function deviceRange(along) {
+  const low = along.range && data.series[along.range.low], high = along.range && data.series[along.range.high];
+  return low && high ? { low: low.low || low.mean, high: high.high || high.mean } : null;
+}
+
+function drawLearning() {
+  const along = ALONG[view.y], across = ACROSS[view.x];
+  const lines = present(along), range = deviceRange(along);
+  const raw = data.series[across.key].mean;
+  const { scale, unit } = across.unit ? unitOf(Math.max(...numbers(raw)), across.unit) : { scale: 1, unit: "" };
+  const values = raw.map((v) => (v === null ? NaN : v / scale));
+  const height = 360;
+  const chart = document.querySelector("#learning .chart");
+  const ends = lines.map((line) => `${line.text} ends at ${plain(data.series[line.key].mean.at(-1) ?? NaN)}`);
+  const label = `${along.name} against ${across.name(unit)}: ${ends.join(", ")}. Arrow keys read the values.`;
+  const { svg, width } = sheet(chart, height, label);
+  svg.setAttribute("tabindex", "0");
+  const box = { left: 54, right: width - 14, top: 28, bottom: height - 46 };
+  const { low, high, log } = reach(along, lines, range);
+  const x = linear(0, Math.max(...numbers(values)), box.left, box.right);
+  const y = (log ? logarithmic : linear)(low, high, box.bottom, box.top);
+  const write = along.share ? { y: (v) => `${Math.round(v * 100)} %` } : {};
+  axes(svg, box, x, y, { x: across.name(unit), y: log ? `${along.name} (logarithmic)` : along.name }, {}, write);
+  const xs = values.map(x);
+  const up = (list) => list.map((v) => (v === null || (log && v <= 0) ? NaN : y(v)));
+  const keys = [];
+  if (range) svg.append(node("path", { class: "band range", fill: along.range.ink, d: area(xs, up(range.low), up(range.high)) }));
+  for (const line of lines) {
+    const s = data.series[line.key];
+    if (s.low) svg.append(node("path", { class: "band seeds", fill: line.ink, d: area(xs, up(s.low), up(s.high)) }));
+    svg.append(node("path", { class: "line", "data-series": line.key, stroke: line.ink, d: path(xs, up(s.mean)), ...(line.dashed ? { "stroke-dasharray": "7 5" } : {}) }));
+    keys.push({ text: line.text, colour: line.ink, kind: line.dashed ? "dashes" : "stroke" });
+  }
+  if (range) keys.push({ text: along.range.text, colour: along.range.ink, kind: "veil" });
+  if (lines.some((line) => data.series[line.key].low)) keys.push({ text: "lines: mean of the seeds; close bands: their range", colour: "none" });
+  legend("learning", keys);
+  reader(svg, { xs, raw, box, lines, up, along, across, range });
+}
+
+// Reads the chart at the nearest evaluation, by pointer or by arrow keys.
+function reader(svg, c) {
+  const cursor = node("line", { class: "cursor", y1: c.box.top, y2: c.box.bottom, visibility: "hidden" });
+  const dots = c.lines.map((line) => node("circle", { r: 4, fill: line.ink, visibility: "hidden" }));
+  svg.append(cursor, ...dots);
+  const last = c.xs.length - 1;
+  const write = (v) => (v === null || v === undefined ? "–" : c.along.share ? `${(100 * v).toFixed(1)} %` : plain(v));
+  const read = (k, clientX, clientY) => {
+    view.at = k;
+    cursor.setAttribute("x1", c.xs[k]);
+    cursor.setAttribute("x2", c.xs[k]);
+    cursor.setAttribute("visibility", "visible");
+    c.lines.forEach((line, i) => {
+      const at = c.up(data.series[line.key].mean)[k];
+      dots[i].setAttribute("visibility", Number.isFinite(at) ? "visible" : "hidden");
+      if (Number.isFinite(at)) { dots[i].setAttribute("cx", c.xs[k]); dots[i].setAttribute("cy", at); }
+    });
+    const head = c.across.unit ? si(c.raw[k], c.across.unit) : `iteration ${c.raw[k]}`;
+    const rows = c.lines.map((line) => `${line.text}: ${write(data.series[line.key].mean[k])}`);
+    if (c.range) rows.push(`devices: ${write(c.range.low[k])} to ${write(c.range.high[k])}`);
+    tip.show([head, ...rows].join("\n"), clientX, clientY);
+  };
+  const clear = () => {
+    tip.hide();
+    [cursor, ...dots].forEach((mark) => mark.setAttribute("visibility", "hidden"));
+  };
+  const follow = (event) => {
+    const frame = svg.getBoundingClientRect();
+    const place = ((event.clientX - frame.left) * svg.viewBox.baseVal.width) / frame.width;
+    let best = 0;
+    c.xs.forEach((x, k) => { if (Math.abs(x - place) < Math.abs(c.xs[best] - place)) best = k; });
+    read(best, event.clientX, event.clientY);
+  };
+  svg.addEventListener("pointermove", follow);
+  svg.addEventListener("pointerdown", follow);
+  svg.addEventListener("pointerleave", clear);
+  svg.addEventListener("blur", clear);
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const k = Math.max(0, Math.min(last, (view.at ?? (step > 0 ? -1 : last + 1)) + step));
+    const frame = svg.getBoundingClientRect();
+    read(k, frame.left + (c.xs[k] * frame.width) / svg.viewBox.baseVal.width, frame.top + 40);
+  });
+}
+
+function learningSwitches() {
+  for (const axis of ["x", "y"]) {
+    const buttons = [...document.querySelectorAll(`#learning button[data-${axis}]`)];
+    for (const button of buttons) {
+      if (axis === "y") button.hidden = !present(ALONG[button.dataset.y]).length;
+      button.addEventListener("click", () => {
+        view[axis] = button.dataset[axis];
+        for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+        drawLearning();
+      });
+    }
+    const first = buttons.find((button) => !button.hidden);
+    if (axis === "y" && first && buttons[0].hidden) {
+      view.y = first.dataset.y;
+      first.setAttribute("aria-pressed", "true");
+      buttons[0].setAttribute("aria-pressed", "false");
+    }
+  }
+}

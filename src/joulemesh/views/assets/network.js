@@ -1,0 +1,129 @@
+// The map with the route, and the rounds as a heat map.
+
+const kindInk = (kind) => `var(--${kind})`;
+
+function drawMap() {
+  const map = data.map;
+  const chart = document.querySelector("#map .chart");
+  const label = `Map of ${map.devices} devices and ${map.count} links; the route is the ${map.words}.`;
+  const side = Math.min(widthOf(chart), 560);
+  const { svg, width } = sheet(chart, side + 58, label);
+  const size = side - 68;
+  const box = { left: 54 + (width - size - 68) / 2, top: 64, bottom: 64 + size };
+  box.right = box.left + size;
+  const [x0, x1, y0, y1] = map.frame;
+  const x = linear(x0, x1, box.left, box.right), y = linear(y0, y1, box.bottom, box.top);
+  const [low, high] = map.energy;
+  const logs = high > 8 * low;
+  const level = (e) => (high > low ? (logs ? Math.log(e / low) / Math.log(high / low) : (e - low) / (high - low)) : 0.5);
+  const title = ["link energy, one", `model each way${logs ? " (log)" : ""}`];
+  colourBar(svg, box.left, box.right, 4, title, [si(low, "J"), si(high, "J")], map.picture ? false : undefined);
+  axes(svg, box, x, y, { x: "x [m]", y: "y [m]" }, { x: 4, y: 4, bare: true });
+  svg.append(node("rect", { class: "frame", x: box.left, y: box.top, width: size, height: size }));
+  if (map.picture) {
+    svg.append(node("image", { href: map.picture, x: box.left, y: box.top, width: size, height: size }));
+  } else {
+    const few = Math.min(1, 60 / Math.max(1, map.links.ends.length));
+    drawLinks(svg, map, map.links, x, y, level, 0.8 + 0.7 * few, 0.3 + 0.4 * few);
+    drawLinks(svg, map, map.route, x, y, level, map.route.ends.length > map.devices ? 1.8 : 3.4, 1);
+    drawDevices(svg, map, x, y);
+  }
+  mapLegend(map);
+}
+
+function drawLinks(svg, map, links, x, y, level, width, opacity) {
+  links.ends.forEach(([i, j], k) => {
+    const ends = { x1: x(map.at[i][0]).toFixed(1), y1: y(map.at[i][1]).toFixed(1), x2: x(map.at[j][0]).toFixed(1), y2: y(map.at[j][1]).toFixed(1) };
+    const on = links === map.route ? "\non the route" : "";
+    svg.append(node("line", { ...ends, stroke: colour(level(links.energy[k])), "stroke-width": width, "stroke-opacity": opacity, "stroke-linecap": "round" }));
+    svg.append(node("line", { ...ends, class: "hit", "data-tip": `link ${i}–${j}: ${si(links.energy[k], "J")}${on}` }));
+  });
+}
+
+function drawDevices(svg, map, x, y) {
+  const labelled = map.devices <= 40;
+  const radius = labelled ? 9 : map.devices <= 150 ? 5 : 3.5;
+  if (map.root >= 0) {
+    const [cx, cy] = [x(map.at[map.root][0]), y(map.at[map.root][1])];
+    const points = [...Array(10).keys()].map((k) => {
+      const r = radius * (k % 2 ? 1.0 : 2.1) + 2, a = (Math.PI * k) / 5 - Math.PI / 2;
+      return `${(cx + r * Math.cos(a)).toFixed(1)},${(cy + r * Math.sin(a)).toFixed(1)}`;
+    });
+    svg.append(node("polygon", { points: points.join(" "), fill: "var(--halo)", stroke: "#222", "stroke-width": 0.8 }));
+  }
+  map.at.forEach(([px, py], i) => {
+    const gone = map.departed[i], ink = kindInk(map.binding[i]);
+    const text = `device ${i}${i === map.root ? " (root)" : ""}: ${data.kinds[map.binding[i]]}\n` +
+      `${si(map.spent[i], "J")} of ${si(map.battery[i], "J")} spent\n${map.rounds[i]} rounds in all`;
+    svg.append(node("circle", { cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: radius, fill: gone ? "var(--card)" : ink, stroke: gone ? ink : "var(--card)", "stroke-width": gone ? 2 : 1, "data-tip": text }));
+    if (labelled) svg.append(node("text", { class: "number", x: x(px).toFixed(1), y: (y(py) + 3.6).toFixed(1), ...(gone ? { style: `fill:${ink}` } : {}) }, String(i)));
+  });
+}
+
+function mapLegend(map) {
+  const entries = map.bound.map((kind) => ({ text: data.kinds[kind], colour: kindInk(kind), kind: kind === "left" ? "hollow" : "" }));
+  if (map.root >= 0) entries.push({ text: "root (star)", colour: "var(--halo)" });
+  entries.push({ text: `route: ${map.words}`, colour: colour(0.4), kind: "stroke" });
+  const drawn = map.picture ? map.count : map.links.ends.length + map.route.ends.length;
+  if (drawn < map.count) entries.push({ text: `${drawn} of ${map.count} links drawn`, colour: "none" });
+  legend("map", entries);
+}
+
+function cells() {
+  const text = atob(data.rounds.cells), found = new Uint16Array(text.length / 2);
+  for (let k = 0; k < found.length; k++) found[k] = text.charCodeAt(2 * k) + 256 * text.charCodeAt(2 * k + 1);
+  return found;
+}
+
+function heatPicture(values, rows, columns, low, high) {
+  const canvas = document.createElement("canvas");
+  canvas.width = columns;
+  canvas.height = rows;
+  const pen = canvas.getContext("2d"), image = pen.createImageData(columns, rows);
+  const palette = [...Array(256).keys()].map((k) => shade(k / 255));
+  const absent = isDark() ? [60, 70, 83] : [207, 212, 218];
+  for (let r = 0; r < rows; r++)
+    for (let c = 0; c < columns; c++) {
+      const cell = values[r * columns + c];
+      const level = high > low ? (cell * data.rounds.scale - low) / (high - low) : 0.5;
+      const ink = cell === 65535 ? absent : palette[Math.round(255 * level)];
+      image.data.set([...ink, 255], 4 * ((rows - 1 - r) * columns + c));
+    }
+  pen.putImageData(image, 0, 0);
+  return canvas.toDataURL("image/png");
+}
+
+function drawRounds() {
+  const rounds = data.rounds, [rows, columns] = rounds.shape, values = cells();
+  const { least, most, devices, iterations } = rounds;
+  const chart = document.querySelector("#rounds .chart");
+  const label = `Heat map of local rounds: ${devices} devices, ${iterations} iterations, from ${plain(least)} to ${plain(most)} rounds.`;
+  const height = Math.min(widthOf(chart), 560) + 58;
+  const { svg, width } = sheet(chart, height, label);
+  const box = { left: 54, right: width - 14, top: 64, bottom: height - 62 };
+  const x = linear(0.5, iterations + 0.5, box.left, box.right), y = linear(-0.5, devices - 0.5, box.bottom, box.top);
+  colourBar(svg, box.left, box.right, 4, ["rounds τ", rows < devices || columns < iterations ? "(mean of a cell)" : "of a device"], [plain(least), plain(most)]);
+  const href = heatPicture(values, rows, columns, least, most);
+  svg.append(node("image", { class: "pixels", href, x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top, preserveAspectRatio: "none" }));
+  x.ticks = (count) => evenTicks(1, iterations, count).filter((v) => v === Math.round(v) && v >= 1);
+  y.ticks = (count) => evenTicks(0, devices - 1, count).filter((v) => v === Math.round(v));
+  axes(svg, box, x, y, { x: "iteration", y: rounds.sorted ? "device, by mean rounds" : "device" }, { y: 6, bare: true });
+  for (const t of rounds.skipped) svg.append(node("line", { x1: x(t), x2: x(t), y1: box.top - 7, y2: box.top - 1, stroke: "var(--energy)", "stroke-width": 1.5 }));
+  const shield = node("rect", { class: "shield", x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });
+  svg.append(shield);
+  shield.addEventListener("pointermove", (event) => {
+    const frame = shield.getBoundingClientRect();
+    const c = Math.min(columns - 1, Math.max(0, Math.floor(((event.clientX - frame.left) / frame.width) * columns)));
+    const r = Math.min(rows - 1, Math.max(0, Math.floor((1 - (event.clientY - frame.top) / frame.height) * rows)));
+    const cell = values[r * columns + c];
+    const what = cell === 65535 ? "not taking part" : `${plain(cell * rounds.scale)} rounds`;
+    const who = rows < devices ? `devices about rank ${Math.round((r + 0.5) * devices / rows)}` : `device ${r}`;
+    const when = Math.floor((c * iterations) / columns) + 1;
+    const skip = rounds.skipped.includes(when) ? "\nexchange skipped" : "";
+    tip.show(`${who}, iteration ${when}: ${what}${skip}`, event.clientX, event.clientY);
+  });
+  shield.addEventListener("pointerleave", () => tip.hide());
+  const entries = values.includes(65535) ? [{ text: "not taking part", colour: "var(--absent)" }] : [];
+  if (rounds.skipped.length) entries.push({ text: `exchange skipped (${rounds.skipped.length} of ${iterations})`, colour: "var(--energy)" });
+  legend("rounds", entries);
+}

@@ -1,0 +1,202 @@
+"""A plan as one figure for print: the map with its route, the rounds, the batteries."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
+from PIL import Image
+
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
+from joulemesh.views.console import si
+from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS, departed, rounds_grid, route_words
+from joulemesh.views.energy import draw_energy
+from joulemesh.files import write_whole
+from joulemesh.views.map import BINDING_COLOURS, draw_map
+
+__all__ = ["map_image", "plan_figure", "save_figure"]
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "legend.fontsize": 7.0,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "hatch.linewidth": 0.6,
+    "savefig.dpi": 300.0,
+    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
+    "svg.hashsalt": "joulemesh",  # the same plan gives the same bytes
+}
+_SUFFIXES = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+_MOST_ROWS, _MOST_COLUMNS = 400, 1000
+_ABSENT = "0.82"
+_SKIPPED = "#D55E00"
+
+
+def plan_figure(plan: Plan) -> Figure:
+    """Draw a plan: (a) devices, links and route, (b) rounds, (c) energy against batteries.
+
+    Args:
+        plan: the plan.
+
+    Returns:
+        A figure of two journal columns' width, belonging to no window and no global state.
+
+    >>> import joulemesh
+    >>> figure = plan_figure(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> [axes.get_title(loc="left").split()[0] for axes in figure.axes[:3]]
+    ['(a)', '(b)', '(c)']
+    """
+    with mpl.rc_context(_STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05, wspace=0.03, hspace=0.03)
+        figure = Figure(figsize=(7.2, 6.4), layout=layout)
+        axes = figure.subplot_mosaic(
+            [["map", "rounds"], ["energy", "energy"]], height_ratios=[1.25, 1.0]
+        )
+        links = draw_map(axes["map"], plan)
+        bar = figure.colorbar(links.mappable, ax=axes["map"], shrink=0.85, pad=0.02, aspect=28)
+        if isinstance(links.mappable.norm, LogNorm):
+            bar.locator, bar.formatter = LogLocator(subs=(1, 2, 5)), StrMethodFormatter("{x:g}")
+            bar.minorticks_off()
+            bar.update_ticks()
+        bar.set_label(f"link energy, one model each way [{links.unit}]")
+        bar.outline.set_linewidth(0.5)
+        every = len(plan.world.graph.edges)
+        some = "Links" if links.drawn == every else f"{links.drawn / every:.0%} of the links"
+        axes["map"].set_title(f"(a)  {some} and the {route_words(plan)}", loc="left")
+        _draw_rounds(figure, axes["rounds"], plan)
+        draw_energy(axes["energy"], plan)
+        axes["energy"].set_title("(c)  Energy against battery", loc="left")
+        figure.legend(handles=_legend(plan), loc="outside lower center", ncols=7, frameon=False)
+        figure.suptitle(_title(plan), fontsize=9.5, fontweight="bold")
+    return figure
+
+
+def _title(plan: Plan) -> str:
+    count = len(plan.energy_budget_j)
+    budget, spent = plan.energy_budget_j.sum(), plan.spent_j.sum()
+    return (
+        f"{plan.scheme}, {count:,} devices, n = {plan.iterations:,} iterations: "
+        f"{si(spent, 'J')} of {si(budget, 'J')} in {si(plan.latency_s.sum(), 's')}"
+    )
+
+
+def _legend(plan: Plan) -> list[Patch | Line2D]:
+    """Keys of all three panels, only for what they show."""
+    handles: list[Patch | Line2D] = []
+    for kind in BINDING_KINDS:
+        count = int((plan.binding == kind).sum())
+        if count:
+            where = "; hollow in (a)" if kind == "left" else ""
+            label = f"{BINDING_WORDS[kind]} ({count:,}{where})"
+            handles.append(Patch(facecolor=BINDING_COLOURS[kind], label=label))
+    if plan.history.route.root >= 0:
+        star = Line2D([], [], linestyle="none", marker="*", markersize=9.0, label="root")
+        star.set(markerfacecolor="#F0E442", markeredgecolor="black", markeredgewidth=0.5)
+        handles.append(star)
+    return handles
+
+
+def _draw_rounds(figure: Figure, axes: Axes, plan: Plan) -> None:
+    grid = rounds_grid(plan, _MOST_ROWS, _MOST_COLUMNS)
+    colours = mpl.colormaps["viridis"].with_extremes(bad=_ABSENT)
+    image = axes.imshow(
+        np.ma.masked_invalid(grid.values),
+        cmap=colours,
+        aspect="auto",
+        interpolation="nearest",
+        origin="lower",
+        extent=(0.5, grid.iterations + 0.5, -0.5, grid.devices - 0.5),
+    )
+    axes.set_box_aspect(1)  # as the map's, so that the two stand level
+    axes.set_xlabel("iteration t")
+    axes.set_ylabel("device, by mean rounds" if grid.sorted else "device i")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=28, shrink=0.85)
+    bar.locator = MaxNLocator(7, integer=bool(np.nanmax(grid.values) > 3))
+    bar.update_ticks()
+    bar.set_label("rounds τ[t, i]")
+    bar.outline.set_linewidth(0.5)
+    notes = []
+    if departed(plan).any():
+        notes.append("grey: left")
+    skipped = np.flatnonzero(~plan.exchanged) + 1
+    if len(skipped):
+        notes.append(f"{len(skipped)} of {plan.iterations} exchanges skipped")
+        above = axes.secondary_xaxis("top")
+        above.set_xticks(skipped, [])
+        above.tick_params(length=4, width=0.9, color=_SKIPPED)
+    detail = f" ({'; '.join(notes)})" if notes else ""
+    axes.set_title(f"(b)  Local rounds{detail}", loc="left", pad=8 if len(skipped) else None)
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure, whole or not at all; the suffix says how.
+
+    Args:
+        figure: what is drawn.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``.
+
+    Raises:
+        ScenarioError: another suffix, or a place that cannot be written.
+
+    >>> save_figure(Figure(), "plan.gif")
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: plan.gif: figures end in .png, .svg or .pdf, not '.gif'
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ScenarioError(f"{path}: figures end in .png, .svg or .pdf, not {path.suffix!r}")
+
+    def write(draft: Path) -> None:
+        with mpl.rc_context(_STYLE):
+            figure.savefig(draft, format=suffix[1:], metadata=_SUFFIXES[suffix])
+
+    write_whole(path, write)
+
+
+def map_image(plan: Plan, pixels: int) -> bytes:
+    """The map alone, without axes and on a clear ground, as a square PNG.
+
+    Args:
+        plan: the plan.
+        pixels: width and height.
+
+    Returns:
+        The file's bytes; its edges are the limits of `joulemesh.views.digest.frame_m`.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> map_image(made, 64)[:4]
+    b'\\x89PNG'
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(pixels / 200, pixels / 200))
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        draw_map(axes, plan)
+        axes.set_axis_off()
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png", dpi=200, transparent=True)
+    small = BytesIO()  # a palette of 128 colours is a quarter of the size
+    Image.open(buffer).quantize(128, Image.Quantize.FASTOCTREE).save(small, "PNG", optimize=True)
+    return small.getvalue()

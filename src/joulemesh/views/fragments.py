@@ -1,0 +1,209 @@
+"""The parts of a report that are text: sentence, figures, tables. Everything is escaped here."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulemesh.planning.plan import Plan
+from joulemesh.views.console import si
+from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS
+
+if TYPE_CHECKING:
+    from joulemesh.views.report import Summary
+
+__all__ = ["devices", "events", "provenance", "sentence", "spans", "text", "tiles"]
+
+_MOST_ROWS = 200
+_MOST_NAMES = 12
+_MOST_SPANS = 40
+_MODELS = {"logistic": "a logistic model", "mlp": "an MLP", "cnn": "a CNN"}
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"
+
+
+def text(plain: str) -> str:
+    """Plain text as HTML, a percentage kept on one line.
+
+    >>> text("<5 %>")
+    '&lt;5&nbsp;%&gt;'
+    """
+    return html.escape(plain).replace(" %", "&nbsp;%")
+
+
+def sentence(plan: Plan, summary: Summary, seeds: int) -> str:
+    """The run in one sentence (plain text).
+
+    >>> import joulemesh
+    >>> from joulemesh.views.report import Summary
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
+    20 devices trained an MLP of 4,810 parameters on digits for 100 iterations, averaging by tree,
+    and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s;
+    16 are held back by their battery, 4 by the deadline.
+    """
+    scenario = plan.scenario
+    count = len(plan.energy_budget_j)
+    size = f"{plan.work.parameters:,} parameters"
+    model = _MODELS.get(scenario.training.model, f"a {scenario.training.model}")
+    what = f"{model} of {size} on {scenario.training.dataset}"
+    how = f"for {plan.iterations:,} iterations, averaging by {plan.scheme},"
+    price = (
+        f"{si(summary.energy_j, 'J')} of {si(float(plan.energy_budget_j.sum()), 'J')} "
+        f"in {si(summary.time_s, 's')}"
+    )
+    if summary.accuracy is None:
+        done = f"{count:,} devices are to train {what} {how} for {price}"
+    else:
+        weakest = summary.device_accuracy_min
+        notes = [] if weakest is None else [f"the weakest device {_percent(weakest)}"]
+        notes += [f"mean of {seeds} seeds"] if seeds > 1 else []
+        detail = f" ({'; '.join(notes)})" if notes else ""
+        done = (
+            f"{count:,} devices trained {what} {how} and reached "
+            f"{_percent(summary.accuracy)} test accuracy{detail} for {price}"
+        )
+    words = {
+        "energy": "held back by their battery",
+        "deadline": "by the deadline",
+        "policy": "by the rounds policy",
+        "left": "left early",
+    }
+    held = [(int((plan.binding == kind).sum()), kind) for kind in BINDING_KINDS]
+    parts: list[str] = []
+    for number, kind in [pair for pair in held if pair[0]]:
+        verb = "" if parts or kind == "left" else "is " if number == 1 else "are "
+        held_by = words[kind]
+        if not parts and kind in ("deadline", "policy"):
+            held_by = "held back " + held_by
+        parts.append(f"{number:,} {verb}{held_by}")
+    return f"{done}; {', '.join(parts)}."
+
+
+def tiles(plan: Plan, summary: Summary) -> str:
+    """The main figures, each in a tile."""
+    spent = summary.energy_j / float(plan.energy_budget_j.sum())
+    training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
+    figures = [
+        ("energy", si(summary.energy_j, "J"), f"{_percent(spent)} of the batteries"),
+        ("spent on training", _percent(training), f"exchange {_percent(1 - training)}"),
+        ("time", si(summary.time_s, "s"), f"deadline {si(plan.deadline_s, 's')} an iteration"),
+        (
+            "local rounds",
+            f"{int(plan.rounds.sum()):,}",
+            f"{plan.rounds[plan.active].mean():.2f} an iteration and device",
+        ),
+    ]
+    if summary.accuracy is not None:
+        weakest = summary.device_accuracy_min
+        note = "mean model" if weakest is None else f"weakest device {_percent(weakest)}"
+        figures.insert(0, ("test accuracy", _percent(summary.accuracy), note))
+    if summary.wall_s is not None:
+        figures.append(("simulated in", si(summary.wall_s, "s"), "wall-clock time"))
+    return "".join(
+        f"<li><span>{text(name)}</span><strong>{text(value)}</strong><small>{text(note)}</small></li>"
+        for name, value, note in figures
+    )
+
+
+def events(plan: Plan) -> str:
+    """Outages and departures, as a table or as the sentence that there are none."""
+    if not plan.events:
+        return "<p>None: every exchange took place and every device stayed to the end.</p>"
+    outages = [event for event in plan.events if event.kind == "outage"]
+    others = [event for event in plan.events if event.kind != "outage"]
+    gone = int((~plan.active[-1]).sum())
+    lead = f"{len(outages):,} of {plan.iterations:,} exchanges skipped, {gone:,} devices left."
+    rows = []
+    if outages:  # often many and all alike: one row for them all
+        when = spans([event.iteration for event in outages])
+        rows.append((when, "outage", "–", outages[0].detail))
+    for event in others[:_MOST_ROWS]:
+        names = ", ".join(map(str, event.devices[:_MOST_NAMES]))
+        more = len(event.devices) - _MOST_NAMES
+        names += f" and {more:,} more" if more > 0 else ""
+        rows.append((f"{event.iteration:,}", event.kind, names or "–", event.detail))
+    table = _table(("iteration", "what", "devices", "why"), rows, numbers=0)
+    rest = len(others) - _MOST_ROWS
+    return f"<p>{lead}</p>{table}" + (f"<p>… and {rest:,} more events.</p>" if rest > 0 else "")
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as a list of stretches; a long list is cut.
+
+    >>> spans([1, 3, 4, 5, 9])
+    '1, 3–5, 9'
+    """
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    shown = [str(low) if low == high else f"{low}–{high}" for low, high in ends[:_MOST_SPANS]]
+    return ", ".join(shown) + (" …" if len(ends) > _MOST_SPANS else "")
+
+
+def devices(plan: Plan) -> str:
+    """One row per device: battery, what it went on, rounds, what binds."""
+    spare = plan.margin_j / plan.energy_budget_j
+    count = len(spare)
+    shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
+    total = plan.rounds.sum(axis=0)
+    rows = [
+        (
+            str(i),
+            si(float(plan.energy_budget_j[i]), "J"),
+            si(float(plan.compute_total_j[i]), "J"),
+            si(float(plan.exchange_total_j[i]), "J"),
+            _percent(spare[i]),
+            f"{total[i]:,}",
+            BINDING_WORDS[str(plan.binding[i])],
+        )
+        for i in shown.tolist()
+    ]
+    head = ("device", "battery", "training", "exchange", "unspent", "rounds", "what binds")
+    note = ""
+    if count > _MOST_ROWS:
+        note = f"<p>The {_MOST_ROWS} of {count:,} devices with the least left.</p>"
+    return note + _table(head, rows, numbers=6)
+
+
+def provenance(versions: Mapping[str, str], seeds: Sequence[int]) -> str:
+    """Software, hardware and seeds, as a list."""
+    pairs = [(str(name), str(value)) for name, value in versions.items()]
+    if len(seeds):
+        pairs.append(("seeds", ", ".join(map(str, seeds))))
+    if not pairs:
+        return "<p>Not recorded.</p>"
+    items = "".join(
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
+        for name, value in pairs
+    )
+    return f"<dl>{items}</dl>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
+    """A table whose first ``numbers`` columns are figures, to be set flush right."""
+    classes = ['class="n"' if k < numbers else "" for k in range(len(head))]
+    top = "".join(
+        f'<th scope="col" {kind}>{html.escape(name)}</th>'
+        for name, kind in zip(head, classes, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td {kind}>{html.escape(cell)}</td>" for cell, kind in zip(row, classes, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

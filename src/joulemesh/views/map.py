@@ -1,0 +1,157 @@
+"""The map: devices in metres, every link coloured by what it costs, the route on top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize
+from matplotlib.patheffects import Normal, Stroke
+from numpy.typing import NDArray
+
+from joulemesh.planning.plan import Plan
+from joulemesh.views.digest import departed, every, frame_m, link_energy_j, unit_of
+
+__all__ = ["BINDING_COLOURS", "Links", "draw_map"]
+
+FloatArray = NDArray[np.float64]
+
+# Okabe and Ito's colours: told apart by colour-blind readers too.
+BINDING_COLOURS = {
+    "energy": "#D55E00",
+    "deadline": "#0072B2",
+    "policy": "#009E73",
+    "left": "#7F7F7F",
+}
+
+_LABELLED = 40  # devices whose numbers fit into their dots
+_FINE = 500  # devices beyond which lines are thin and the drawing is a raster
+_MOST_LINKS = 50_000
+_MOST_ROUTE = 120_000
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a colour bar and a title need.
+
+    Attributes:
+        mappable: the colours.
+        unit: of their figures.
+        drawn: how many links are drawn, of all.
+    """
+
+    mappable: ScalarMappable
+    unit: str
+    drawn: int
+
+
+def draw_map(axes: Axes, plan: Plan) -> Links:
+    """Draw devices, links and route.
+
+    Args:
+        axes: where.
+        plan: the plan; with many devices fewer links are drawn, thinner and as a raster.
+
+    Returns:
+        The links' colours, for a colour bar.
+
+    >>> import joulemesh
+    >>> from matplotlib.figure import Figure
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> draw_map(Figure().add_subplot(), made).unit
+    'mJ'
+    """
+    graph, energy = plan.world.graph, link_energy_j(plan)
+    scale, unit = unit_of(energy, "J")
+    energy = energy / scale
+    norm, colours = _norm(energy), _colours()
+    fine = graph.devices > _FINE
+    shown = every(len(graph.edges), _MOST_LINKS)
+    shown = shown[np.argsort(-energy[shown], kind="stable")]  # the cheap ones, which matter, on top
+    crowd = min(1.0, 60 / max(len(shown), 1))  # 1 for a few links, towards 0 for a thicket
+    _lines(
+        axes, plan, shown, energy, norm, colours,
+        linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy[shown])),
+        alpha=0.2 if fine else 0.28 + 0.4 * crowd, zorder=1,
+    )  # fmt: skip
+    route = np.unique(plan.history.route.link_index)
+    route = route[every(len(route), _MOST_ROUTE)]
+    if len(route) <= graph.devices:  # a tree or a ring; the many links of gossip need no outline
+        width = 0.6 if graph.devices > 5 * _FINE else 1.0 if fine else 2.4
+    else:
+        width = 0.4 if fine else 1.3
+    outlined: dict[str, Any] = {}
+    if graph.devices <= _LABELLED:
+        outlined["path_effects"] = [Stroke(linewidth=width + 1.6, foreground="white"), Normal()]
+    _lines(axes, plan, route, energy, norm, colours, linewidths=width, zorder=2, **outlined)
+    _devices(axes, plan, fine)
+    left, right, bottom, top = frame_m(plan)
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xlabel="x [m]", ylabel="y [m]")
+    return Links(ScalarMappable(norm, colours), unit, len(shown))
+
+
+def _norm(energy: FloatArray) -> Normalize:
+    low, high = float(energy.min()), float(energy.max())
+    if high <= low:
+        return Normalize(0.9 * low, 1.1 * high)
+    return LogNorm(low, high) if high > 8 * low else Normalize(low, high)
+
+
+def _colours() -> Colormap:
+    """Viridis without its palest end, which vanishes on paper; cheap links are the dark ones."""
+    return ListedColormap(mpl.colormaps["viridis"](np.linspace(0.0, 0.9, 256)), "links")
+
+
+def _lines(
+    axes: Axes,
+    plan: Plan,
+    links: NDArray[np.int64],
+    energy: FloatArray,
+    norm: Normalize,
+    colours: Colormap,
+    **style: Any,
+) -> None:
+    graph = plan.world.graph
+    segments = graph.positions_m[graph.edges[links]]
+    fine = graph.devices > _FINE
+    lines = LineCollection(
+        list(segments), norm=norm, cmap=colours, capstyle="butt" if fine else "round", **style
+    )
+    lines.set_array(energy[links])
+    lines.set_rasterized(fine or len(links) > 4 * _FINE)
+    axes.add_collection(lines, autolim=False)
+
+
+def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
+    positions, gone = plan.world.graph.positions_m, departed(plan)
+    labelled = len(positions) <= _LABELLED
+    size = 88.0 if labelled else 22.0 if not fine else max(0.1, 2500 / len(positions))
+    colours = np.array([BINDING_COLOURS[kind] for kind in plan.binding.tolist()])
+    width = 0.0 if fine else 0.7
+    for who, face in ((~gone, colours), (gone, np.full(len(gone), "white"))):
+        axes.scatter(
+            positions[who, 0], positions[who, 1],
+            s=size, c=face[who].tolist(),
+            edgecolors=colours[who].tolist() if face is not colours else "white",
+            linewidths=width if face is colours else max(1.2 * width, 0.2),
+            zorder=3, rasterized=fine,
+        )  # fmt: skip
+    root = plan.history.route.root
+    if root >= 0:
+        axes.scatter(
+            positions[root, 0], positions[root, 1],
+            s=110.0 if fine else max(4.6 * size, 190.0), marker="*", c="#F0E442",
+            edgecolors="black", linewidths=0.6, zorder=4 if fine else 2.5,
+        )  # fmt: skip
+    if labelled:
+        for i, (x, y) in enumerate(positions.tolist()):
+            ink = BINDING_COLOURS["left"] if gone[i] else "white"
+            axes.annotate(
+                str(i), (x, y), ha="center", va="center_baseline", color=ink, zorder=5,
+                fontsize=5.8, fontweight="bold",
+            )  # fmt: skip

@@ -1,0 +1,191 @@
+"""One self-contained HTML page per run: no network, no libraries, nothing to install."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
+from joulemesh.views import fragments
+from joulemesh.views.charts import chart_data
+from joulemesh.files import write_whole
+
+__all__ = ["SERIES", "ReportView", "Summary", "render_report", "write_report"]
+
+SERIES = (
+    "iteration",
+    "energy_j",
+    "time_s",
+    "train_loss",
+    "test_loss",
+    "accuracy",
+    "device_accuracy_mean",
+    "device_accuracy_min",
+    "device_accuracy_max",
+    "drift",
+    "consensus_error",
+)
+_NEEDED = ("iteration", "energy_j", "time_s")
+_SCRIPTS = ("svg.js", "learning.js", "network.js", "devices.js", "report.js")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The pieces of the one sentence at the top.
+
+    Attributes:
+        energy_j: joules spent by all devices.
+        time_s: simulated seconds of the run.
+        accuracy: final test accuracy of the mean model (mean over seeds), or None.
+        device_accuracy_min: final accuracy of the weakest device's own model, or None.
+        wall_s: seconds that the simulation itself took, or None.
+    """
+
+    energy_j: float
+    time_s: float
+    accuracy: float | None = None
+    device_accuracy_min: float | None = None
+    wall_s: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReportView:
+    """Everything that a report shows.
+
+    Attributes:
+        plan: the plan that was carried out.
+        summary: the figures of the first sentence.
+        series: arrays over evaluations by the names of `SERIES`, each [E], or [S, E] when there
+            are several seeds; ``iteration``, ``energy_j`` and ``time_s`` are the axes. Empty for a
+            plan that has not been run.
+        histograms: int [N, classes]: labels in each device's data, or None.
+        scenario_toml: the scenario as text.
+        versions: software and hardware, name by name.
+        seeds: repetition seeds, in the order of the rows of the series.
+        title: of the page.
+        class_names: of the labels; numbers by default.
+
+    Raises:
+        ScenarioError: a series or the histograms do not fit.
+    """
+
+    plan: Plan
+    summary: Summary
+    series: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    histograms: NDArray[np.integer[Any]] | None = None
+    scenario_toml: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
+    title: str = "Joulemesh run"
+    class_names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        _check_series(self.series, max(len(self.seeds), 1))
+        count = len(self.plan.energy_budget_j)
+        if self.histograms is not None and (
+            self.histograms.ndim != 2 or len(self.histograms) != count
+        ):
+            raise ScenarioError(
+                f"histograms have the shape {self.histograms.shape}, not [{count}, classes]; "
+                "give one row per device"
+            )
+
+
+def _check_series(series: Mapping[str, NDArray[Any]], seeds: int) -> None:
+    if not series:
+        return
+    unknown = [name for name in series if name not in SERIES]
+    if unknown:
+        raise ScenarioError(f"series {unknown[0]!r} is unknown; known are {', '.join(SERIES)}")
+    missing = [name for name in _NEEDED if name not in series]
+    if missing:
+        raise ScenarioError(f"series {missing[0]!r} is missing; add it, or give no series at all")
+    length = np.shape(series["iteration"])[-1]
+    for name, values in series.items():
+        if np.shape(values) not in ((length,), (seeds, length)):
+            raise ScenarioError(
+                f"series {name!r} has the shape {np.shape(values)}; "
+                f"give ({length},) or ({seeds}, {length}): seeds, evaluations"
+            )
+
+
+def render_report(view: ReportView) -> str:
+    """The page as text.
+
+    Args:
+        view: what it shows.
+
+    Returns:
+        HTML with its style, its script and its data inside.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> page = render_report(ReportView(made, Summary(energy_j=339.0, time_s=3.97)))
+    >>> page.startswith("<!doctype html>"), "https://" in page
+    (True, False)
+    """
+    return Template(_asset("report.html")).substitute(
+        title=html.escape(view.title),
+        style=_asset("report.css"),
+        script="\n".join(_asset(name) for name in _SCRIPTS),
+        data=embed_json(chart_data(view.plan, view.series, view.histograms, view.class_names)),
+        summary=fragments.text(fragments.sentence(view.plan, view.summary, len(view.seeds))),
+        scheme=html.escape(view.plan.scheme),
+        reason=html.escape(view.plan.reason),
+        tiles=fragments.tiles(view.plan, view.summary),
+        learning="" if view.series else "hidden",
+        labels="" if view.histograms is not None else "hidden",
+        events=fragments.events(view.plan),
+        devices=fragments.devices(view.plan),
+        scenario=html.escape(view.scenario_toml or view.plan.scenario.to_toml()),
+        provenance=fragments.provenance(view.versions, view.seeds),
+    )
+
+
+def embed_json(data: Any) -> str:
+    """JSON that may stand inside a script element, whatever text is in it.
+
+    >>> embed_json({"path": "</script><!--"})
+    '{"path":"\\\\u003c/script>\\\\u003c!--"}'
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c")
+
+
+def _asset(name: str) -> str:
+    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
+
+
+def write_report(path: str | Path, view: ReportView) -> None:
+    """Write the page, whole or not at all.
+
+    Args:
+        path: of the HTML file; what lies there is replaced.
+        view: what it shows.
+
+    Raises:
+        ScenarioError: the place cannot be written.
+
+    >>> import joulemesh, tempfile
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(Path(folder, "report.html"), ReportView(made, Summary(339.0, 3.97)))
+    ...     Path(folder, "report.html").stat().st_size < 500_000
+    True
+    """
+    page = render_report(view).encode()
+
+    def write(draft: Path) -> None:
+        draft.write_bytes(page)
+
+    write_whole(path, write)

@@ -1,0 +1,368 @@
+"""`joulemesh plan`, `init` and `schema`, as a user meets them; refusals: one line, exit code 2."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.cli.common import read_scenario
+from joulemesh.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    """Run a command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+        caught = capsys.readouterr()
+        return Outcome(int(code), caught.out, caught.err)
+
+    return run
+
+
+def refused(outcome: Outcome, *wanted: str) -> None:
+    """Exit code 2, nothing printed, and one line that holds what is wanted."""
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.endswith("\n")
+    assert "Traceback" not in outcome.err
+    for text in wanted:
+        assert text in outcome.err
+
+
+# What is printed -------------------------------------------------------------------------------
+
+
+def test_plan_shows_scheme_reason_iterations_totals_devices_and_rounds(command: Command) -> None:
+    done = command("plan")
+    plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    assert done.code == 0
+    assert done.err == ""
+    words = " ".join(done.out.split())
+    assert "scheme tree, root at device" in words
+    assert "Theorem 3, case 1" in words
+    assert "iterations 100, 20 devices" in words
+    assert f"{int(plan.rounds.sum()):,} rounds" in words
+    assert "training" in words
+    assert "exchange" in words
+    assert "deadline" in words
+    assert "energy" in words
+    assert any(bar in done.out for bar in "▁▂▃▄▅▆▇█")
+    rows = [line for line in done.out.splitlines() if line.strip()[:1].isdigit() or "│" in line]
+    assert len(rows) >= 20
+
+
+def test_json_prints_one_object_with_the_public_names(command: Command) -> None:
+    done = command("plan", "--json", "--set", "devices.count=50")
+    record = json.loads(done.out)
+    plan = joulemesh.plan(joulemesh.Scenario.preset("default").override({"devices.count": 50}))
+    assert np.shape(record["rounds"]) == (100, 50)
+    assert record["scheme"] == plan.scheme
+    assert record["rounds"] == plan.rounds.tolist()
+    assert record["latency_s"] == plan.latency_s.tolist()
+    for name in ("edges", "compute_j", "exchange_j", "energy_budget_j", "deadline_s", "reason"):
+        assert name in record
+
+
+def test_out_keeps_the_arrays(command: Command, tmp_path: Path) -> None:
+    done = command("plan", "--out", "plan.npz", "--set", "plan.iterations=7")
+    assert done.code == 0
+    assert "wrote plan.npz" in done.out
+    with np.load(tmp_path / "plan.npz", allow_pickle=False) as file:
+        assert file["rounds"].shape == (7, 20)
+
+
+def test_a_gossiping_and_fading_and_leaving_fleet_can_be_shown(command: Command) -> None:
+    gossip = command(
+        "plan", "--set", "plan.aggregation=gossip", "--set", "budget.energy_j=1000.0",
+        "--set", "budget.deadline_s=60.0", "--set", "plan.iterations=3",
+    )  # fmt: skip
+    assert gossip.code == 0
+    assert "consensus error" in gossip.out
+    assert "Remark 4" in gossip.out
+    assert "balanced" in gossip.out
+    leaving = command(
+        "plan", "--set", "plan.on_depletion=leave", "--set", "budget.energy_j=[1.0, 9.0]",
+        "--set", "network.fading=rayleigh",
+    )  # fmt: skip
+    assert leaving.code == 0
+    assert "depleted" in leaving.out
+    assert "left" in leaving.out
+
+
+def test_init_writes_a_commented_file_that_means_the_same(command: Command, tmp_path: Path) -> None:
+    done = command("init", "fleet.toml", "--preset", "paper", "--set", "devices.count=8")
+    assert done.code == 0
+    assert "joulemesh plan fleet.toml" in done.out
+    wanted = joulemesh.Scenario.preset("paper").override({"devices.count": 8})
+    assert joulemesh.Scenario.load(tmp_path / "fleet.toml") == wanted
+    assert "# number of devices N" in (tmp_path / "fleet.toml").read_text("utf-8")
+    shown = command("plan", "fleet.toml", "--json")
+    assert json.loads(shown.out)["rounds"] == joulemesh.plan(wanted).rounds.tolist()
+
+
+def test_init_does_not_overwrite_unless_told(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "fleet.toml").write_text("mine")
+    refused(command("init", "fleet.toml"), "fleet.toml exists", "--force")
+    assert (tmp_path / "fleet.toml").read_text() == "mine"
+    assert command("init", "fleet.toml", "--force").code == 0
+    assert joulemesh.Scenario.load(tmp_path / "fleet.toml") == joulemesh.Scenario.preset("default")
+
+
+def test_schema_is_json_with_every_section(command: Command) -> None:
+    schema = json.loads(command("schema").out)
+    sections = {"seed", "devices", "network", "budget", "plan", "training", "bounds"}
+    assert set(schema["properties"]) == sections
+
+
+def test_version_and_help(command: Command) -> None:
+    assert command("--version").out.strip() == f"joulemesh {joulemesh.__version__}"
+    text = command("plan", "--help").out
+    assert "--set" in text
+    assert "--json" in text
+
+
+# --set -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "field", "value"),
+    [
+        ("devices.count=50", "devices", "count", 50),
+        (" devices.count = 50 ", "devices", "count", 50),
+        ("network.topology=grid", "network", "topology", "grid"),
+        ('network.topology="grid"', "network", "topology", "grid"),
+        ("plan.iterations=longest", "plan", "iterations", "longest"),
+        ("devices.cpu_hz=[1e9, 2e9]", "devices", "cpu_hz", (1e9, 2e9)),
+        ("devices.cpu_hz={values=[1e9,2e9]}", "devices", "cpu_hz", {"values": (1e9, 2e9)}),
+        ("network.channel_known=false", "network", "channel_known", False),
+        ("training.hidden=[5,6]", "training", "hidden", (5, 6)),
+        ("training.optimizer=a=b", "training", "optimizer", "a=b"),
+    ],
+)
+def test_set_reads_toml_values_and_bare_words(
+    text: str, section: str, field: str, value: Any
+) -> None:
+    scenario = read_scenario(None, "default", [text])
+    assert getattr(getattr(scenario, section), field) == value
+
+
+def test_the_last_of_several_sets_counts() -> None:
+    scenario = read_scenario(None, "default", ["seed=3", "devices.count=8", "seed=4"])
+    assert (scenario.seed, scenario.devices.count) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("devices.count", "write --set section.field=value"),
+        ("devices.cout=3", "did you mean 'count'?"),
+        ("device.count=3", "did you mean 'devices'?"),
+        ("devices.count=many", "devices.count: input should be a valid integer"),
+        ("devices.count=", "devices.count: input should be a valid integer"),
+        ("devices=3", "devices: input should be a valid dictionary"),
+        ("seed.x=3", "seed"),
+        ("=3", "unknown field"),
+    ],
+)
+def test_bad_sets_are_refused(text: str, wanted: str, command: Command) -> None:
+    refused(command("plan", "--set", text), wanted)
+
+
+# Bad input -------------------------------------------------------------------------------------
+
+# The scenario's text, further files, and what the message must hold: the field and the fix.
+BAD: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
+    "unknown key": ("[budget]\nenergy = 3\n", {}, ("budget.energy", "did you mean 'energy_j'?")),
+    "unit in the value": (
+        '[devices]\ncpu_hz = "2 GHz"\n',
+        {},
+        ("devices.cpu_hz = '2 GHz'", "write a number"),
+    ),
+    "wrong unit in the name": (
+        "[budget]\ndeadline_ms = 12\n",
+        {},
+        ("budget.deadline_ms", "did you mean 'deadline_s'?"),
+    ),
+    "wrong sign": ("[budget]\nenergy_j = -3.0\n", {}, ("budget.energy_j", "greater than 0")),
+    "nan": ("[network]\nbandwidth_hz = nan\n", {}, ("network.bandwidth_hz", "finite number")),
+    "nan in a list": ("[devices]\ncpu_hz = [1e9, nan]\n", {}, ("devices.cpu_hz", "finite number")),
+    "disconnected": (
+        '[devices]\ncount = 4\n[network]\ntopology = "links.csv"\n',
+        {"links.csv": "i,j\n0,1\n2,3\n"},
+        ("network.topology", "2 parts", "add a link"),
+    ),
+    "odd grid": (
+        '[devices]\ncount = 7\n[network]\ntopology = "grid"\n',
+        {},
+        ("devices.count is 7", "use 6 or 8"),
+    ),
+    "zeta too small": ("[plan]\nzeta = 50.0\n", {}, ("plan.zeta = 50", "set plan.zeta above 99")),
+    "zero deadline": ("[budget]\ndeadline_s = 0\n", {}, ("budget.deadline_s", "greater than 0")),
+    "no exchange can be paid": (
+        "[budget]\nenergy_j = 1e-6\n",
+        {},
+        ("device ", "battery of 1e-06 J", "raise budget.energy_j to at least "),
+    ),
+    "no exchange is in time": (
+        "[budget]\ndeadline_s = 1e-6\n",
+        {},
+        ("device ", "deadline of 1e-06 s", "raise budget.deadline_s to at least "),
+    ),
+    "missing column": (
+        '[devices]\ntable = "d.csv"\ncpu_hz = "speed"\n',
+        {"d.csv": "capacitance\n1e-27\n1e-27\n1e-27\n"},
+        ("devices.cpu_hz", "no column 'speed'", "add it or name another"),
+    ),
+    "bad cell": (
+        '[devices]\ntable = "d.csv"\n',
+        {"d.csv": "cpu_hz\n1e9\nfast\n1e9\n"},
+        ("d.csv, row 3, column 'cpu_hz'", "mend it"),
+    ),
+    "missing table": (
+        '[devices]\ntable = "no.csv"\n',
+        {},
+        ("cannot read no.csv", "check the path"),
+    ),
+    "not toml": ("[devices\ncount = 3\n", {}, ("s.toml is not a TOML file", "joulemesh init")),
+    "unknown topology": ('[network]\ntopology = "rings"\n', {}, ("network.topology", "'ring'")),
+    "no ring": (
+        '[devices]\ncount = 3\n[network]\ntopology = "l.csv"\n[plan]\naggregation = "ring"\n',
+        {"l.csv": "i,j\n0,1\n1,2\n"},
+        ("plan.aggregation", 'use plan.aggregation = "tree"'),
+    ),
+    "missing gain": (
+        '[devices]\ncount = 3\n[network]\ngains = "g.csv"\n',
+        {"g.csv": "i,j,gain\n0,1,1e-9\n1,2,1e-9\n"},
+        ("no gain for the link 0-2", "add the row"),
+    ),
+    "unknown data": ('[training]\ndataset = "mnits"\n', {}, ("dataset", "did you mean 'mnist'?")),
+    "short list": (
+        "[devices]\ncount = 4\ncpu_hz = [1e9, 2e9, 3e9]\n",
+        {},
+        ("devices.cpu_hz lists 3 values for 4 devices", "give one number per device"),
+    ),
+    "bound without constants": (
+        '[plan]\niterations = "bound"\n',
+        {},
+        ('plan.iterations = "bound"', "[bounds]"),
+    ),
+    "huge": (
+        '[plan]\niterations = 1000000000\nrounds = "uniform"\n',
+        {},
+        ("1000000000 iterations", "set plan.iterations to at most"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_with_the_field_and_the_fix(
+    name: str, command: Command, tmp_path: Path
+) -> None:
+    text, files, wanted = BAD[name]
+    (tmp_path / "s.toml").write_text(text)
+    for file, content in files.items():
+        (tmp_path / file).write_text(content)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    refused(command("plan", "s.toml", "--out", "plan.npz", "--json"), *wanted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_missing_file_is_refused(command: Command) -> None:
+    refused(command("plan", "none.toml"), "cannot read none.toml", "joulemesh init none.toml")
+
+
+def test_an_unknown_preset_is_refused(command: Command) -> None:
+    refused(command("plan", "--preset", "papre"), "unknown preset 'papre'", "default, paper")
+
+
+@pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder"])
+def test_an_unwritable_out_is_refused_and_nothing_is_half_written(
+    where: str, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "folder").mkdir()
+    refused(command("plan", "--out", where), f"cannot write {where}", "choose another place")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+def test_an_unwritable_init_is_refused(command: Command, tmp_path: Path) -> None:
+    refused(command("init", "missing/s.toml"), "cannot write missing/s.toml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_option_is_no_traceback(command: Command) -> None:
+    done = command("plan", "--bogus")
+    assert done.code == 2
+    assert "--bogus" in done.err
+    assert "Traceback" not in done.err
+
+
+# Through a process -----------------------------------------------------------------------------
+
+
+def process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "joulemesh", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+
+
+def test_a_refusal_reaches_the_shell_as_one_line_and_code_2(tmp_path: Path) -> None:
+    done = process("plan", "--set", "budget.deadline_s=-1", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: budget.deadline_s:")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_plan_reaches_the_shell(tmp_path: Path) -> None:
+    done = process("plan", "--json", "--out", "p.npz", folder=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["iterations"] == 100
+    assert [path.name for path in tmp_path.iterdir()] == ["p.npz"]
+
+
+def test_a_reader_that_stops_early_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m joulemesh plan --json --set devices.count=50 | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.stdout == '{"scheme":'
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,198 @@
+"""What must hold for every method: budgets, prices message by message, the same result twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from joulemesh.errors import InfeasibleError
+from joulemesh.methods import Ledger, Setting, build
+from joulemesh.methods.gossip_learning import GossipLearning
+from joulemesh.methods.sampling import neighbours_of
+from joulemesh.scenario import Scenario
+from joulemesh.training import Trace
+
+Message = tuple[int, int, float]
+
+PLANNED = ("adaptive", "adaptive:backfill", "inverse")
+STEADY = (
+    "fixed:3",
+    "gossip-learning:0.1,tau=3",
+    "gossip-learning:form=partitioned,parts=4,tau=3",
+    "balanced:tau1=3,tau2=2",
+    "balanced:tau1=3,tau2=2,compress=topk:0.1",
+    "pens:sampled=2,top=1,phase1=5,tau=3",
+    "d-psgd",
+    "fedavg:3",
+)
+OWN = [name for name in STEADY if name.startswith(("gossip", "pens")) or "compress" in name]
+BITS = 650 * 32.0
+
+
+@pytest.mark.parametrize("name", [*PLANNED, *STEADY])
+@pytest.mark.parametrize("equal", ["iterations", "energy", "time"])
+def test_equal_terms(small: Scenario, name: str, equal: str) -> None:
+    setting = Setting(small, equal)
+    contender, ledger = build(name, setting), build(name, setting).ledger()
+    n = contender.schedule.iterations
+    assert ledger.compute_j.shape == ledger.exchange_j.shape == (n, 6)
+    assert ledger.latency_s.shape == ledger.bits.shape == ledger.server_j.shape == (n,)
+    np.testing.assert_allclose(contender.leftover_j(), setting.battery_j - ledger.spent_j)
+    if equal == "iterations":
+        assert n == 24
+    elif equal == "energy":
+        assert (ledger.spent_j <= setting.battery_j * (1 + 1e-9)).all()
+    else:
+        assert ledger.latency_s.sum() <= setting.reference.latency_s.sum() * (1 + 1e-9)
+    overdrawn = (ledger.spent_j > setting.battery_j * (1 + 1e-9)).any()
+    assert any("overdraws" in note for note in contender.notes) == overdrawn
+
+
+@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("topology", ["ring", "complete"])
+@pytest.mark.parametrize("equal", ["energy", "time"])
+def test_stops_one_iteration_before_overspending(
+    small: Scenario, name: str, topology: str, equal: str
+) -> None:
+    scenario = small.override({"network.topology": topology})
+    made = build(name, scenario, equal=equal)
+    n = made.schedule.iterations
+    longer = build(name, scenario.override({"plan.iterations": n + 1})).ledger()
+    np.testing.assert_allclose(longer.first(n).exchange_j, made.ledger().exchange_j)
+    np.testing.assert_allclose(longer.first(n).compute_j, made.ledger().compute_j)
+    if equal == "energy":
+        assert (longer.spent_j > made.battery_j).any()
+    else:
+        assert longer.latency_s.sum() > Setting(scenario).reference.latency_s.sum()
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_one_iteration_too_dear(small: Scenario, name: str) -> None:
+    with pytest.raises(InfeasibleError, match=r"cannot pay for one iteration.*raise budget") as no:
+        build(name, small.override({"budget.energy_j": 1e-4}), equal="energy")
+    need = float(str(no.value).rsplit(" ", 1)[-1])
+    made = build(name, small.override({"budget.energy_j": 1e3 * need}), equal="energy")
+    assert made.schedule.iterations >= 1
+
+
+def test_deadlines_are_noted(small: Scenario) -> None:
+    made = build("fixed:9", small.override({"budget.deadline_s": 0.02}), equal="energy")
+    assert any("exceed the deadline of 0.02 s" in note for note in made.notes)
+
+
+# Message by message ------------------------------------------------------------------------------
+
+
+def _from_routes(setting: Setting, t: int) -> Iterator[Message]:
+    route = setting.scheme.route(setting.costs(t), t)
+    yield from ((i, j, bits) for _, i, j, bits in route.messages())
+
+
+def _from_plan(setting: Setting, t: int) -> Iterator[Message]:
+    route = setting.reference.route(t + 1)
+    if route is not None:
+        yield from ((i, j, bits) for _, i, j, bits in route.messages())
+
+
+def _mixings(setting: Setting, mixings: int, bits: float) -> Iterator[Message]:
+    for _ in range(mixings):
+        for i, j in setting.world.graph.edges.tolist():
+            yield i, j, bits
+            yield j, i, bits
+
+
+def _gossip(setting: Setting, t: int, **form: Any) -> Iterator[Message]:
+    """Count the coordinates that the exchange itself would send."""
+    neighbours = neighbours_of(setting.world.graph)
+    method = GossipLearning(neighbours, 0, 650, 3, 16, "step", **form)
+    sent = np.asarray(method._coordinates(jax.random.key(9), jnp.uint32(t)))
+    to = np.asarray(method.partners(jnp.uint32(t)))
+    index_bits = 0 if "parts" in form else 10  # 650 < 2**10
+    for i in range(6):
+        coordinates = sent[i][sent[i] < 650]
+        assert len(np.unique(coordinates)) == len(coordinates)
+        yield i, int(to[i]), len(coordinates) * (32 + index_bits) + 32
+
+
+EXPECTED: dict[str, Callable[[Setting, int], Iterator[Message]]] = {
+    "adaptive": _from_plan,
+    "fixed:3": _from_routes,
+    "gossip-learning:0.1,tau=3": _gossip,
+    "gossip-learning:form=partitioned,parts=4,tau=3": lambda s, t: _gossip(s, t, parts=4),
+    "balanced:tau1=3,tau2=2": lambda s, t: _mixings(s, 2, BITS),
+    "balanced:tau1=3,tau2=2,compress=topk:0.1": lambda s, t: _mixings(s, 2, 65 * 42.0),
+    "balanced:tau1=3,tau2=1,compress=randk:0.1": lambda s, t: _mixings(s, 1, 65 * 32.0),
+    "balanced:tau1=3,tau2=1,compress=qsgd:8": lambda s, t: _mixings(s, 1, 650 * 5 + 32.0),
+    "d-psgd": lambda s, t: _mixings(s, 1, BITS),
+}
+
+CASES = (
+    {},
+    {"network.topology": "complete", "devices.transmit_power_w": (0.5, 2.0)},
+    {"plan.accounting": "both-ends", "plan.aggregation": "ring-chunked"},
+    {"network.fading": "rayleigh", "budget.energy_j": 50.0, "budget.deadline_s": 1.0},
+    {"plan.aggregation": "gossip", "plan.gossip_rounds": 9, "plan.gossip_mode": "matchings"},
+)
+
+
+def _check(setting: Setting, ledger: Ledger, t: int, messages: list[Message]) -> None:
+    world = setting.world
+    costs = world.costs(world.channel.gain(t))
+    link = {tuple(edge): k for k, edge in enumerate(world.graph.edges.tolist())}
+    spent, slowest = np.zeros(6), 0.0
+    for i, j, bits in messages:
+        k = link[min(i, j), max(i, j)]
+        joules = bits * (costs.forward_j[k] if i < j else costs.backward_j[k])
+        slowest = max(slowest, bits * (costs.forward_s[k] if i < j else costs.backward_s[k]))
+        spent[i] += joules
+        if setting.scenario.plan.pays == "both-ends":
+            spent[j] += joules
+    np.testing.assert_allclose(ledger.exchange_j[t], spent, rtol=1e-12)
+    np.testing.assert_allclose(ledger.bits[t], sum(bits for _, _, bits in messages), rtol=1e-12)
+    assert ledger.latency_s[t] >= slowest
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("name", EXPECTED)
+def test_ledger_is_the_sum_of_its_messages(small: Scenario, name: str, case: int) -> None:
+    setting = Setting(small.override(CASES[case]))
+    ledger = build(name, setting).ledger()
+    for t in (0, 1, 7, 23):
+        _check(setting, ledger, t, list(EXPECTED[name](setting, t)))
+
+
+@pytest.mark.parametrize("name", [*PLANNED, "fixed:3"])
+def test_coordination_is_on_the_air(small: Scenario, name: str) -> None:
+    plain, told = (
+        build(name, small.override({"plan.coordination": on})).ledger() for on in (False, True)
+    )
+    # Six links, each carries six reports of 64 bits in both directions, once.
+    np.testing.assert_allclose(told.bits - plain.bits, [2 * 6 * 6 * 64.0] + [0.0] * 23)
+    assert (told.exchange_j[0] > plain.exchange_j[0]).all()
+    np.testing.assert_allclose(told.exchange_j[1:], plain.exchange_j[1:])
+
+
+# Twice the same, whatever it is batched with -----------------------------------------------------
+
+
+def test_same_seed_same_result(small: Scenario, train: Callable[..., tuple[Any, Trace]]) -> None:
+    contender = build("gossip-learning:0.1,tau=2", small.override({"plan.iterations": 4}))
+    both, trace = train(contender, seeds=(3, 5))
+    again, _ = train(contender, seeds=(3, 5))
+    np.testing.assert_array_equal(both, again)
+    assert np.abs(both[0] - both[1]).max() > 1e-3
+    assert np.isfinite(trace.test_loss).all()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_exchanges_are_pure(small: Scenario, play: Callable[..., Any], name: str) -> None:
+    four = play(build(name, small))
+    two = four(seeds=(3, 5))
+    np.testing.assert_array_equal(two, four(seeds=(3, 5)))
+    np.testing.assert_allclose(two[1], four(seeds=(5, 4))[0], rtol=1e-6)
+    assert np.abs(two[0] - two[1]).max() > 1e-3

@@ -1,0 +1,143 @@
+"""The planner's methods, and fixed rounds on its exchange."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from joulemesh.methods import Setting, build
+from joulemesh.methods.adaptive import plan_bits, schedule_of
+from joulemesh.planning.plan import plan
+from joulemesh.scenario import Scenario
+
+
+def test_adaptive_is_the_plan(small: Scenario) -> None:
+    made, planned = build("adaptive", small), plan(small)
+    np.testing.assert_array_equal(made.schedule.rounds, planned.rounds)
+    assert made.schedule.mixing == "mean"
+    assert made.exchange is None
+    np.testing.assert_allclose(made.ledger().spent_j, planned.spent_j)
+    np.testing.assert_allclose(made.ledger().latency_s, planned.latency_s)
+
+
+@pytest.mark.parametrize("policy", ["theorem4", "backfill", "uniform", "fixed", "inverse"])
+def test_any_policy(small: Scenario, policy: str) -> None:
+    made = build(f"adaptive:{policy}", small)
+    expected = plan(small.override({"plan.rounds": policy})).rounds
+    np.testing.assert_array_equal(made.schedule.rounds, expected)
+
+
+def test_inverse_reverses_the_rounds(small: Scenario) -> None:
+    late = small.override({"plan.rounds": "backfill"})
+    np.testing.assert_array_equal(
+        build("inverse", late).schedule.rounds,
+        plan(late.override({"plan.rounds": "inverse"})).rounds,
+    )
+    even = build("inverse", small).schedule.rounds.sum(axis=0)
+    assert (even <= plan(small).rounds.sum(axis=0)).all()
+
+
+def test_policies_share_the_number_of_iterations(small: Scenario) -> None:
+    longest = small.override({"plan.iterations": "longest", "plan.zeta": 30.0})
+    n = plan(longest).iterations
+    assert plan(longest.override({"plan.rounds": "uniform"})).iterations > n
+    assert build("adaptive:uniform", longest).schedule.iterations == n
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"plan.aggregation": "ring"},
+        {"plan.aggregation": "metropolis", "plan.gossip_rounds": 3},
+        {"plan.aggregation": "gossip", "plan.gossip_rounds": "balanced"},
+        {"plan.aggregation": "gossip", "plan.physics": "paper"},
+        {"network.channel_known": False},
+    ],
+)
+def test_fixed_has_the_plans_exchange(small: Scenario, changes: dict[str, object]) -> None:
+    scenario = small.override({"budget.deadline_s": 1.0, "budget.energy_j": 20.0, **changes})
+    made, planned = build("fixed:2", scenario), plan(scenario)
+    np.testing.assert_allclose(
+        made.ledger().exchange_j, np.broadcast_to(planned.exchange_j, (24, 6))
+    )
+    exchange_s = made.ledger().latency_s - 2 * planned.world.devices.round_latency_s.max()
+    np.testing.assert_allclose(exchange_s, planned.exchange_s)
+    np.testing.assert_allclose(made.ledger().bits, plan_bits(planned))
+    ours, theirs = made.schedule, schedule_of(planned)
+    assert ours.kind == theirs.kind
+    if ours.kind == "dense":
+        np.testing.assert_array_equal(ours.matrices(3, 6), theirs.matrices(3, 6))
+
+
+def test_fixed_under_fading_pays_the_realised_gains(small: Scenario) -> None:
+    fading = small.override({"network.fading": "rayleigh", "network.coherence_iterations": 3})
+    spent = build("fixed:1", fading).ledger().exchange_j.sum(axis=1)
+    assert len(np.unique(spent.reshape(8, 3)[:, 0])) == 8
+    np.testing.assert_array_equal(spent.reshape(8, 3), np.repeat(spent[::3, None], 3, axis=1))
+    # A tree that cannot follow the gains is never cheaper than one that does.
+    blind = fading.override({"network.channel_known": False, "plan.aggregation": "tree"})
+    unseen = build("fixed:1", blind).ledger().exchange_j.sum(axis=1)
+    assert (unseen >= spent * (1 - 1e-12)).all()
+    assert (unseen > spent).any()
+
+
+def test_departed_devices_are_out_of_the_schedule(small: Scenario) -> None:
+    leaving = small.override(
+        {
+            "budget.energy_j": {"values": (0.2, 5.0, 5.0, 5.0, 5.0, 5.0)},
+            "plan.on_depletion": "leave",
+            "plan.aggregation": "metropolis",
+            "plan.gossip_rounds": 2,
+            "budget.deadline_s": 0.2,
+        }
+    )
+    made, planned = build("adaptive", leaving), plan(leaving)
+    gone = np.flatnonzero(~planned.active[:, 0])
+    assert 0 < gone[0] < planned.iterations  # it does leave
+    assert any("depleted" in note for note in made.notes)
+    before, after = made.schedule.matrices(gone[0] - 1, gone[0] + 1)
+    assert before[0, 1] > 0
+    np.testing.assert_array_equal(after[0], [1, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(after[:, 0], [1, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(after.sum(axis=1), 1.0)
+    np.testing.assert_allclose(made.ledger().spent_j, planned.spent_j)
+
+
+def test_large_networks_mix_sparsely(small: Scenario) -> None:
+    many = small.override(
+        {
+            "devices.count": 1200,
+            "network.topology": "geometric",
+            "plan.aggregation": "metropolis",
+            "plan.gossip_rounds": 2,
+            "plan.iterations": 2,
+            "budget.deadline_s": 1.0,
+        }
+    )
+    for name in ("adaptive", "fixed:2", "balanced:tau1=1,tau2=2"):
+        schedule = build(name, many).schedule
+        assert sparse.issparse(schedule.mixing), name
+        assert schedule.mixing_rounds == 2, name
+
+
+def test_gossip_is_not_weighted_and_says_so(small: Scenario) -> None:
+    scenario = small.override(
+        {
+            "training.weights": "samples",
+            "plan.aggregation": "metropolis",
+            "plan.gossip_rounds": 2,
+        }
+    )
+    assert any("plain mean" in note for note in build("adaptive", scenario).notes)
+    exact = scenario.override({"plan.aggregation": "tree"})
+    assert not build("adaptive", exact).notes
+
+
+def test_settings_are_shared(small: Scenario) -> None:
+    setting = Setting(small, "energy")
+    made = build("fixed:3", setting)
+    np.testing.assert_array_equal(
+        made.ledger().latency_s, build("fixed:3", small, equal="energy").ledger().latency_s
+    )

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.methods import Contender, Setting, build, names, register, registry, split, whole
+from joulemesh.scenario import Scenario
+
+KNOWN = (
+    "adaptive",
+    "fixed",
+    "inverse",
+    "gossip-learning",
+    "balanced",
+    "pens",
+    "d-psgd",
+    "fedavg",
+)
+
+
+def test_every_method_of_the_comparison_is_known() -> None:
+    assert names()[: len(KNOWN)] == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("adaptve", "did you mean 'adaptive'"),
+        ("xyzzy", "known are adaptive, fixed"),
+        ("fixed:0", "a whole number of at least 1"),
+        ("fixed:three", "a whole number of at least 1"),
+        ("fixed:", "a whole number of at least 1"),
+        ("fixed:tau=3,tau=4", "given twice"),
+        ("fixed:3,4", "no parameter '4'"),
+        ("fixed:rounds=3", "known are tau"),
+        ("inverse:3", "it has none"),
+        ("adaptive:later", "one of theorem4"),
+        ("gossip-learning:s=0", "above 0, at most 1"),
+        ("gossip-learning:s=nan", "above 0, at most 1"),
+        ("gossip-learning:form=partitioned,s=0.2", "leave s out"),
+        ("gossip-learning:parts=4", "needs form=partitioned"),
+        ("gossip-learning:form=partitioned,parts=1000", "at most 650 parts"),
+        ("gossip-learning:s=0.0001", "at least 0.0015"),
+        ("balanced:tau1=2,compress=zip", "identity, topk:FRACTION"),
+        ("balanced:compress=topk:2", "identity, topk:FRACTION"),
+        ("balanced:compress=qsgd:0.5", "identity, topk:FRACTION"),
+        ("balanced:gamma=0.5", "gamma belongs to compress"),
+        ("balanced:tau2=0,compress=identity", "compresses nothing"),
+        ("pens:top=0", "a whole number of at least 1"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(small: Scenario, name: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        build(name, small)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_unknown_equality(small: Scenario) -> None:
+    with pytest.raises(ScenarioError, match="one of iterations, energy, time"):
+        build("fixed:3", small, equal="joules")
+
+
+def test_lists_of_methods_are_taken_apart() -> None:
+    text = "adaptive, balanced:tau1=4,compress=topk:0.1,gamma=0.3,fixed:3,gossip-learning:0.1,tau=2"
+    assert split(text) == [
+        "adaptive",
+        "balanced:tau1=4,compress=topk:0.1,gamma=0.3",
+        "fixed:3",
+        "gossip-learning:0.1,tau=2",
+    ]
+    assert split("") == []
+
+
+def test_main_parameter_may_be_bare(small: Scenario) -> None:
+    bare, named = build("fixed:2", small), build("fixed:tau=2", small)
+    np.testing.assert_array_equal(bare.schedule.rounds, named.schedule.rounds)
+    assert (bare.name, named.name) == ("fixed:2", "fixed:tau=2")
+
+
+def test_a_users_own_method(small: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    def alone(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
+        route = setting.scheme.route(setting.costs(0))
+        prices = setting.route_prices(given["tau"], lambda t: route, alike=True)
+        return setting.contender(name, given["tau"], prices, exchanged=False)
+
+    with pytest.raises(ScenarioError, match="leave out colon"):
+        register("my:own", alone)
+    register("alone", alone, parameters={"tau": whole()}, main="tau")
+    made = build("alone:2", small)
+    assert names()[-1] == "alone"
+    assert not made.schedule.exchanged.any()
+    assert made.schedule.rounds.max() == 2
+
+
+def test_scenario_without_a_plan(small: Scenario) -> None:
+    poor = small.override({"budget.energy_j": 0.2})
+    with pytest.raises(InfeasibleError):
+        build("adaptive", poor)
+    with pytest.raises(InfeasibleError):
+        build("fedavg:1", poor, equal="time")  # the clock is the adaptive plan's
+    # n is the scenario's, τ is plan.fixed_rounds, and the overdraft is told.
+    made = build("fedavg", poor)
+    assert made.schedule.rounds.shape == (24, 6)
+    assert made.schedule.rounds.max() == 3
+    assert any("overdraws" in note for note in made.notes)
+    endless = poor.override({"plan.iterations": "longest", "budget.energy_j": 0.001})
+    with pytest.raises(InfeasibleError):
+        build("fedavg", endless)
+
+
+def test_runs_beyond_all_measure_are_refused(small: Scenario) -> None:
+    rich = small.override({"budget.energy_j": 1e9})
+    with pytest.raises(ScenarioError, match="more than 1000000 iterations of fedavg:1"):
+        build("fedavg:1", rich, equal="energy")

@@ -1,0 +1,362 @@
+"""The scenario: every way to give a quantity, every way to get it wrong, and back to TOML."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import joulemesh
+from joulemesh.scenario import (
+    PRESETS,
+    SECTIONS,
+    TOPOLOGIES,
+    Budget,
+    Devices,
+    Network,
+    Scenario,
+)
+
+# What the user writes --------------------------------------------------------------------------
+
+
+def test_every_field_of_the_design_exists_with_its_default() -> None:
+    one = Scenario()
+    assert one.seed == 0
+    assert (one.devices.count, one.devices.cpu_hz, one.devices.capacitance) == (20, 2e9, 1e-27)
+    assert one.devices.cycles_per_sample == (1000.0, 3000.0)
+    assert (one.network.bandwidth_hz, one.network.noise_dbm_per_hz) == (20e6, -174.0)
+    assert (one.network.chords, one.network.mean_degree) == (2, 20.0)
+    assert (one.plan.zeta, one.plan.iterations, one.plan.epsilon) == (400.0, 100, 0.05)
+    assert (one.plan.fade_quantile, one.plan.on_depletion) == (0.9, "refuse")
+    assert (one.training.local_round, one.training.weights) == ("step", "uniform")
+
+
+def test_every_field_has_a_one_line_description() -> None:
+    for section in SECTIONS.values():
+        for name, field in section.model_fields.items():
+            assert field.description, name
+            assert "\n" not in field.description
+
+
+def test_a_scenario_is_immutable() -> None:
+    one = Scenario()
+    with pytest.raises(ValueError, match="frozen"):
+        one.seed = 3  # type: ignore[misc]
+    with pytest.raises(ValueError, match="frozen"):
+        one.devices.count = 3  # type: ignore[misc]
+
+
+def test_building_a_scenario_leaves_the_users_values_alone(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("cpu_hz\n1e9\n2e9\n3e9\n")
+    values: dict[str, Any] = {"devices": {"table": str(tmp_path / "d.csv")}}
+    before = copy.deepcopy(values)
+    first = Scenario(**values)
+    assert values == before
+    assert first == Scenario(**values)
+
+
+def test_sections_can_be_given_as_objects(tmp_path: Path) -> None:
+    table = tmp_path / "d.csv"
+    table.write_text("cpu_hz,energy_j\n1e9,1\n2e9,2\n3e9,3\n")
+    one = Scenario(devices=Devices(table=str(table)), budget=Budget(deadline_s=1.0))
+    assert one.devices.count == 3
+    assert one.devices.cpu_hz == "cpu_hz"
+    assert one.budget.energy_j == "energy_j"
+    assert one.budget.deadline_s == 1.0
+    assert Scenario(network=Network(topology="grid")).network.topology == "grid"
+
+
+def test_a_scenario_can_be_copied_and_pickled() -> None:
+    one = Scenario.preset("paper").override({"seed": 4, "devices.cpu_hz": {"values": [1, 2]}})
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert copy.deepcopy(one) == one
+
+
+def test_override_changes_one_field_and_only_that() -> None:
+    one = Scenario.preset("default")
+    two = one.override({"devices.count": 50, "seed": 7})
+    assert (two.devices.count, two.seed) == (50, 7)
+    assert one.devices.count == 20
+    same = two.override({"devices.count": 20, "seed": 0})
+    assert same == one
+
+
+def test_accounting_and_clock_follow_the_physics_unless_set() -> None:
+    def of(**plan: Any) -> tuple[str, str]:
+        options = Scenario(plan=plan).plan
+        return options.pays, options.clock
+
+    assert of() == ("transmitter", "critical-path")
+    assert of(physics="paper") == ("both-ends", "paper")
+    assert of(physics="paper", accounting="transmitter") == ("transmitter", "paper")
+    assert of(timing="paper") == ("transmitter", "paper")
+
+
+# What is refused -------------------------------------------------------------------------------
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"devices": {"cout": 3}}, "devices.cout: unknown field; did you mean 'count'?"),
+    "unknown section": ({"device": {}}, "device: unknown field; did you mean 'devices'?"),
+    "a far-off key": ({"budget": {"xyz": 1}}, "budget.xyz: unknown field; known are energy_j"),
+    "negative": ({"budget": {"energy_j": -1}}, "budget.energy_j: must be greater than 0, not -1"),
+    "zero deadline": ({"budget": {"deadline_s": 0}}, "budget.deadline_s: input should be greater"),
+    "nan": ({"devices": {"cpu_hz": float("nan")}}, "devices.cpu_hz: must be a finite number"),
+    "nan deadline": ({"budget": {"deadline_s": float("nan")}}, "budget.deadline_s: input should"),
+    "infinity": ({"network": {"area_m": float("inf")}}, "network.area_m: input should be a finite"),
+    "nan in a list": (
+        {"devices": {"cpu_hz": [1.0, float("nan")]}},
+        "devices.cpu_hz: must be a fin",
+    ),
+    "text": ({"plan": {"zeta": "large"}}, "plan.zeta: input should be a valid number (got 'large'"),
+    "a true count": (
+        {"devices": {"count": True}},
+        "devices.count: input should be a valid integer",
+    ),
+    "a true speed": ({"devices": {"cpu_hz": True}}, "devices.cpu_hz: must be a number, not True"),
+    "half a device": (
+        {"devices": {"count": 2.5}},
+        "devices.count: input should be a valid integer",
+    ),
+    "backwards": ({"devices": {"cpu_hz": [2e9, 1e9]}}, "devices.cpu_hz: the range"),
+    "empty list": ({"devices": {"cpu_hz": []}}, "devices.cpu_hz: is an empty list"),
+    "no values": ({"devices": {"cpu_hz": {"values": []}}}, "devices.cpu_hz: is an empty list"),
+    "odd table": ({"devices": {"cpu_hz": {"mean": [1]}}}, "devices.cpu_hz: must be {range = ...}"),
+    "two keys": (
+        {"devices": {"cpu_hz": {"range": [1, 2], "values": [1]}}},
+        "devices.cpu_hz: must be {range = [low, high]} or {values = [...]}",
+    ),
+    "long range": ({"devices": {"cpu_hz": {"range": [1, 2, 3]}}}, "a range has two numbers"),
+    "no samples": ({"devices": {"samples": 0}}, "devices.samples: must be at least 1, not 0"),
+    "no iterations": ({"plan": {"iterations": 0}}, "plan.iterations: must be a whole number of at"),
+    "half": ({"plan": {"iterations": 2.5}}, "plan.iterations: must be a whole number of at least"),
+    "a word": (
+        {"plan": {"iterations": "most"}},
+        "plan.iterations: must be a number or one of long",
+    ),
+    "policy": ({"plan": {"rounds": "magic"}}, "plan.rounds: input should be 'theorem4', "),
+    "quantile": (
+        {"plan": {"fade_quantile": 1.0}},
+        "plan.fade_quantile: input should be less than 1",
+    ),
+    "section as number": ({"plan": 3}, "plan: input should be a valid dictionary"),
+    "seed": ({"seed": -1}, "seed: input should be greater than or equal to 0"),
+    "topology": (
+        {"network": {"topology": "rign"}},
+        "network.topology: 'rign' is neither a topology nor a file; did you mean 'ring'?",
+    ),
+    "a long topology": ({"network": {"topology": "x" * 5000}}, "is neither a topology nor a file"),
+    "hidden": ({"training": {"hidden": [64, 0]}}, "training.hidden.1: input should be greater"),
+    "constant": ({"bounds": {"smoothness": "guess"}}, "bounds.smoothness: must be a number or one"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_values_are_one_line_with_the_field(name: str) -> None:
+    values, wanted = BAD[name]
+    with pytest.raises(joulemesh.ScenarioError) as refusal:
+        Scenario(**values)
+    text = str(refusal.value)
+    assert wanted in text
+    assert "\n" not in text
+    assert isinstance(refusal.value, ValueError)
+
+
+def test_several_errors_are_counted() -> None:
+    with pytest.raises(joulemesh.ScenarioError, match="1 more error"):
+        Scenario(devices={"count": -1}, budget={"deadline_s": -1})
+
+
+@pytest.mark.parametrize("name", ["seed.x", "nothing.x", "devices.nothing", "devices.cpu_hz.x", ""])
+def test_overriding_what_does_not_exist_is_refused(name: str) -> None:
+    for one in (Scenario(), Scenario(seed=3)):
+        with pytest.raises(joulemesh.ScenarioError) as refusal:
+            one.override({name: 1})
+        assert "\n" not in str(refusal.value)
+
+
+def test_presets_by_name_only() -> None:
+    with pytest.raises(joulemesh.ScenarioError, match="the presets are default, paper"):
+        Scenario.preset("../default")
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"devices = [", b"\xff\xfe\x00", b"a = 1\na = 2", b"<html>"])
+def test_a_file_that_is_not_toml_is_refused(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_bytes(data)
+    with pytest.raises(
+        joulemesh.ScenarioError, match=r"is not a TOML file .*joulemesh init"
+    ) as bad:
+        Scenario.load(tmp_path / "bad.toml")
+    assert "\n" not in str(bad.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(joulemesh.ScenarioError, match=r"cannot read .*joulemesh init"):
+            Scenario.load(path)
+
+
+def test_paths_are_relative_to_the_scenario_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "links.csv").write_text("i,j\n0,1\n1,2\n")
+    (tmp_path / "fleet" / "devices.csv").write_text("cpu_hz\n1e9\n2e9\n3e9\n")
+    (tmp_path / "fleet" / "mine.npz").write_bytes(b"")
+    (tmp_path / "fleet" / "raw").mkdir()
+    (tmp_path / "fleet" / "scenario.toml").write_text(
+        '[network]\ntopology = "links.csv"\n[devices]\ntable = "devices.csv"\n'
+        '[training]\ndataset = "mine.npz"\ndata_dir = "raw"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    one = Scenario.load("fleet/scenario.toml")
+    assert one.network.topology == str(tmp_path / "fleet" / "links.csv")
+    assert one.devices.table == str(tmp_path / "fleet" / "devices.csv")
+    assert one.training.dataset == str(tmp_path / "fleet" / "mine.npz")
+    assert one.training.data_dir == str(tmp_path / "fleet" / "raw")
+
+
+def test_names_are_not_mistaken_for_files_beside_the_scenario(tmp_path: Path) -> None:
+    """A folder with the data set's files may well be called after it."""
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "digits").write_text("notes")
+    (tmp_path / "ring").write_text("i,j\n")
+    file = tmp_path / "s.toml"
+    for name in ("mnist", "digits"):
+        file.write_text(f'[training]\ndataset = "{name}"\n[network]\ntopology = "ring"\n')
+        one = Scenario.load(file)
+        assert (one.training.dataset, one.network.topology) == (name, "ring")
+
+
+# To TOML and back ------------------------------------------------------------------------------
+
+positive = st.floats(1e-300, 1e300)
+quantity = st.one_of(
+    positive,
+    st.integers(1, 10**9),
+    st.tuples(positive, positive).map(sorted),
+    st.lists(positive, min_size=3, max_size=6),
+    st.lists(positive, min_size=1, max_size=4).map(lambda xs: {"values": xs}),
+    st.tuples(positive, positive).map(lambda pair: {"range": sorted(pair)}),
+)
+words = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    return Scenario(
+        seed=draw(st.integers(0, 2**63)),
+        devices={
+            "count": draw(st.integers(1, 10**6)),
+            "cpu_hz": draw(quantity),
+            "samples": draw(st.one_of(st.just("partition"), st.floats(1, 1e6), words)),
+            "x_m": draw(st.one_of(st.none(), st.floats(-1e6, 1e6))),
+        },
+        network={
+            "topology": draw(st.sampled_from(TOPOLOGIES)),
+            "noise_dbm_per_hz": draw(st.floats(-300, 0)),
+            "channel_known": draw(st.booleans()),
+            "gains": draw(st.one_of(st.none(), words)),
+        },
+        budget={"energy_j": draw(quantity), "deadline_s": draw(positive)},
+        plan={
+            "iterations": draw(st.sampled_from((1, 77, "longest", "bound"))),
+            "accounting": draw(st.sampled_from((None, "transmitter", "both-ends"))),
+            "gossip_rounds": draw(st.sampled_from((3, "epsilon", "balanced"))),
+        },
+        training={
+            "hidden": draw(st.lists(st.integers(1, 99), max_size=3)),
+            "optimizer": draw(words),
+        },
+        bounds={"smoothness": draw(st.one_of(st.just("estimate"), st.floats(0, 1e9)))},
+    )
+
+
+@given(one=scenarios(), comments=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_toml_round_trip(one: Scenario, comments: bool) -> None:
+    assert Scenario(**tomllib.loads(one.to_toml(comments=comments))) == one
+
+
+@given(one=scenarios())
+@settings(max_examples=50, deadline=None)
+def test_json_round_trip(one: Scenario) -> None:
+    assert Scenario(**json.loads(json.dumps(one.model_dump(mode="json")))) == one
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_round_trip(name: str, tmp_path: Path) -> None:
+    one = Scenario.preset(name)
+    (tmp_path / "s.toml").write_text(one.to_toml(comments=True), "utf-8")
+    assert Scenario.load(tmp_path / "s.toml") == one
+
+
+def test_comments_name_every_field() -> None:
+    text = Scenario().to_toml(comments=True)
+    for section, kind in SECTIONS.items():
+        assert f"[{section}]" in text
+        for name, field in kind.model_fields.items():
+            assert any(
+                line.removeprefix("# ").startswith(f"{name} =") and str(field.description) in line
+                for line in text.splitlines()
+            ), name
+
+
+def test_schema_describes_every_section_and_field() -> None:
+    schema = json.loads(json.dumps(Scenario.model_json_schema()))
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) == {"seed", *SECTIONS}
+    for name, kind in SECTIONS.items():
+        reference = schema["properties"][name]
+        target = reference.get("$ref") or reference["allOf"][0]["$ref"]
+        part = schema["$defs"][target.rsplit("/", 1)[-1]]
+        assert set(part["properties"]) == set(kind.model_fields)
+        assert all("description" in field for field in part["properties"].values())
+
+
+# The presets -----------------------------------------------------------------------------------
+
+
+def test_the_default_is_calibrated() -> None:
+    """DESIGN: both constraints bind for some device, and mean rounds lie in 3..10."""
+    plan = joulemesh.plan(Scenario.preset("default"))
+    assert {"energy", "deadline"} <= set(plan.binding.tolist())
+    assert 3 <= plan.rounds.mean() <= 10
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_can_be_planned_on_every_named_topology(name: str, topology: str) -> None:
+    plan = joulemesh.plan(Scenario.preset(name).override({"network.topology": topology}))
+    assert (plan.margin_j >= -1e-9 * plan.energy_budget_j).all()
+    assert (plan.margin_s >= -1e-9 * plan.deadline_s).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fifty_devices_can_be_planned_on_the_default(seed: int) -> None:
+    scenario = Scenario.preset("default").override({"devices.count": 50, "seed": seed})
+    assert joulemesh.plan(scenario).rounds.shape == (100, 50)
+
+
+def test_the_paper_preset_is_section_v_a() -> None:
+    one = Scenario.preset("paper")
+    plan = joulemesh.plan(one)
+    assert (one.devices.count, one.devices.transmit_power_w, one.devices.cpu_hz) == (20, 1.0, 2e9)
+    assert one.devices.cycles_per_sample == (1000.0, 3000.0)
+    assert one.network.noise_dbm_per_hz == -174.0
+    assert (one.plan.physics, one.plan.pays, one.plan.clock) == ("paper", "both-ends", "paper")
+    assert plan.work.parameters == 159_010  # MLP 784-200-10
+    assert plan.iterations == 400
+    assert np.unique(plan.work.round_samples).tolist() == [3000.0]

@@ -1,0 +1,158 @@
+"""CSV files, and the device table that fills a scenario's fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.scenario import Scenario
+from joulemesh.tables import number_column, read_table
+from joulemesh.world import DeviceArrays, build_world
+
+
+def table(folder: Path, text: str, name: str = "devices.csv") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def devices_of(scenario: Scenario) -> DeviceArrays:
+    return build_world(scenario, np.full(scenario.devices.count, 32.0)).devices
+
+
+# Reading ---------------------------------------------------------------------------------------
+
+
+def test_columns_by_name_blanks_and_quotes(tmp_path: Path) -> None:
+    path = table(tmp_path, '\ufeffname , cpu_hz\n"a, b",1e9\n\n c ,2e9\n')
+    columns = read_table(path)
+    assert columns == {"name": ["a, b", "c"], "cpu_hz": ["1e9", "2e9"]}
+    assert number_column(columns, "cpu_hz", path).tolist() == [1e9, 2e9]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "no rows"),
+        ("cpu_hz\n", "no rows"),
+        ("a,a\n1,2\n", "names a column twice"),
+        ("a,b\n1,2\n3\n", "row 3: 1 cells under 2 columns"),
+    ],
+)
+def test_malformed_tables_are_refused(text: str, wanted: str, tmp_path: Path) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match=wanted) as refusal:
+        read_table(table(tmp_path, text))
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_is_no_csv_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(joulemesh.ScenarioError, match="is not a CSV file"):
+        read_table(tmp_path / "b.csv")
+    with pytest.raises(joulemesh.ScenarioError, match="cannot read"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(joulemesh.ScenarioError, match="cannot read"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "2 GHz", ""])
+def test_cells_that_are_no_finite_number_are_named(cell: str) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match=r"t\.csv, row 3, column 'a'"):
+        number_column({"a": ["1", cell]}, "a", "t.csv")
+
+
+# The device table ------------------------------------------------------------------------------
+
+TABLE = "cpu_hz,energy_j,speed,x_m,y_m\n1e9,1,3e9,0,0\n2e9,2,4e9,3,4\n3e9,3,5e9,-10,0\n"
+
+
+def test_columns_named_like_fields_are_taken_and_rows_are_devices(tmp_path: Path) -> None:
+    scenario = Scenario(devices={"table": table(tmp_path, TABLE), "cycles_per_sample": 1000})
+    assert scenario.devices.count == 3
+    found = devices_of(scenario)
+    assert found.energy_budget_j.tolist() == [1.0, 2.0, 3.0]
+    assert found.round_latency_s == pytest.approx([32e-6, 16e-6, 32e-6 / 3], rel=1e-12)
+    world = build_world(scenario, np.full(3, 32.0))
+    assert world.graph.positions_m.tolist() == [[0, 0], [3, 4], [-10, 0]]
+
+
+def test_a_field_can_name_another_column(tmp_path: Path) -> None:
+    text = TABLE.replace("cpu_hz", "name")
+    scenario = Scenario(
+        devices={"table": table(tmp_path, text), "cpu_hz": "speed", "cycles_per_sample": 1000}
+    )
+    assert 32e3 / devices_of(scenario).round_latency_s == pytest.approx([3e9, 4e9, 5e9])
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [("devices", "cpu_hz", 1e9), ("devices", "cpu_hz", "speed"), ("budget", "energy_j", 5.0)],
+)
+def test_a_column_and_a_value_for_one_field_conflict(
+    section: str, field: str, value: Any, tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"devices": {"table": table(tmp_path, TABLE)}}
+    values.setdefault(section, {})[field] = value
+    with pytest.raises(
+        joulemesh.ScenarioError, match=rf"{field} is given both .*{field} = "
+    ) as bad:
+        Scenario(**values)
+    assert "\n" not in str(bad.value)
+    values[section][field] = field
+    assert Scenario(**values).devices.count == 3
+
+
+def test_a_count_that_differs_from_the_rows_is_refused(tmp_path: Path) -> None:
+    path = table(tmp_path, TABLE)
+    assert Scenario(devices={"table": path, "count": 3}).devices.count == 3
+    with pytest.raises(joulemesh.ScenarioError, match=r"devices\.count is 4 .* 3 rows"):
+        Scenario(devices={"table": path, "count": 4})
+
+
+def test_another_table_replaces_the_first(tmp_path: Path) -> None:
+    one = Scenario(devices={"table": table(tmp_path, TABLE)})
+    more = table(tmp_path, "capacitance\n1e-27\n2e-27\n3e-27\n4e-27\n", "more.csv")
+    two = one.override({"devices.table": more})
+    assert two.devices.count == 4
+    assert two.devices.capacitance == "capacitance"
+    assert two.devices.cpu_hz == 2e9
+    assert two.budget.energy_j == Scenario().budget.energy_j
+    assert one.override({"seed": 3}).devices == one.devices
+
+
+@pytest.mark.parametrize(
+    ("section", "field"), [("devices", "cpu_hz"), ("budget", "energy_j"), ("devices", "x_m")]
+)
+def test_a_missing_column_is_refused_with_the_field_and_the_fix(
+    section: str, field: str, tmp_path: Path
+) -> None:
+    path = table(tmp_path, "transmit_power_w\n1\n1\n1\n")
+    values: dict[str, Any] = {"devices": {"table": path, "y_m": 0.0, "x_m": 0.0}}
+    values.setdefault(section, {})[field] = "speed"
+    with pytest.raises(joulemesh.ScenarioError) as bad:
+        joulemesh.plan(Scenario(**values))
+    text = str(bad.value)
+    assert f"{section}.{field}" in text
+    assert "no column 'speed'" in text
+    assert "add it or name another" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("cell", ["0", "-1"])
+def test_a_cell_of_the_wrong_sign_is_refused(cell: str, tmp_path: Path) -> None:
+    path = table(tmp_path, f"cpu_hz\n1e9\n{cell}\n1e9\n")
+    with pytest.raises(joulemesh.ScenarioError, match=r"row 3, column 'cpu_hz'.*above 0"):
+        joulemesh.plan(Scenario(devices={"table": path}))
+
+
+def test_a_column_without_a_table_is_refused() -> None:
+    """Which is also what happens to a number with its unit."""
+    for value in ("speed", "2 GHz"):
+        with pytest.raises(joulemesh.ScenarioError) as bad:
+            joulemesh.plan(Scenario(devices={"cpu_hz": value}))
+        assert f"devices.cpu_hz = {value!r}" in str(bad.value)
+        assert "write a number" in str(bad.value)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+import joulemesh
+from joulemesh.errors import ScenarioError
+from joulemesh.views import map as map_view
+from joulemesh.views.digest import link_energy_j
+from joulemesh.views.energy import energy_bands
+from joulemesh.views.figures import plan_figure, save_figure
+from joulemesh.views.map import BINDING_COLOURS
+
+KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_plan_is_drawn(plans, name, tmp_path):
+    plan = plans[name]
+    figure = plan_figure(plan)
+    titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
+    assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)"]
+    heading = figure.get_suptitle()
+    assert heading.startswith(f"{plan.scheme}, {len(plan.energy_budget_j):,} devices")
+    assert f"n = {plan.iterations:,} " in heading
+    path = tmp_path / "plan.png"
+    save_figure(figure, path)
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_map_shows_each_link_and_the_route_by_energy(plans):
+    plan = plans["leave"]
+    axes = plan_figure(plan).axes[0]
+    links, route = [c for c in axes.collections if isinstance(c, LineCollection)]
+    assert len(links.get_segments()) == len(plan.world.graph.edges)
+    assert len(route.get_segments()) == len(plan.edges)
+    expected = link_energy_j(plan)[np.unique(plan.history.route.link_index)] * 1e3  # millijoules
+    assert np.allclose(route.get_array(), expected)
+    ends = plan.world.graph.positions_m[plan.world.graph.edges[plan.history.route.link_index[0]]]
+    assert any(np.allclose(segment, ends) for segment in route.get_segments())
+
+
+def test_departed_devices_are_hollow_and_the_root_is_marked(plans):
+    plan = plans["leave"]
+    axes = plan_figure(plan).axes[0]
+    here, gone, root = [c for c in axes.collections if isinstance(c, PathCollection)]
+    assert len(here.get_offsets()) == (plan.binding != "left").sum()
+    assert len(gone.get_offsets()) == (plan.binding == "left").sum() > 0
+    assert {to_hex(face) for face in gone.get_facecolor()} == {"#ffffff"}
+    assert np.allclose(root.get_offsets()[0], plan.world.graph.positions_m[plan.history.route.root])
+
+
+def test_the_heat_map_holds_the_rounds_and_masks_who_left(plans):
+    plan = plans["leave"]
+    image = plan_figure(plan).axes[1].images[0].get_array()
+    assert np.array_equal(np.ma.getmaskarray(image).T, ~plan.active)
+    assert np.array_equal(image.T.filled(0), plan.rounds)
+
+
+def test_skipped_exchanges_are_ticks_on_the_top_axis(plans):
+    plan = plans["fading"]
+    axes = plan_figure(plan).axes[1]
+    (above,) = axes.child_axes
+    assert above.get_xticks().tolist() == (np.flatnonzero(~plan.exchanged) + 1).tolist()
+    assert 0 < len(above.get_xticks()) < plan.iterations
+    assert f"{(~plan.exchanged).sum()} of {plan.iterations}" in axes.get_title(loc="left")
+
+
+def test_bars_are_the_ledger(plans):
+    plan = plans["gossip"]
+    axes = plan_figure(plan).axes[2]
+    training, exchange, battery = [
+        [patch.get_height() for patch in bars.patches] for bars in axes.containers
+    ]
+    assert np.allclose(training, plan.compute_total_j)
+    assert np.allclose(exchange, plan.exchange_total_j)
+    assert np.allclose(battery, plan.energy_budget_j)
+    colours = [to_hex(patch.get_facecolor()).upper() for patch in axes.containers[0].patches]
+    assert colours == [BINDING_COLOURS[kind] for kind in plan.binding.tolist()]
+
+
+def test_bands_are_quantiles_of_the_sorted_devices(plans):
+    plan = plans["many"]
+    bounds, battery, spent = energy_bands(plan, 7)
+    order = np.lexsort((plan.spent_j, plan.energy_budget_j))
+    for k in range(7):
+        mine = order[bounds[k] : bounds[k + 1]]
+        assert battery[k] == pytest.approx(plan.energy_budget_j[mine].mean())
+        for kind, table in spent.items():
+            values = plan.spent_j[mine][plan.binding[mine] == kind]
+            if len(values):
+                assert np.allclose(table[:, k], np.quantile(values, (0.05, 0.5, 0.95)))
+            else:
+                assert np.isnan(table[:, k]).all()
+    assert bounds[-1] == len(order)
+
+
+def test_many_links_are_thinned_and_the_title_says_so(plans, monkeypatch):
+    monkeypatch.setattr(map_view, "_MOST_LINKS", 500)
+    plan = plans["many"]
+    axes = plan_figure(plan).axes[0]
+    links, route = [c for c in axes.collections if isinstance(c, LineCollection)]
+    assert len(links.get_segments()) == 500
+    assert len(route.get_segments()) == len(plan.edges)
+    assert links.get_rasterized()
+    share = 500 / len(plan.world.graph.edges)
+    assert axes.get_title(loc="left").startswith(f"(a)  {share:.0%} of the links")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".svg", b"<?xml"), (".PDF", b"%PDF")])
+def test_the_same_plan_gives_the_same_file(plans, tmp_path, suffix, start):
+    for name in ("a", "b"):
+        save_figure(plan_figure(plans["default"]), tmp_path / (name + suffix))
+    first, second = ((tmp_path / (name + suffix)).read_bytes() for name in ("a", "b"))
+    assert first.startswith(start)
+    assert first == second
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(ScenarioError, match=r"\.png, \.svg or \.pdf, not '\.jpeg'"):
+        save_figure(Figure(), tmp_path / "plan.jpeg")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_impossible_place_is_named_with_the_reason(tmp_path):
+    with pytest.raises(ScenarioError, match=r"cannot write .*nowhere.*: No such file or directory"):
+        save_figure(Figure(), tmp_path / "nowhere" / "plan.png")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScenarioError, match="Not a directory"):
+        save_figure(Figure(), tmp_path / "file" / "plan.png")
+
+
+def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "plan.png"
+    path.write_bytes(b"old")
+    figure = Figure()
+
+    def fail(draft, **_):
+        draft.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", fail)
+    with pytest.raises(ScenarioError, match="No space left on device"):
+        save_figure(figure, path)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("plan.png", b"old")]
+
+
+def test_no_global_state_and_no_training_library():
+    code = (
+        "import sys, joulemesh, joulemesh.views.figures as f;"
+        "f.plan_figure(joulemesh.plan(joulemesh.Scenario.preset('default')));"
+        "import matplotlib as m; assert m.rcParams['font.size'] == m.rcParamsDefault['font.size'];"
+        "assert not {'matplotlib.pyplot', 'jax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_equal_links_have_a_colour_scale(tmp_path):
+    square = {"devices.x_m": [0, 100, 100, 0], "devices.y_m": [0, 0, 100, 100]}
+    scenario = joulemesh.Scenario.preset("default").override({"devices.count": 4, **square})
+    figure = plan_figure(joulemesh.plan(scenario))
+    save_figure(figure, tmp_path / "square.png")
+    low, high = figure.axes[0].collections[0].get_clim()
+    assert low < high

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.errors import ScenarioError
+from joulemesh.views import charts, fragments
+from joulemesh.views.digest import link_energy_j
+from joulemesh.views.report import ReportView, Summary, render_report, write_report
+
+KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
+NASTY = "</script><script>alert('x')</script><!-- & \"$title\""
+
+
+class Page(HTMLParser):
+    """Elements that are opened and never closed, scripts, and addresses."""
+
+    VOID = ("meta", "link", "br")
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.scripts, self.addresses, self.ids = [], [], [], set()
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+        found = dict(attrs)
+        self.ids.add(found.get("id"))
+        self.addresses += [found[key] for key in ("src", "href") if key in found]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += text
+        else:
+            self.text += text
+
+
+def read_data(page):
+    return json.loads(Page(page).scripts[0])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_whole_page_that_asks_for_nothing(plans, make_view, name):
+    text = render_report(make_view(plans[name]))
+    page = Page(text)
+    assert page.open == []
+    assert page.addresses == ["data:,"]
+    assert not re.search(r"@import|url\(|https:|import\(|fetch\(|XMLHttpRequest", page.scripts[1])
+    assert "default-src 'none'" in text
+    sections = {"learning", "map", "rounds", "batteries", "labels", "devices", "scenario"}
+    assert sections <= page.ids
+    assert len(page.scripts) == 2
+
+
+def test_text_of_the_user_stays_text(plans, make_view):
+    view = make_view(
+        plans["default"],
+        title=NASTY,
+        scenario_toml=f"# {NASTY}",
+        versions={NASTY: NASTY},
+        class_names=[NASTY] + [str(k) for k in range(9)],
+    )
+    page = Page(render_report(view))
+    assert page.open == []
+    assert len(page.scripts) == 2
+    assert read_data(render_report(view))["labels"]["classes"][0] == NASTY
+    assert page.text.count(NASTY) == 5  # <title>, heading, scenario, name and value of a version
+
+
+def test_a_hundred_devices_and_four_hundred_iterations_stay_small(make_view):
+    scenario = joulemesh.Scenario.preset("default").override(
+        {
+            "devices.count": 100,
+            "network.topology": "complete",
+            "plan.iterations": 400,
+            "plan.zeta": 500.0,
+            "budget.energy_j": [60.0, 300.0],
+            "budget.deadline_s": 0.06,
+        }
+    )
+    page = render_report(make_view(joulemesh.plan(scenario), seeds=(0, 1, 2)))
+    assert len(page.encode()) < 2_000_000
+
+
+def cells_of(data):
+    cells = np.frombuffer(base64.b64decode(data["cells"]), "<u2").reshape(data["shape"])
+    return np.where(cells == 65535, np.nan, cells * data["scale"])
+
+
+def test_the_heat_map_is_exact_where_it_can_be(plans):
+    plan = plans["leave"]
+    values = cells_of(charts.rounds_data(plan))
+    assert np.array_equal(np.isnan(values).T, ~plan.active)
+    assert np.array_equal(np.nan_to_num(values).T, plan.rounds)
+
+
+def test_the_heat_map_is_binned_and_close_where_it_is_not(plans):
+    plan = plans["many"]
+    data = charts.rounds_data(plan)
+    values = cells_of(data)
+    assert values.shape == (400, plan.iterations)
+    assert data["sorted"]
+    assert values.max() == pytest.approx(data["most"])
+    order = np.argsort(plan.rounds.mean(axis=0), kind="stable")
+    top_row = [i for place, i in enumerate(order) if place * 400 // 700 == 399]
+    expected = plan.rounds[:, top_row].mean(axis=1)
+    assert np.allclose(values[-1], expected, atol=data["most"] / 65534)
+
+
+def test_the_map_lists_each_link_once(plans):
+    plan = plans["gossip"]
+    data = charts.map_data(plan)
+    ends = data["route"]["ends"] + data["links"]["ends"]
+    assert sorted(ends) == plan.world.graph.edges.tolist()
+    energy = dict(
+        zip(map(tuple, plan.world.graph.edges.tolist()), link_energy_j(plan), strict=True)
+    )
+    shown = data["route"]["energy"] + data["links"]["energy"]
+    assert shown == pytest.approx([energy[tuple(pair)] for pair in ends], rel=1e-3)
+
+
+def test_a_crowded_map_is_a_picture(plans):
+    data = charts.map_data(plans["many"])
+    assert "at" not in data
+    kind, _, picture = data["picture"].partition(",")
+    assert kind == "data:image/png;base64"
+    assert base64.b64decode(picture).startswith(b"\x89PNG")
+
+
+def test_batteries_are_lines_for_few_and_bands_for_many(plans):
+    plan = plans["leave"]
+    data = charts.battery_data(plan)
+    assert [line["device"] for line in data["lines"]] == list(range(20))
+    last = [line["left"][-1] for line in data["lines"]]
+    assert last == pytest.approx(plan.margin_j / plan.energy_budget_j, abs=1e-3)
+    assert [line["kind"] for line in data["lines"]] == plan.binding.tolist()
+
+    crowd = plans["many"]
+    data = charts.battery_data(crowd)
+    assert not data["lines"]
+    assert sum(band["count"] for band in data["bands"]) == 700
+    for band in data["bands"]:
+        mine = crowd.binding == band["kind"]
+        left = (crowd.margin_j / crowd.energy_budget_j)[mine]
+        assert band["middle"][-1] == pytest.approx(np.median(left), abs=1e-3)
+        low, middle, high = (np.array(band[name]) for name in ("low", "middle", "high"))
+        assert (low <= middle).all()
+        assert (middle <= high).all()
+
+
+def test_seeds_give_a_mean_and_a_range_and_gaps_stay_gaps():
+    data = charts.series_data({"accuracy": np.array([[0.2, 0.5], [0.4, np.nan]])})
+    assert data == {
+        "accuracy": {"mean": [0.3, None], "low": [0.2, None], "high": [0.4, None]},
+    }
+
+
+def test_labels_of_at_most_two_hundred_devices():
+    counts = np.arange(500 * 3).reshape(500, 3)
+    data = charts.label_data(counts, ())
+    assert len(data["devices"]) == 200
+    assert data["of"] == 500
+    assert data["classes"] == ["0", "1", "2"]
+    assert data["counts"] == counts[data["devices"]].tolist()
+
+
+def test_events_are_told(plans):
+    text = Page(fragments.events(plans["leave"])).text
+    gone = (plans["leave"].binding == "left").sum()
+    assert f"0 of 100 exchanges skipped, {gone} devices left." in text
+    assert "depleted" in text
+    outages = plans["fading"]
+    text = Page(fragments.events(outages)).text
+    assert f"{(~outages.exchanged).sum()} of 100 exchanges skipped" in text
+    assert text.count("outage") == 1
+    assert "None" in fragments.events(plans["default"])
+
+
+def test_the_sentence_counts_everybody(plans):
+    for plan in plans.values():
+        said = fragments.sentence(plan, Summary(1.0, 2.0), 1).rpartition(";")[2]
+        numbers = [int(part.replace(",", "")) for part in re.findall(r"\b[\d,]*\d\b", said)]
+        assert sum(numbers) == len(plan.energy_budget_j)
+
+
+def test_the_sentence_without_and_with_a_run(plans):
+    planned = fragments.sentence(plans["default"], Summary(339.0, 3.97), 0)
+    assert planned.startswith("20 devices are to train an MLP of 4,810 parameters on digits")
+    run = fragments.sentence(plans["default"], Summary(339.0, 3.97, 0.95, 0.9), 5)
+    assert "reached 95.0 % test accuracy (the weakest device 90.0 %; mean of 5 seeds)" in run
+
+
+def test_the_device_table_has_the_ledger(plans):
+    rows = re.findall(r"<tr>(.*?)</tr>", fragments.devices(plans["default"]))
+    assert len(rows) == 21
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", rows[15])  # the heading is row 0
+    assert cells[0] == "14"
+    assert cells[5] == f"{plans['default'].rounds[:, 14].sum():,}"
+    assert cells[6] == "deadline binds"
+    assert fragments.devices(plans["many"]).count("<tr>") == 201
+
+
+def test_a_plan_that_was_not_run_has_no_learning_section(plans):
+    page = render_report(ReportView(plans["default"], Summary(339.0, 3.97)))
+    assert re.search(r'id="learning"[^>]* hidden>', page)
+    assert re.search(r'id="labels"[^>]* hidden>', page)
+    assert read_data(page)["labels"] is None
+    assert "iterations = 100" in page  # the plan's own scenario
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"series": {"acuracy": np.zeros(3)}}, "series 'acuracy' is unknown; known are iteration"),
+        ({"series": {"iteration": np.zeros(3)}}, "series 'energy_j' is missing"),
+        (
+            {"series": {name: np.zeros(3 + (name == "time_s")) for name in
+                        ("iteration", "energy_j", "time_s")}},
+            r"series 'time_s' has the shape \(4,\); give \(3,\) or \(1, 3\)",
+        ),
+        ({"histograms": np.zeros((3, 10), int)}, r"shape \(3, 10\), not \[20, classes\]"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(plans, fields, words):
+    with pytest.raises(ScenarioError, match=words):
+        ReportView(plans["default"], Summary(1.0, 1.0), **fields)
+
+
+def test_written_whole_or_refused(plans, make_view, tmp_path):
+    view = make_view(plans["tiny"])
+    write_report(tmp_path / "report.html", view)
+    assert (tmp_path / "report.html").read_text("utf-8") == render_report(view)
+    assert len(list(tmp_path.iterdir())) == 1
+    (tmp_path / "folder" / "report.html").mkdir(parents=True)
+    with pytest.raises(ScenarioError, match=r"cannot write .*report\.html.*: Is a directory"):
+        write_report(tmp_path / "folder" / "report.html", view)
+    assert len(list((tmp_path / "folder").iterdir())) == 1

@@ -1,0 +1,164 @@
+"""The report in a real browser: it draws, answers clicks and keys, and fits any screen."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from joulemesh.views.report import write_report
+
+pytestmark = pytest.mark.slow
+
+X_LABEL = "document.querySelector('#learning .x-label').textContent"
+Y_LABEL = "document.querySelector('#learning .y-label').textContent"
+FIRST_PATH = "document.querySelector('#learning path.line').getAttribute('d')"
+
+
+@pytest.fixture
+def page(browser, plans, make_view, tmp_path):
+    """Opens the report of a plan, on a wide light screen."""
+
+    def show(name="default", **fields):
+        path = tmp_path / f"{name}.html"
+        write_report(path, make_view(plans[name], **fields))
+        browser.resize(1280, 900)
+        browser.scheme("light")
+        browser.open(path)
+        browser.settle()
+        return browser
+
+    return show
+
+
+def pressed(browser):
+    return browser.evaluate(
+        "[...document.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
+)
+def test_every_kind_of_plan_is_drawn_without_a_complaint(page, plans, name):
+    browser, plan = page(name, seeds=(0, 1)), plans[name]
+    assert browser.errors == []
+    charts = browser.evaluate("document.querySelectorAll('.chart > svg[aria-label]').length")
+    assert charts == 5
+    broken = "[...document.querySelectorAll('svg *')].filter(e => [...e.attributes].some("
+    broken += "a => /NaN|undefined|Infinity/.test(a.value))).length"
+    assert browser.evaluate(broken) == 0
+    if name == "many":
+        assert browser.evaluate("document.querySelectorAll('#map image').length") == 1
+    else:
+        dots = "document.querySelectorAll('#map circle').length"
+        assert browser.evaluate(dots) == len(plan.energy_budget_j)
+        hits = "document.querySelectorAll('#map line.hit').length"
+        assert browser.evaluate(hits) == len(plan.world.graph.edges)
+    bars = "document.querySelectorAll('#labels .shield').length"
+    assert browser.evaluate(bars) == min(len(plan.energy_budget_j), 200)
+
+
+def test_switches_change_axes_and_lines(page):
+    browser = page()
+    assert pressed(browser) == ["accuracy", "iterations"]
+    assert browser.evaluate(X_LABEL) == "iteration"
+    seen = {browser.evaluate(FIRST_PATH)}
+    browser.click("[data-x=joules]")
+    assert browser.evaluate(X_LABEL) == "energy spent by all devices [J]"
+    seen.add(browser.evaluate(FIRST_PATH))
+    browser.click("[data-y=loss]")
+    assert browser.evaluate(Y_LABEL) == "loss of the mean model"
+    seen.add(browser.evaluate(FIRST_PATH))
+    browser.click("[data-x=seconds]")
+    assert browser.evaluate(X_LABEL) == "simulated time [s]"
+    seen.add(browser.evaluate(FIRST_PATH))
+    browser.click("[data-y=consensus]")
+    assert browser.evaluate(Y_LABEL) == "relative consensus error (logarithmic)"
+    seen.add(browser.evaluate(FIRST_PATH))
+    assert pressed(browser) == ["consensus error", "seconds"]
+    assert len(seen) == 5
+    assert browser.errors == []
+
+
+def test_keys_press_the_switches_and_read_the_chart(page, plans):
+    browser = page()
+    browser.evaluate("document.querySelector('[data-y=loss]').focus()")
+    browser.press("Enter", "\r")
+    assert pressed(browser) == ["loss", "iterations"]
+    browser.evaluate("document.querySelector('#learning svg').focus()")
+    browser.press("End")
+    tip = "document.querySelector('#tip').textContent"
+    assert browser.evaluate(tip).startswith(f"iteration {plans['default'].iterations}\n")
+    browser.press("ArrowLeft")
+    assert browser.evaluate(tip).startswith(f"iteration {plans['default'].iterations - 1}\n")
+    assert browser.errors == []
+
+
+def test_pointing_at_things_names_them(page, plans):
+    browser = page()
+    tip = (
+        "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').textContent"
+    )
+    browser.move(*browser.centre("#map circle"))
+    assert browser.evaluate(tip).startswith("device 0: battery binds\n")
+    browser.move(*browser.centre("#rounds .shield"))
+    assert " rounds" in browser.evaluate(tip)
+    browser.move(*browser.centre("#batteries .shield"))
+    assert "% left after iteration" in browser.evaluate(tip)
+    assert browser.evaluate("document.querySelectorAll('#batteries .near').length") == 1
+    browser.move(*browser.centre("#labels .shield"))
+    assert browser.evaluate(tip).startswith("device 0: ")
+    browser.move(*browser.centre("h1"))
+    assert browser.evaluate(tip) is None
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("name", ["default", "fading", "many"])
+@pytest.mark.parametrize("width", [320, 390, 820])
+def test_narrow_screens_never_scroll_sideways(page, name, width):
+    browser = page(name, title="a-file-with-a-name-that-never-ends-" * 5)
+    browser.resize(width, 844, mobile=True)
+    for part in ("devices", "scenario", "provenance"):
+        browser.evaluate(f"document.getElementById('{part}').open = true")
+    browser.settle()
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    drawn = browser.evaluate("document.querySelector('#map svg').viewBox.baseVal.width")
+    assert drawn < width
+    assert browser.errors == []
+
+
+def test_dark_mode_changes_page_and_charts(page):
+    browser = page()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('#learning path.line')).stroke"
+    heat = "document.querySelector('#rounds image').getAttribute('href')"
+    light = [browser.evaluate(question) for question in (ground, ink, heat)]
+    browser.scheme("dark")
+    dark = [browser.evaluate(question) for question in (ground, ink, heat)]
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    assert max(map(int, re.findall(r"\d+", dark[0]))) < 60
+    browser.scheme("light")
+    assert [browser.evaluate(question) for question in (ground, ink, heat)] == light
+    assert browser.errors == []
+
+
+def test_text_of_the_user_does_not_run(page):
+    attack = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'>"
+    browser = page(
+        title=attack, scenario_toml=attack, versions={attack: attack}, class_names=[attack] * 10
+    )
+    browser.move(*browser.centre("#labels .shield"))
+    assert browser.evaluate("window.harmed === undefined")
+    assert browser.evaluate("document.title") == attack
+    assert browser.errors == []
+
+
+def test_a_plan_alone_and_a_print(page):
+    browser = page(series={}, histograms=None)
+    assert browser.errors == []
+    visible = "[...document.querySelectorAll('main > section')].filter(s => s.offsetHeight).length"
+    assert browser.evaluate(visible) == 5  # map, rounds, batteries, events, details
+    assert browser.print_pdf().startswith(b"%PDF")
+    assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
+    assert browser.errors == []
