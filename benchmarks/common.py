@@ -68,7 +68,13 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def publish(
-    name: str, title: str, body: str, record: dict[str, Any], *, suffix: str = "", quick: bool = False
+    name: str,
+    title: str,
+    body: str,
+    record: dict[str, Any],
+    *,
+    suffix: str = "",
+    quick: bool = False,
 ) -> None:
     """Print a result, and keep it as Markdown and JSON under docs/benchmarks.
 

@@ -27,7 +27,7 @@ class Worker:
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115: closed with the process
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def network(work: Work, features: int) -> nn.Sequential:
     if work.model == "mlp":
         widths = (features, *work.hidden, 10)
         layers: list[nn.Module] = []
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in pairwise(widths):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         return nn.Sequential(*layers[:-1])
     layers = []

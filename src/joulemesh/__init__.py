@@ -16,11 +16,13 @@ from joulemesh._version import __version__
 if TYPE_CHECKING:
     from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
     from joulemesh.planning.plan import Plan, plan
+    from joulemesh.runs.compare import Comparison, compare
     from joulemesh.runs.result import Result
     from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
 
 __all__ = [
+    "Comparison",
     "InfeasibleError",
     "JoulemeshError",
     "Plan",
@@ -28,18 +30,21 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "__version__",
+    "compare",
     "plan",
     "run",
 ]
 
 # Names are imported when first used, so that planning never pays for training's libraries.
 _HOME = {
+    "Comparison": "joulemesh.runs.compare",
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
     "Plan": "joulemesh.planning.plan",
     "Result": "joulemesh.runs.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
+    "compare": "joulemesh.runs.compare",
     "plan": "joulemesh.planning.plan",
     "run": "joulemesh.runs.run",
 }

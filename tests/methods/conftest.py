@@ -106,7 +106,7 @@ def play(digits: Dataset) -> Callable[..., Any]:
 
             def iterate(t: jax.Array, carry: Any) -> Any:
                 at = context._replace(iteration=t.astype(jnp.uint32))
-                return own.apply(*carry, jax.random.fold_in(key, t), at)[:2]
+                return own.apply(carry[0], carry[1], jax.random.fold_in(key, t), at)[:2]
 
             params, _ = jax.lax.fori_loop(0, 4, iterate, (params, own.init(params)))
             return jnp.concatenate([params["w"].reshape(devices, -1), params["b"]], axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from joulemesh.methods.gossip_learning import GossipLearning
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.scenario import Scenario
 from joulemesh.training import Trace
+from joulemesh.world.topology import build_graph
 
 Message = tuple[int, int, float]
 
@@ -106,12 +108,18 @@ def _mixings(setting: Setting, mixings: int, bits: float) -> Iterator[Message]:
             yield j, i, bits
 
 
+@cache
+def _coordinates(t: int, **form: Any) -> Any:
+    """What six devices send: it does not depend on who their neighbours are."""
+    ring = neighbours_of(build_graph(Scenario(devices={"count": 6})))
+    method = GossipLearning(ring, 0, 650, 3, 16, "step", **form)
+    return np.asarray(method._coordinates(jax.random.key(9), jnp.uint32(t)))
+
+
 def _gossip(setting: Setting, t: int, **form: Any) -> Iterator[Message]:
     """Count the coordinates that the exchange itself would send."""
-    neighbours = neighbours_of(setting.world.graph)
-    method = GossipLearning(neighbours, 0, 650, 3, 16, "step", **form)
-    sent = np.asarray(method._coordinates(jax.random.key(9), jnp.uint32(t)))
-    to = np.asarray(method.partners(jnp.uint32(t)))
+    method = GossipLearning(neighbours_of(setting.world.graph), 0, 650, 3, 16, "step", **form)
+    sent, to = _coordinates(t, **form), method.partners(np.array([t], np.uint32))
     index_bits = 0 if "parts" in form else 10  # 650 < 2**10
     for i in range(6):
         coordinates = sent[i][sent[i] < 650]
@@ -131,7 +139,7 @@ EXPECTED: dict[str, Callable[[Setting, int], Iterator[Message]]] = {
     "d-psgd": lambda s, t: _mixings(s, 1, BITS),
 }
 
-CASES = (
+CASES: tuple[dict[str, Any], ...] = (
     {},
     {"network.topology": "complete", "devices.transmit_power_w": (0.5, 2.0)},
     {"plan.accounting": "both-ends", "plan.aggregation": "ring-chunked"},

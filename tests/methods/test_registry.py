@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,6 +60,18 @@ def test_bad_input_is_refused_in_one_line(small: Scenario, name: str, message: s
         build(name, small)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_linear_methods_are_priced_without_jax() -> None:
+    code = (
+        "import sys, joulemesh\n"
+        "from joulemesh.methods import build\n"
+        "scenario = joulemesh.Scenario.preset('default')\n"
+        "for name in ('adaptive', 'fixed', 'inverse', 'balanced', 'd-psgd', 'fedavg'):\n"
+        "    build(name, scenario, equal='energy')\n"
+        "sys.exit('jax' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_unknown_equality(small: Scenario) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from joulemesh._version import __version__
-from joulemesh.cli import estimate, init, plan, report, run, schema
+from joulemesh.cli import compare, estimate, init, plan, report, run, schema
 from joulemesh.errors import JoulemeshError
 
 __all__ = ["app", "main"]
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("estimate")(estimate.estimate)
 app.command("schema")(schema.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,10 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
+
+if TYPE_CHECKING:
+    from joulemesh.runs.result import Result
+    from joulemesh.scenario import Scenario
 
 __all__ = ["run"]
 
@@ -79,7 +83,9 @@ def run(
     typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
 
 
-def _with_progress(scenario, out, seeds, resume, deterministic, *, quiet):  # type: ignore[no-untyped-def]
+def _with_progress(
+    scenario: Scenario, out: Path, seeds: int, resume: bool, deterministic: bool, *, quiet: bool
+) -> Result:
     """Run with a live line on standard error: iteration, accuracy, joules, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -16,6 +16,7 @@ from __future__ import annotations
 __all__ = ["bound", "choose_pair", "mixing_contender"]
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     )
     if "tau1" in given and "tau2" in given:
         return made
-    return Contender(**{**vars(made), "notes": (why, *made.notes)})
+    return replace(made, notes=(why, *made.notes))
 
 
 register(

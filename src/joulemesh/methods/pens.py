@@ -21,6 +21,7 @@ from __future__ import annotations
 __all__: list[str] = []
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,11 @@ def _reserve(setting: Setting, pens: Pens, tau: int) -> Prices:
 
     def prices(start: int, stop: int) -> Ledger:
         turn = min(max(pens.phase1, start), stop)
-        later = second(turn, stop) if stop > turn else None
-        if later is not None and later.iterations == 1:
-            later = later.tiled(stop - turn)
-        if turn == start:
-            assert later is not None
-            return later
-        ledger = first(start, turn)
-        return ledger if later is None else ledger.then(later)
+        if turn == stop:
+            return first(start, stop)
+        later = second(turn, stop)
+        later = later if later.iterations > 1 else later.tiled(stop - turn)
+        return later if turn == start else first(start, turn).then(later)
 
     return prices
 
@@ -105,6 +103,11 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
             f"devices keep every model that they look at (sampled = {pens.sampled}, top = {top}), "
             "so that they select nobody and average with their neighbours"
         )
+    if setting.equal == "energy":
+        notes.append(
+            "who is asked in phase 2 depends on the weights: an answer to every neighbour is "
+            "reserved, and what was not asked for stays in the batteries"
+        )
     made = setting.contender(
         name,
         tau,
@@ -115,7 +118,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     )
     if made.schedule.iterations <= pens.phase1:
         late = f"phase 1 takes all {made.schedule.iterations} iterations: lower phase1"
-        return Contender(**{**vars(made), "notes": (late, *made.notes)})
+        return replace(made, notes=(late, *made.notes))
     return made
 
 

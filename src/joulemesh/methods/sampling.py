@@ -39,7 +39,7 @@ GOSSIP, GOSSIP_PARTS = 0x676C6561, 0x676C7074
 PENS_FIRST, PENS_SECOND = 0x70656E31, 0x70656E32
 
 _U = np.uint32
-_WALKS = 8  # rounds of the Feistel network
+_ROUNDS = 8  # of the Feistel network
 
 
 class Neighbours(NamedTuple):
@@ -163,18 +163,23 @@ def permuted(key: draws.Key, positions: jax.Array, size: int) -> jax.Array:
     [0, 1, 2, 3, 4, 5, 6]
     """
     side = _U(math.isqrt(size - 1) + 1)
-    subkeys = [draws.fold(key, _U(number))[0] for number in range(_WALKS)]
+    numbers = np.arange(_ROUNDS, dtype=np.uint32)
+    subkeys = draws.fold((key[0][..., None], key[1][..., None]), numbers)[0]
 
     def cipher(x: jax.Array) -> jax.Array:
         left, right = x // side, x % side
-        for subkey in subkeys:
-            turn = draws.below(hashed(hashed(right + subkey)), side)
+        for number in range(_ROUNDS):
+            turn = draws.below(hashed(hashed(right + subkeys[..., number])), side)
             left, right = right, (left + turn) % side
         return left * side + right
 
-    def walk(x: jax.Array) -> jax.Array:
-        return jnp.where(x >= size, cipher(x), x)
+    def walk(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, outside = carry
+        x = jnp.where(outside, cipher(x), x)
+        return x, x >= size
 
     shape = jnp.broadcast_shapes(positions.shape, key[0].shape)
-    first = cipher(jnp.broadcast_to(positions, shape))
-    return lax.while_loop(lambda x: jnp.any(x >= size), walk, first).astype(jnp.int32)
+    start = (jnp.broadcast_to(positions, shape), jnp.ones(shape, bool))  # all take one step
+    ended, _ = lax.while_loop(lambda carry: jnp.any(carry[1]), walk, start)
+    inside: jax.Array = ended.astype(jnp.int32)
+    return inside

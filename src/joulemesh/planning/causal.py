@@ -122,7 +122,7 @@ class CausalPlanner:
         try:
             return choose(graph, wanted=wanted, channel_known=known, limit=limit)
         except InfeasibleError:
-            if since == 0:
+            if self.active.all():
                 raise
         # The ring broke when a device left: Theorem 3 decides among what remains.
         choice = choose(graph, wanted="auto", channel_known=known, limit=limit)

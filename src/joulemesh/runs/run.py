@@ -228,6 +228,6 @@ def mean_params(engine: Engine, state: State) -> Any:
 
     def mean(leaf: NDArray[Any]) -> NDArray[Any]:
         wide = np.einsum("sn,sn...->s...", share, leaf.astype(np.float64))
-        return (wide[0] if len(wide) == 1 else wide).astype(leaf.dtype)
+        return np.asarray(wide[0] if len(wide) == 1 else wide, leaf.dtype)
 
     return jax.tree.map(mean, engine.params(state))

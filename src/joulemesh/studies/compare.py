@@ -15,7 +15,7 @@ from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.scenario import Scenario
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.contest import Contest, Learning
-from joulemesh.studies.fingerprint import data_digest, model_digest, run_key
+from joulemesh.studies.fingerprint import data_digest, model_digest, run_key, world_digest
 from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.training.platform import configure
@@ -85,7 +85,7 @@ def compare_methods(
     setting = Setting(scenario, equal, chosen, model=learner)
     ready = [_ready(name, setting) for name in wanted]  # a wrong name must not cost an hour first
     learning = Learning(scenario, learner, dataset)
-    digest = data_digest(dataset) + model_digest(learner, dataset.shape)
+    digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)
     store, entries, computed = Cache(cache), [], 0
     for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
         place = (name, position, len(wanted))
@@ -158,10 +158,7 @@ def _runs(
     on_progress: OnProgress | None,
 ) -> tuple[dict[int, Record], int]:
     """All runs of one method: those kept, and the rest, trained together and kept."""
-    keys = {
-        seed: run_key(setting.scenario, made, setting.equal, seed=seed, learned=digest)
-        for seed in setting.seeds
-    }
+    keys = {seed: run_key(setting, made, seed=seed, learned=digest) for seed in setting.seeds}
     kept = {seed: record for seed, key in keys.items() if (record := store.find(key)) is not None}
     missing = tuple(seed for seed in setting.seeds if seed not in kept)
     n = made.schedule.iterations

@@ -22,6 +22,7 @@ from joulemesh.training.trace import Trace
 
 _EVAL_SHARE = 0.08  # of the adaptive plan's training, which evaluation may add
 _MOST_SHARE = 0.99
+_SMALL_TEST = 1000  # samples; a test set up to this size is always evaluated whole
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,9 @@ class Contest:
         self, seeds: tuple[int, ...], progress: Callable[[int, float], None]
     ) -> list[Record]:
         engine, traces = self._engine(seeds), []
-        state = engine.init()
-        latest = float("nan")
+        state, latest = engine.init(), float("nan")
         progress(0, latest)
-        for state, trace in engine.train(state):
+        for state, trace in engine.train(state):  # noqa: B020 (each state consumes the one before)
             traces.append(trace)
             if len(trace.iteration):
                 latest = float(trace.test_accuracy[-1].mean())
@@ -109,11 +109,16 @@ class Contest:
         share a compilation.
         """
         training, schedule = self.learning.scenario.training, self.contender.schedule
+        test = len(self.learning.dataset.y_test)
         try:
             stretch = schedule.iterations / self.setting.iterations
         except InfeasibleError:  # no plan to be measured by
             stretch = 1.0
         every = max(1, round(training.eval_every * stretch))
+        if test <= _SMALL_TEST:
+            return Options.from_scenario(
+                training, eval_every=every, eval_share=0.0, eval_device_samples=test
+            )
         samples = self.setting.work.round_samples
         usual = self.setting.rounds * float(samples.sum()) * training.eval_every
         own = float((schedule.rounds * samples).sum(axis=1).mean()) * every
@@ -122,10 +127,12 @@ class Contest:
 
     def _records(self, engine: Engine, state: State, trace: Trace) -> list[Record]:
         curves = np.stack([np.asarray(getattr(trace, name), np.float64) for name in CURVES])
-        end = engine.evaluate(state)
-        final = np.stack([np.asarray(getattr(end, name)[0], np.float64) for name in CURVES])
-        final[CURVES.index("drift")] = curves[CURVES.index("drift"), -1]  # before the exchange
-        at = trace.iteration - 1
+        final, at = curves[:, -1], trace.iteration - 1
+        whole = len(engine.dataset.y_test)
+        if engine.sample_counts[::2] != (whole, whole):  # curves are of some test samples only
+            end = engine.evaluate(state)
+            final = np.stack([np.asarray(getattr(end, name)[0], np.float64) for name in CURVES])
+            final[CURVES.index("drift")] = curves[CURVES.index("drift"), -1]
         records = []
         for place in range(len(engine.seeds)):
             ledger = self.contender.ledger(trace.sent, place)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["code_digest", "contender_digest", "data_digest", "model_digest", "run_key"]
+__all__ = [
+    "code_digest",
+    "contender_digest",
+    "data_digest",
+    "model_digest",
+    "run_key",
+    "world_digest",
+]
 
 import hashlib
 import json
@@ -14,12 +21,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy import sparse
 
 import joulemesh
 from joulemesh.data import Dataset
-from joulemesh.methods import Contender
+from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
-from joulemesh.scenario import Scenario
+from joulemesh.planning.workload import explicit_sizes
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or kept does not change them.
@@ -79,6 +87,25 @@ def model_digest(model: Model, shape: tuple[int, ...]) -> str:
     return _digest([*text, *constants, repr((model.name, model.l2, model.batch_axis)).encode()])
 
 
+def world_digest(setting: Setting) -> str:
+    """A digest of devices and links: files that the scenario names may change under their name."""
+    world, sizes = setting.world, explicit_sizes(setting.scenario)
+    costs, devices = setting.forecast, world.devices
+    held = np.zeros(0) if sizes is None else sizes
+    return _digest(
+        _arrays(
+            world.graph.edges,
+            world.graph.positions_m,
+            costs.forward_j,
+            costs.backward_j,
+            devices.round_energy_j,
+            devices.round_latency_s,
+            setting.work.round_samples,
+            held,
+        )
+    )
+
+
 def contender_digest(contender: Contender) -> str | None:
     """A digest of what a method will do: its schedule, its price, and its own exchange's code.
 
@@ -89,11 +116,16 @@ def contender_digest(contender: Contender) -> str | None:
     schedule, price = contender.schedule, contender.reserve
     parts = _arrays(schedule.rounds, schedule.active, schedule.exchanged, price.energy_j)
     parts += _arrays(price.latency_s, price.bits, contender.battery_j)
-    if isinstance(schedule.mixing, np.ndarray):
-        parts += _arrays(schedule.mixing)
     if schedule.weights is not None:
         parts += _arrays(schedule.weights)
-    own = [contender.settle] if contender.settle is not None else []
+    own: list[Callable[..., Any]] = [contender.settle] if contender.settle is not None else []
+    mixing: Any = schedule.mixing
+    if callable(mixing):
+        own.append(mixing)
+    elif sparse.issparse(mixing):
+        parts += _arrays(mixing.data, mixing.indices, mixing.indptr)
+    else:
+        parts += _arrays(mixing)
     if contender.exchange is not None:
         own += [contender.exchange.init, contender.exchange.apply]
     for function in own:
@@ -115,17 +147,14 @@ def _file_of(function: Callable[..., Any]) -> Path | None:
     return place.resolve() if place is not None and place.is_file() else None
 
 
-def run_key(
-    scenario: Scenario, contender: Contender, equal: str, *, seed: int, learned: str
-) -> str | None:
+def run_key(setting: Setting, contender: Contender, *, seed: int, learned: str) -> str | None:
     """The name under which a run is kept.
 
     Args:
-        scenario: what was asked.
+        setting: the terms of the comparison.
         contender: the method, made ready.
-        equal: what is equal for all methods.
         seed: the repetition's.
-        learned: digest of data and model.
+        learned: digest of data, model and world.
 
     Returns:
         64 hexadecimal digits, or None for a run that cannot be kept.
@@ -134,6 +163,6 @@ def run_key(
     if done is None:
         return None
     # Where the data lie does not matter: the samples themselves are in ``learned``.
-    asked = scenario.model_dump(mode="json", exclude={"training": {"data_dir", "dataset"}})
-    said = [contender.name, equal, seed, learned, done, code_digest()]
+    asked = setting.scenario.model_dump(mode="json", exclude={"training": {"data_dir", "dataset"}})
+    said = [contender.name, setting.equal, seed, learned, done, code_digest()]
     return _digest([json.dumps([asked, *said], sort_keys=True).encode()])

@@ -35,7 +35,7 @@ class Record:
     Attributes:
         iteration: int64 [E], iterations done at each evaluation.
         curves: float64 [E, 8], the columns `CURVES` of each evaluation.
-        final: float64 [8], the same at the end, evaluated on all samples.
+        final: float64 [8], the same at the end, on all test samples.
         energy_j: float64 [E], joules of all devices so far.
         time_s: float64 [E], seconds of the modelled clock so far.
         spent_j: float64 [N], joules that each battery paid.

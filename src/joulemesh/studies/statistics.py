@@ -64,9 +64,7 @@ def paired(values: NDArray[Any], rival: NDArray[Any]) -> Estimate:
     return estimate(np.asarray(values, np.float64) - np.asarray(rival, np.float64))
 
 
-def reached_at(
-    accuracy: NDArray[Any], cost: NDArray[Any], target: float
-) -> NDArray[np.float64]:
+def reached_at(accuracy: NDArray[Any], cost: NDArray[Any], target: float) -> NDArray[np.float64]:
     """What had been spent at the first evaluation that reaches a target, for each seed.
 
     Args:

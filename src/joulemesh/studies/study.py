@@ -36,7 +36,7 @@ class Entry:
         name: as the user wrote it.
         iteration: int64 [E], iterations done at each evaluation.
         curves: each of `CURVES`, float64 [E, S].
-        final: each of `CURVES` after the last iteration, on all samples, float64 [S].
+        final: each of `CURVES` after the last iteration, on all test samples, float64 [S].
         energy_j: float64 [E, S], joules of all devices so far.
         time_s: float64 [E, S], seconds of the modelled clock so far.
         spent_j: float64 [S, N], joules that each battery paid.

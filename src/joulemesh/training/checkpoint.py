@@ -59,7 +59,9 @@ class Checkpoints:
     def restore(self, engine: Engine) -> State | None:
         """The newest state that can be read, placed as the engine wants it; None without any."""
         target = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
+            lambda leaf: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+                leaf.shape, leaf.dtype, sharding=leaf.sharding
+            ),
             engine.init()._asdict(),
         )
         for iteration in reversed(self.saved()):

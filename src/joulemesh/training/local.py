@@ -102,11 +102,13 @@ def train_rows(
     rows: Rows,
     iteration: jax.Array,
     rounds: jax.Array,
+    first: jax.Array,
     carry: Carry,
     *,
     loop: bool,
+    stride: int,
 ) -> Carry:
-    """Run every row's local rounds of one iteration.
+    """Run every row's local rounds of one iteration, or some of their steps.
 
     Args:
         recipe: what the compiler knows.
@@ -116,9 +118,10 @@ def train_rows(
         rows: [R].
         iteration: uint32 scalar, from 0.
         rounds: int32 [R], τ.
+        first: int32 scalar, the step to begin with.
         carry: stacked [R, ...].
-        loop: one row after another, each its own steps; otherwise all rows together, masked, as
-            many steps as the longest needs.
+        loop: one row after another, each its own steps; otherwise all rows together, masked.
+        stride: how many steps, with rows together; 0 for as many as the longest row needs.
 
     Returns:
         The new carry.
@@ -127,17 +130,19 @@ def train_rows(
     steps = rounds * per_round.astype(jnp.int32)
     rows = rows._replace(key=draws.fold(draws.fold(rows.key, iteration), rows.device))
     step = partial(_step, recipe, rate, data, order)
-    run = _one_by_one if loop else _together
-    return run(step, rows, steps, carry)
+    if loop:
+        return _one_by_one(step, rows, steps, carry)
+    # A loop of known length never asks the accelerator whether to go on (see place.stride_of).
+    count = stride or jnp.max(steps) - first
+    return _together(step, rows, steps, first, count, carry)
 
 
 def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
     def train(number: jax.Array, carry: Carry) -> Carry:
         row = jax.tree.map(lambda leaf: leaf[number], rows)
         mine = jax.tree.map(lambda leaf: leaf[number], carry)
-        mine = lax.fori_loop(
-            0, steps[number], lambda k, mine: step(row, k, jnp.array(True), mine), mine
-        )
+        going = jnp.array(True)
+        mine = lax.fori_loop(0, steps[number], lambda k, mine: step(row, k, going, mine), mine)
         trained: Carry = jax.tree.map(lambda leaf, new: leaf.at[number].set(new), carry, mine)
         return trained
 
@@ -145,12 +150,13 @@ def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
     return final
 
 
-def _together(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
+def _together(
+    step: Any, rows: Rows, steps: jax.Array, first: jax.Array, count: Any, carry: Carry
+) -> Carry:
     def train(number: jax.Array, carry: Carry) -> Carry:
-        trained: Carry = jax.vmap(step, in_axes=(0, None, 0, 0))(
-            rows, number, number < steps, carry
-        )
+        at = first + number
+        trained: Carry = jax.vmap(step, in_axes=(0, None, 0, 0))(rows, at, at < steps, carry)
         return trained
 
-    final: Carry = lax.fori_loop(0, jnp.max(steps), train, carry)
+    final: Carry = lax.fori_loop(0, count, train, carry)
     return final

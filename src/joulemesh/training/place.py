@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["check", "counts", "fixed_of", "mean_weights", "measured", "sizes_of", "slice_of"]
+__all__ = [
+    "check",
+    "counts",
+    "fixed_of",
+    "longest_of",
+    "mean_weights",
+    "measured",
+    "sizes_of",
+    "slice_of",
+    "stride_of",
+]
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +29,6 @@ from joulemesh.training.layout import Layout
 from joulemesh.training.local import Rows
 from joulemesh.training.objective import Data, scale_of
 from joulemesh.training.options import Options
-from joulemesh.training.panel import Sheets
 from joulemesh.training.program import Fixed, Slice
 from joulemesh.training.schedule import Schedule
 
@@ -105,7 +114,6 @@ def fixed_of(
     options: Options,
     seeds: Sequence[int],
     layout: Layout,
-    sheets: Sheets,
     dtype: Any,
 ) -> Fixed:
     """Gather what does not change during a run, as NumPy arrays."""
@@ -131,7 +139,6 @@ def fixed_of(
         if schedule.kind == "sparse"
         else (),
         exchange_key=_keys(seeds, draws.EXCHANGE),
-        sheets=sheets,
     )
 
 
@@ -146,6 +153,35 @@ def measured(options: Options, schedule: Schedule, start: int, stop: int) -> NDA
     return chosen
 
 
+def longest_of(schedule: Schedule, options: Options, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Steps of the device with most in each iteration, [n]."""
+    per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round).max(axis=0)
+    longest: NDArray[np.int64] = (schedule.rounds * per_round).max(axis=1)
+    return longest
+
+
+def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
+    """Steps in a block of known length, so that a run costs least.
+
+    A block that is longer than what is left of an iteration computes steps that count for
+    nothing; one that is shorter computes exchanges that count for nothing.
+
+    Args:
+        longest: steps of each iteration, [n].
+        exchange_steps: cost of an exchange, in steps.
+
+    Returns:
+        The stride.
+
+    >>> stride_of(np.array([5, 5, 5]), 0.3), stride_of(np.array([1, 2, 3, 4]), 0.1)
+    (5, 1)
+    """
+    candidates = np.unique(np.r_[longest, 1 : min(65, longest.max() + 1)])
+    candidates = candidates[candidates > 0]
+    blocks = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
+    return int(candidates[np.argmin(blocks * (candidates + exchange_steps))])
+
+
 def slice_of(
     schedule: Schedule,
     options: Options,
@@ -153,20 +189,48 @@ def slice_of(
     start: int,
     stop: int,
     dtype: Any,
-) -> Slice:
-    """The schedule of iterations start..stop-1, padded to the length of a chunk."""
-    missing = options.chunk_iterations - (stop - start)
+    longest: NDArray[np.int64],
+    stride: int,
+) -> tuple[Slice, NDArray[np.int64]]:
+    """The schedule of iterations start..stop-1, padded to the length of a chunk.
 
-    def padded(values: NDArray[Any]) -> NDArray[Any]:
-        return np.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1))
+    Args:
+        schedule: of the run.
+        options: of the run.
+        layout: of devices.
+        start: first iteration, from 0.
+        stop: one past the last.
+        dtype: of mixing matrices.
+        longest: steps of each iteration of the run, [n].
+        stride: steps in a block; 0 for all of an iteration.
+
+    Returns:
+        The slice, and for each iteration the block that ends it.
+    """
+    chunk = options.chunk_iterations
+
+    def padded(values: NDArray[Any], length: int = chunk) -> NDArray[Any]:
+        return np.pad(values, [(0, length - len(values))] + [(0, 0)] * (values.ndim - 1))
 
     mixing: Any = ()
     if schedule.kind == "dense":
         mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
         mixing = mixing if schedule.static else padded(mixing)
-    return Slice(
+    blocks = np.maximum(1, -(-longest // stride)) if stride else np.ones_like(longest)
+    capacity = chunk * int(blocks.max())
+    here = blocks[start:stop]
+    ends = np.cumsum(here) - 1
+    iteration = np.repeat(np.arange(stop - start), here)
+    nth = np.arange(len(iteration)) - (ends - here + 1)[iteration]
+    last = np.zeros(len(iteration), bool)
+    last[ends] = True
+    made = Slice(
         rounds=padded(layout.spread(schedule.rounds[start:stop], 0)),
         active=padded(layout.spread(schedule.active[start:stop], False)),
         exchanged=padded(schedule.exchanged[start:stop]),
         mixing=mixing,
+        iteration=padded(iteration.astype(np.int32), capacity),
+        step=padded((nth * stride).astype(np.int32), capacity),
+        last=padded(last, capacity),
     )
+    return made, ends

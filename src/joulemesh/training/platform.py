@@ -95,13 +95,7 @@ def compiler_options(deterministic: bool = False) -> dict[str, Any]:
             "xla_cpu_enable_fast_min_max": False,
         }
     elif jax.default_backend() == "gpu":
-        # Loops as part of a CUDA graph: their conditions are not sent to the host and back.
-        wanted = {
-            "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,"
-            "DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
-        }
-        if deterministic:
-            wanted["xla_gpu_deterministic_ops"] = True
+        wanted = {"xla_gpu_deterministic_ops": True} if deterministic else {}
     else:
         wanted = {}
     return {name: value for name, value in wanted.items() if _known(name, value)}

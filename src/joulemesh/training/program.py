@@ -3,6 +3,10 @@
 Loop bounds, the number of iterations and the learning rate are traced, so one compilation serves
 every schedule of the same shape. There is no branch: iterations that are measured have a program
 of their own, and the host, which knows the schedule, calls one or the other without waiting.
+A chunk is a sequence of blocks. On a CPU a block is an iteration. On an accelerator a loop whose
+end is computed there costs a question and an answer each time round (about 40 µs, as long as a
+step), so a block is a fixed number of steps, with an exchange that counts only at the end of an
+iteration, and loops have known lengths.
 Local training and evaluation are written for the rows of one processor and mapped over the mesh;
 exchanges are written for all devices and partitioned by XLA.
 """
@@ -54,7 +58,6 @@ class Fixed(NamedTuple):
     learning_rate: Array
     mixing: Any  # SparseMixing, or ()
     exchange_key: draws.Key  # of (seed, EXCHANGE): two uint32 [S]
-    sheets: Sheets
 
 
 class Slice(NamedTuple):
@@ -64,13 +67,16 @@ class Slice(NamedTuple):
     active: Array  # bool [C, places]
     exchanged: Array  # bool [C]
     mixing: Any  # [C, places, places], [1, places, places], or ()
+    iteration: Array  # int32 [blocks]: which of the chunk's iterations a block belongs to
+    step: Array  # int32 [blocks]: its first step
+    last: Array  # bool [blocks]: whether it ends the iteration
 
 
 class Record(NamedTuple):
     """What iterations report, per seed."""
 
     bad: Array  # int32 [S]: the iteration (from 1) in which a loss was first not finite, or NEVER
-    sent: Any  # of the exchange: [C, S, ...], or [1, S, ...] of a measured iteration
+    sent: Any  # of the exchange: [C, S, ...], zero where these iterations are not
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ class Spec:
     seeds: int
     chunk: int
     loop: bool
+    stride: int  # steps in a block; 0 for all of an iteration
     deterministic: bool
     mesh: Mesh
 
@@ -101,8 +108,8 @@ class Spec:
 class Programs(NamedTuple):
     """The compiled functions of a spec."""
 
-    advance: Callable[[State, Fixed, Slice, Array, Array], tuple[State, Record]]
-    measure: Callable[[State, Fixed, Slice, Array], tuple[State, Record, Panel]]
+    advance: Callable[..., tuple[State, Record]]
+    measure: Callable[[State, Fixed, Slice, Sheets, Array], tuple[State, Record, Panel]]
     evaluate: Callable[[Params, Fixed, Sheets, Array], Panel]
     finite: Callable[[Params], jax.Array]
 
@@ -121,7 +128,9 @@ def programs(spec: Spec) -> Programs:
         return jax.jit(partial(function, spec), compiler_options=options, **arguments)
 
     return Programs(
-        advance=compiled(_advance, donate_argnums=0, out_shardings=(state, whole)),
+        advance=compiled(
+            _advance, donate_argnums=0, static_argnames="length", out_shardings=(state, whole)
+        ),
         measure=compiled(_measure, donate_argnums=0, out_shardings=(state, whole, whole)),
         evaluate=compiled(_evaluate),
         finite=compiled(_finite),
@@ -142,53 +151,69 @@ def _by_device(spec: Spec, params: Params) -> Params:
 
 
 def _advance(
-    spec: Spec, state: State, fixed: Fixed, slice_: Slice, first: jax.Array, stop: jax.Array
+    spec: Spec,
+    state: State,
+    fixed: Fixed,
+    slice_: Slice,
+    first: jax.Array,
+    stop: jax.Array,
+    *,
+    length: int | None = None,
 ) -> tuple[State, Record]:
-    """Run iterations first..stop-1, counted from the start of the chunk."""
+    """Run the blocks first..stop-1 of a chunk, or (a loop of known length) ``length`` of them."""
 
-    def one(number: jax.Array, state: State) -> tuple[State, Record]:
-        state, bad = _train(spec, fixed, slice_, number, state)
-        state, sent = _exchange(spec, fixed, slice_, number, state)
+    def one(block: jax.Array, state: State) -> tuple[State, Record]:
+        state, bad = _train(spec, fixed, slice_, block, state)
+        state, sent = _exchange(spec, fixed, slice_, block, state)
         return state, Record(bad, sent)
 
     def body(number: jax.Array, carry: tuple[State, Record]) -> tuple[State, Record]:
         state, record = carry
-        state, (bad, sent) = one(number, state)
-        sent = jax.tree.map(lambda all_, now: all_.at[number].set(now), record.sent, sent)
+        block = first + number
+        state, (bad, sent) = one(block, state)
+        sent = jax.tree.map(jnp.add, record.sent, _at(spec, slice_.iteration[block], sent))
         return state, Record(jnp.minimum(record.bad, bad), sent)
 
     shapes = jax.eval_shape(one, jnp.int32(0), state)[1]
     sent = jax.tree.map(lambda s: jnp.zeros((spec.chunk, *s.shape), s.dtype), shapes.sent)
-    bad = jnp.full(spec.seeds, NEVER, jnp.int32)
-    final: tuple[State, Record] = lax.fori_loop(first, stop, body, (state, Record(bad, sent)))
+    carry = (state, Record(jnp.full(spec.seeds, NEVER, jnp.int32), sent))
+    count = stop - first if length is None else length
+    final: tuple[State, Record] = lax.fori_loop(0, count, body, carry)
     return final
 
 
+def _at(spec: Spec, number: jax.Array, sent: Any) -> Any:
+    """What one iteration sent, as [C, S, ...] with zeros elsewhere."""
+    return jax.tree.map(
+        lambda now: jnp.zeros((spec.chunk, *now.shape), now.dtype).at[number].set(now), sent
+    )
+
+
 def _measure(
-    spec: Spec, state: State, fixed: Fixed, slice_: Slice, number: jax.Array
+    spec: Spec, state: State, fixed: Fixed, slice_: Slice, sheets: Sheets, block: jax.Array
 ) -> tuple[State, Record, Panel]:
-    """Run one iteration and evaluate it."""
+    """Run the last block of an iteration and evaluate."""
+    number = slice_.iteration[block]
     active = slice_.active[number]
-    state, bad = _train(spec, fixed, slice_, number, state)
+    state, bad = _train(spec, fixed, slice_, block, state)
     drift = consensus_error(_by_device(spec, state.params), active)
-    state, sent = _exchange(spec, fixed, slice_, number, state)
+    state, sent = _exchange(spec, fixed, slice_, block, state)
     agree = slice_.exchanged[number] & (spec.exchange is exchange.mean)
-    panel = _panel(spec, fixed, fixed.sheets, state.params, active, agree)
-    record = Record(bad, jax.tree.map(lambda value: value[None], sent))
-    return state, record, panel._replace(drift=drift)
+    panel = _panel(spec, fixed, sheets, state.params, active, agree)
+    return state, Record(bad, _at(spec, number, sent)), panel._replace(drift=drift)
 
 
 def _train(
-    spec: Spec, fixed: Fixed, slice_: Slice, number: jax.Array, state: State
+    spec: Spec, fixed: Fixed, slice_: Slice, block: jax.Array, state: State
 ) -> tuple[State, jax.Array]:
     """Local training; also the iteration, for every seed in which a loss was not finite."""
     recipe = Recipe(spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute)
-    rounds = jnp.repeat(slice_.rounds[number], spec.seeds)
+    rounds = jnp.repeat(slice_.rounds[slice_.iteration[block]], spec.seeds)
     carry = Carry(state.params, state.optimizer, jnp.ones(len(rounds), bool))
     trained: Carry = _sharded(
         spec,
-        partial(train_rows, recipe, loop=spec.loop),
-        (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, ROWS),
+        partial(train_rows, recipe, loop=spec.loop, stride=spec.stride),
+        (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, WHOLE, ROWS),
         ROWS,
     )(
         fixed.learning_rate,
@@ -197,6 +222,7 @@ def _train(
         fixed.rows,
         state.iteration.astype(jnp.uint32),
         rounds,
+        slice_.step[block],
         carry,
     )
     finite = jnp.all(trained.finite.reshape(spec.places, spec.seeds), axis=0)
@@ -205,19 +231,20 @@ def _train(
 
 
 def _exchange(
-    spec: Spec, fixed: Fixed, slice_: Slice, number: jax.Array, state: State
+    spec: Spec, fixed: Fixed, slice_: Slice, block: jax.Array, state: State
 ) -> tuple[State, Any]:
     """Apply the exchange; devices that do not take part keep what they have."""
+    number, last = slice_.iteration[block], slice_.last[block]
     old = _by_device(spec, state.params)
     context = _context(spec, fixed, slice_, number, state.iteration)
     if spec.exchange.all_seeds:
         new, memory, sent = spec.exchange.apply(old, state.exchange, jnp.zeros(0), context)
     else:
         new, memory, sent = _own_exchange(spec, fixed, state.exchange, old, context)
-        went = slice_.exchanged[number]
-        memory = jax.tree.map(partial(jnp.where, went), memory, state.exchange)
-        sent = jax.tree.map(lambda a: jnp.where(went, a, jnp.zeros_like(a)), sent)
-    takes = slice_.active[number] & slice_.exchanged[number]
+    went = slice_.exchanged[number] & last
+    memory = jax.tree.map(partial(jnp.where, went), memory, state.exchange)
+    sent = jax.tree.map(lambda a: jnp.where(went, a, jnp.zeros_like(a)), sent)
+    takes = slice_.active[number] & went
 
     def keep(new: jax.Array, old: jax.Array) -> jax.Array:
         kept = jnp.where(takes.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
@@ -227,7 +254,8 @@ def _exchange(
     if spec.mesh.size > 1:
         by_rows = NamedSharding(spec.mesh, ROWS)
         params = lax.with_sharding_constraint(params, by_rows)  # type: ignore[no-untyped-call]
-    return State(params, state.optimizer, memory, state.iteration + 1), sent
+    iteration = state.iteration + last.astype(jnp.int32)
+    return State(params, state.optimizer, memory, iteration), sent
 
 
 def _own_exchange(

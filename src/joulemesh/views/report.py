@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files import write_whole
 from joulemesh.planning.plan import Plan
 from joulemesh.views import fragments
 from joulemesh.views.charts import chart_data
-from joulemesh.files import write_whole
 
 __all__ = ["SERIES", "ReportView", "Summary", "render_report", "write_report"]
 

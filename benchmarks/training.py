@@ -1,0 +1,161 @@
+"""Training: device-steps per second beside a plain PyTorch loop, start-up, memory, scale, limits.
+
+Every figure comes from child processes, so that no setting of JAX reaches another. On an
+accelerator the same command measures that instead (and writes training-gpu).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+from benchmarks.common import machine, measure, publish
+from benchmarks.environments import torch_python
+from benchmarks.training_page import page
+from benchmarks.work import CNN, MLP, SMALL, Work, prepare, with_data
+from benchmarks.workers import Worker, rate
+
+SIZES = (20, 100, 1_000, 10_000)
+REPEATS = 7
+STARTS = 3
+# Device-steps of one block when devices are few: enough to time.
+CPU_STEPS, GPU_STEPS = 10_000, 200_000
+VARIANTS = ("", "unequal", "unequal-each", "evaluated")
+
+
+def ours(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.ours", *arguments]
+
+
+def child(command: str, work: Work | None = None, **env: str) -> dict[str, Any]:
+    """What a child of ``benchmarks.ours`` reports, with the peak memory of the process."""
+    _, peak, output = measure(*ours(command, *([work.dump()] if work else [])), env=env)
+    return {**json.loads(output.splitlines()[-1]), "peak_mib": peak}
+
+
+def side_by_side(work: Work, repeats: int) -> dict[str, Any]:
+    """Blocks of a plain PyTorch loop and of ours in turn, and ours in its variants."""
+    seconds: dict[str, list[float]] = {}
+    failed = ""
+    try:
+        torch = Worker([torch_python(), "-m", "benchmarks.peers.torch_loop", work.dump()])
+    except RuntimeError as error:
+        torch, failed = None, str(error)
+    with Worker(ours("serve", work.dump())) as engine:
+        for variant in VARIANTS:
+            engine.block(variant)  # compiles
+        for _ in range(repeats):
+            if torch is not None:
+                seconds.setdefault("torch", []).append(torch.block()["seconds"])
+            for variant in VARIANTS:
+                seconds.setdefault(variant, []).append(engine.block(variant)["seconds"])
+    if torch is not None:
+        torch.close()
+
+    def ratio(above: str, below: str) -> float | None:
+        if above not in seconds:
+            return None
+        pairs = zip(seconds[above], seconds[below], strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
+    return {
+        "work": asdict(work),
+        "torch_failed": failed,
+        "device_steps_per_s": {
+            name or "ours": work.device_steps / statistics.median(values)
+            for name, values in seconds.items()
+        },
+        "torch_ratio": ratio("torch", ""),
+        "unequal_ratio": ratio("unequal", ""),
+        "unequal_each_ratio": ratio("unequal-each", ""),
+        "evaluation_share": 1 - 1 / (ratio("evaluated", "") or 1.0),
+        "seconds": {name or "ours": values for name, values in seconds.items()},
+    }
+
+
+def starts(work: Work, repeats: int) -> dict[str, dict[str, float]]:
+    """Fresh processes with an empty compilation cache, then again with what that left."""
+    found: dict[str, list[dict[str, Any]]] = {"first": [], "second": []}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as cache:
+            for name in found:
+                now = str(time.time())
+                found[name].append(child("first", work, BENCH_COMPILED=cache, BENCH_BEGIN=now))
+    return {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in found.items()
+    }
+
+
+def memory(work: Work, made: bool) -> dict[str, Any]:
+    """A run from its files, decoded for the first time, to its last evaluation."""
+    with tempfile.TemporaryDirectory() as cache:
+        return child("run", work, **({} if made else {"BENCH_FROM_FILES": cache}))
+
+
+def sized(work: Work, devices: int, steps: int) -> Work:
+    """The work with that many devices, and about as many device-steps in a block."""
+    iterations = max(1, steps // (devices * work.rounds))
+    return replace(work, devices=devices, iterations=iterations)
+
+
+def speeds(on_gpu: bool, quick: bool) -> list[dict[str, Any]]:
+    """Speed and memory as devices grow; on an accelerator also the CNN, in both precisions."""
+    steps = (GPU_STEPS if on_gpu else CPU_STEPS) // (10 if quick else 1)
+    sizes = SIZES[:2] if quick else SIZES
+    works = [sized(MLP if on_gpu else SMALL, devices, steps) for devices in sizes]
+    if on_gpu:
+        works += [
+            sized(replace(CNN, precision=precision), devices, steps // 20)
+            for devices in sizes[:2]
+            for precision in ("float32", "bfloat16")
+        ]
+        works.append(sized(replace(MLP, precision="bfloat16"), sizes[-1], steps))
+    return [_tried("speed", with_data(work)) for work in works]
+
+
+def _tried(command: str, work: Work) -> dict[str, Any]:
+    """A size that does not fit this machine is reported and does not stop the others."""
+    try:
+        result = child(command, work)
+    except RuntimeError as error:
+        return {"work": asdict(work), "failed": str(error)}
+    return {"work": asdict(work), **result, "device_steps_per_s": rate(result)}
+
+
+def main(*, quick: bool = False) -> None:
+    load = os.getloadavg()[0]
+    backend = child("backend")
+    on_gpu = backend["backend"] != "cpu"
+    made = {work.dataset: prepare(work.dataset)[1] for work in (MLP, CNN)}
+    repeats, start_count = (2, 1) if quick else (REPEATS, STARTS)
+    mlp, cnn = with_data(MLP), with_data(CNN)
+    if on_gpu:
+        mlp, cnn = replace(mlp, iterations=400), replace(cnn, iterations=20)
+    elif quick:
+        cnn = replace(cnn, devices=4)
+    record: dict[str, Any] = {
+        "machine": machine("jax", "jaxlib", "optax"),
+        "backend": backend,
+        "load_before": load,
+        "made": made,
+        "repeats": repeats,
+        "side_by_side": [side_by_side(work, repeats) for work in (mlp, cnn)],
+        "starts": {work.model: starts(work, start_count) for work in (mlp, cnn)},
+        "memory": {
+            work.dataset: memory(work, made[work.dataset]) for work in (with_data(MLP), cnn)
+        },
+        "speeds": speeds(on_gpu, quick),
+        "limits": child("limits"),
+    }
+    if on_gpu:
+        record["machine"]["accelerator"] = backend["kind"]
+    suffix = "-gpu" if on_gpu else ""
+    title = "Training: speed, start-up, memory, scale"
+    publish("training", title, page(record), record, suffix=suffix, quick=quick)

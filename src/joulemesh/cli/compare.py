@@ -1,0 +1,154 @@
+"""`joulemesh compare`: which method reaches what accuracy for how many joules and seconds."""
+
+from __future__ import annotations
+
+import json as json_format
+import math
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+from joulemesh.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from joulemesh.runs.compare import Comparison
+    from joulemesh.studies.compare import Progress as Step
+
+__all__ = ["compare"]
+
+_METHODS = "adaptive,fixed:3,inverse,gossip-learning,balanced,pens,d-psgd"
+
+
+def compare(
+    file: FileArgument = None,
+    methods: Annotated[
+        str,
+        typer.Option("--methods", help="Methods, with commas; parameters follow a colon."),
+    ] = _METHODS,
+    equal: Annotated[
+        str, typer.Option("--equal", help="What is equal for all: iterations, energy or time.")
+    ] = "energy",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")
+    ] = 5,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A folder for tables, figures and the report.")
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option("--target", help="Accuracy to reach; 95 % of the best unless given."),
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
+    ] = None,
+    load: Annotated[
+        list[Path] | None,
+        typer.Option("--load", help="A Python file that registers methods; repeatable."),
+    ] = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare methods on the same devices, data and seeds, on equal terms.
+
+    Runs are kept: another method or seed computes only what is new, and a comparison that was
+    stopped goes on when it is asked for again. A method that cannot run is a row that says why.
+
+    Examples: `joulemesh compare`, `joulemesh compare fleet.toml --equal time --out study`,
+    `joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2`
+    """
+    scenario = read_scenario(file, preset, changes)
+    for path in load or []:
+        _load(path)
+    try:
+        found = _with_progress(
+            scenario, methods, equal, seeds, target=target, cache=cache, quiet=json
+        )
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from the runs that are kept", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if out is not None:
+        found.save(out)
+    if json:
+        typer.echo(json_format.dumps(found.summary()))
+    else:
+        from rich.console import Console
+
+        from joulemesh.views.comparison_table import show_comparison
+
+        show_comparison(found, Console())
+        if out is not None:
+            typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
+    if not any(entry.ran for entry in found.entries):
+        print("error: none of the methods could run; the reasons are above", file=sys.stderr)
+        raise typer.Exit(2)
+
+
+def _load(path: Path) -> None:
+    """Run the user's own file, which registers methods."""
+    if not path.is_file():
+        raise ScenarioError(f"--load {path}: there is no such file; name a Python file")
+    spec = spec_from_file_location(f"joulemesh_loaded_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ScenarioError(f"--load {path}: this is no Python file; name one that ends in .py")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ScenarioError(f"--load {path} failed ({reason}): mend the file") from error
+
+
+def _with_progress(
+    scenario: Any, methods: str, equal: str, seeds: int, *, quiet: bool, **options: Any
+) -> Comparison:
+    """Compare with one live line per method on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    from joulemesh.runs.compare import compare as study
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} iterations{task.fields[news]}"),
+        TimeElapsedColumn(),
+    )
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
+
+        def show(step: Step) -> None:
+            if step.method not in tasks:
+                tasks[step.method] = bars.add_task(step.method, total=1, news="")
+            bars.update(
+                tasks[step.method],
+                total=max(step.iterations, 1),
+                completed=step.completed if step.iterations else 1,
+            )
+            news = _news(step, seeds)
+            if news is not None:
+                bars.update(tasks[step.method], news=news)
+
+        return study(scenario, methods, equal, seeds, on_progress=show, **options)
+
+
+def _news(step: Step, seeds: int) -> str | None:
+    """What to say behind the bar; None to leave what is there."""
+    if not step.iterations:
+        return ", cannot run"
+    if step.cached == seeds:
+        return ", kept from before"
+    if step.completed == 0:
+        return ", compiling"
+    return None if math.isnan(step.accuracy) else f", accuracy {step.accuracy:.3f}"

@@ -1,0 +1,142 @@
+"""Compare methods on equal terms, and show what came out."""
+
+from __future__ import annotations
+
+__all__ = ["Comparison", "compare"]
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulemesh.errors import ScenarioError
+from joulemesh.files import write_text
+from joulemesh.scenario import Scenario
+from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
+from joulemesh.studies.study import AXES, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Comparison(Study):
+    """A study that can be looked at: as figures, as a page, in a notebook."""
+
+    def figure(self, x: str | Sequence[str] = AXES) -> Figure:
+        """Draw accuracy with its 95 % bands.
+
+        Args:
+            x: against ``"iterations"``, ``"joules"`` or ``"seconds"``, or several of these.
+
+        Returns:
+            A figure with one panel for each.
+        """
+        from joulemesh.views.comparison import comparison_figure
+
+        return comparison_figure(self, (x,) if isinstance(x, str) else tuple(x))
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``comparison.csv``, ``table.csv``, the figures and ``report.html``.
+
+        Args:
+            folder: made if need be; files of these names in it are replaced.
+        """
+        from joulemesh.runs.folder import versions
+        from joulemesh.views.comparison_page import render_comparison
+        from joulemesh.views.figures import save_figure
+
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot make the folder {place}: {error.strerror}; choose another"
+            ) from None
+        self.to_csv(place / "comparison.csv")
+        write_text(place / "table.csv", self.table_csv())
+        for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
+            drawn = self.figure(axes)
+            for suffix in (".png", ".svg"):
+                save_figure(drawn, place / f"{name}{suffix}")
+        write_text(place / "report.html", render_comparison(self, versions=_flat(versions())))
+
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        from joulemesh.views.comparison_page import table_html
+
+        return table_html(self)
+
+
+def compare(
+    scenario: Scenario,
+    methods: Sequence[str] | str = DEFAULT_METHODS,
+    equal: str = "energy",
+    seeds: int | Sequence[int] = 5,
+    *,
+    model: Any = None,
+    data: Any = None,
+    target: float | None = None,
+    cache: str | Path | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """Train several methods on the same scenario and data, on equal terms.
+
+    Single runs (one method at one seed) are kept by content: what has been computed is not
+    computed again, another method or seed costs only itself, and a comparison that was stopped
+    goes on where it was. Seeds of a method are trained together in one program.
+
+    Args:
+        scenario: what is asked.
+        methods: for instance ``["adaptive", "fixed:3", "balanced:tau1=4,tau2=2"]``, or these in
+            one text with commas; differences in the table are against the first.
+        equal: ``"energy"`` (each method stops before the first iteration that some battery cannot
+            pay), ``"time"`` (before it would exceed the adaptive plan's seconds) or
+            ``"iterations"`` (the adaptive plan's number; overdrafts are reported).
+        seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
+            batches, never the world.
+        model: the user's own, as in `joulemesh.run`.
+        data: the user's own, as in `joulemesh.run`.
+        target: accuracy of the mean model, for energy and time to target; 95 % of the best final
+            accuracy unless given.
+        cache: folder of kept runs; in the user's cache folder unless given.
+        on_progress: called after every chunk of iterations.
+
+    Returns:
+        The comparison. A method that the budget or the topology cannot carry is in it with the
+        reason; a seed that diverged is left out of its method's figures, and named.
+
+    Raises:
+        ScenarioError: unknown method, parameter, or way to be equal.
+
+    >>> import joulemesh, tempfile
+    >>> scenario = joulemesh.Scenario.preset("default").override(
+    ...     {"plan.iterations": 5, "training.model": "logistic", "devices.count": 4})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = joulemesh.compare(scenario, ["adaptive", "fixed:1"], seeds=2, cache=folder)
+    ...     again = joulemesh.compare(scenario, ["adaptive", "fixed:1"], seeds=2, cache=folder)
+    >>> [row["method"] for row in found.table()], found.computed, again.computed
+    (['adaptive', 'fixed:1'], 4, 0)
+    """
+    study = compare_methods(
+        scenario,
+        methods,
+        equal,
+        seeds,
+        model=model,
+        data=data,
+        target=target,
+        cache=cache,
+        on_progress=on_progress,
+    )
+    return Comparison(**{f.name: getattr(study, f.name) for f in fields(study)})
+
+
+def _flat(record: dict[str, Any]) -> dict[str, str]:
+    """Names and texts of a record whose values may be dicts or lists."""
+    flat: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat |= {key: str(item) for key, item in value.items()}
+        else:
+            flat[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return flat

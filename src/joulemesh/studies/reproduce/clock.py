@@ -1,0 +1,124 @@
+"""Where the time of a reproduction goes: compiling, training, evaluating."""
+
+from __future__ import annotations
+
+__all__ = ["Account", "Chunk", "Compilations", "compilations"]
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+_COMPILING = "/jax/core/compile/"
+_COMPILED = "backend_compile_duration"
+
+
+@dataclass
+class Compilations:
+    """Programs compiled so far in this process, and the seconds that took, tracing included."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    def hear(self, event: str, seconds: float, **_: Any) -> None:
+        """Take note of one of JAX's events."""
+        if event.startswith(_COMPILING):
+            self.seconds += seconds
+            self.count += event.endswith(_COMPILED)
+
+
+_HEARD: list[Compilations] = []
+
+
+def compilations() -> Compilations:
+    """The process's compilations, counted since this was first called.
+
+    >>> compilations() is compilations()
+    True
+    """
+    if not _HEARD:
+        import jax.monitoring
+
+        _HEARD.append(Compilations())
+        jax.monitoring.register_event_duration_secs_listener(_HEARD[0].hear)
+    return _HEARD[0]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One call of the engine.
+
+    Attributes:
+        program: what tells programs apart that cost differently.
+        work: steps of training, in any unit.
+        evaluations: how many were made.
+        seconds: wall time, without compiling.
+    """
+
+    program: Hashable
+    work: float
+    evaluations: int
+    seconds: float
+
+
+@dataclass
+class Account:
+    """What one figure took.
+
+    Attributes:
+        wall_s: from beginning to end.
+        compile_s: of it, tracing and compiling.
+        compilations: programs compiled, the small ones too.
+        device_steps: SGD steps of all devices and seeds.
+        computed: runs (curves × seeds) that were trained.
+        cached: runs that were found in the cache.
+        chunks: every call of the engine.
+    """
+
+    wall_s: float = 0.0
+    compile_s: float = 0.0
+    compilations: int = 0
+    device_steps: int = 0
+    computed: int = 0
+    cached: int = 0
+    chunks: list[Chunk] = field(default_factory=list)
+
+    def split(self) -> tuple[float, float]:
+        """Seconds of training and of evaluating.
+
+        Both happen inside the engine's calls, which wait for nothing in between. Calls differ in
+        how much they train and how often they evaluate, so least squares tells the two apart.
+
+        >>> account = Account(chunks=[Chunk("a", 10, 0, 1.0), Chunk("a", 10, 1, 1.5)])
+        >>> [round(seconds, 6) for seconds in account.split()]
+        [2.0, 0.5]
+        """
+        training = evaluating = 0.0
+        for program in {chunk.program for chunk in self.chunks}:
+            mine = [chunk for chunk in self.chunks if chunk.program == program]
+            work = np.array([[chunk.work, chunk.evaluations] for chunk in mine], np.float64)
+            seconds = np.array([chunk.seconds for chunk in mine])
+            scale = np.maximum(work.max(axis=0), 1.0)
+            rates, _ = nnls(work / scale, seconds)
+            parts = (work / scale).sum(axis=0) * rates
+            whole = float(seconds.sum())
+            share = float(parts[0] / parts.sum()) if parts.sum() > 0 else 1.0
+            training += share * whole
+            evaluating += (1 - share) * whole
+        return training, evaluating
+
+    def row(self) -> dict[str, Any]:
+        """The account in plain numbers, for ``timings.json``."""
+        training, evaluating = self.split()
+        return {
+            "wall_s": round(self.wall_s, 3),
+            "compile_s": round(self.compile_s, 3),
+            "train_s": round(training, 3),
+            "evaluate_s": round(evaluating, 3),
+            "device_steps": int(self.device_steps),
+            "compilations": int(self.compilations),
+            "runs_computed": int(self.computed),
+            "runs_cached": int(self.cached),
+        }

@@ -1,0 +1,245 @@
+"""Fig. 7: joules of all aggregations, T = 400, N = 10..50, grid and quasi-ring. Nothing is trained.
+
+Two price lists: ours (the transmitter pays, gossip runs until ε by the spectral gap) and the
+paper's own equations (both ends pay, K = ⌈ln 1/ε⌉ uses of every link).
+"""
+
+from __future__ import annotations
+
+__all__ = ["CONFIG", "QUICK", "Config", "run"]
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.gossip import activity
+from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.planning.pricing import Pricer
+from joulemesh.planning.workload import workload
+from joulemesh.scenario import Scenario
+from joulemesh.studies.claims import Finding, exact
+from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, spread
+from joulemesh.studies.reproduce.sentences import claim
+from joulemesh.world import LinkCosts, World, build_world
+
+EXACT = ("tree", "ring", "ring-chunked")
+PHYSICS = {"physical": "ours", "paper": "the paper's equations"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is priced.
+
+    Attributes:
+        iterations: T = 400 (the caption); as n, see DESIGN "n and T".
+        devices: N = 10, 20, ..., 50 (the text). All even: the grid has 2 columns (notes F.9).
+        topologies: those of the caption. The quasi-ring is undefined in the paper; ring plus two
+            chords gives the spectral gap of Balanced DFL's (notes A.2).
+        epsilons: 0.05 and 0.06 (the text).
+        worlds: placements of the devices, one for each scenario seed; the paper shows one.
+        bandwidth, path loss, area: open in the paper; those of the preset ``paper`` (notes D).
+        gossip_clock_most: ticks up to which gossip's clock is followed message by message.
+    """
+
+    iterations: int = 400
+    devices: tuple[int, ...] = (10, 20, 30, 40, 50)
+    topologies: tuple[str, ...] = ("grid", "quasi-ring")
+    epsilons: tuple[float, ...] = (0.05, 0.06)
+    worlds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    gossip_clock_most: int = 5_000
+
+
+CONFIG = Config()
+QUICK = Config(devices=(10, 20), worlds=(0, 1))
+
+
+def _scenario(topology: str, devices: int, world: int) -> Scenario:
+    """Section V-A's devices with the MLP on Fashion-MNIST."""
+    changes = {
+        "seed": world,
+        "devices.count": devices,
+        "network.topology": topology,
+        "training.dataset": "fashion-mnist",
+        "training.local_round": "step",  # a round is not priced here, only its model is sent
+    }
+    return Scenario.preset("paper").override(changes)
+
+
+def _schemes(config: Config) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Label of every curve, and what it changes in the scenario."""
+    for name in EXACT:
+        yield name, {"plan.aggregation": name}
+    for epsilon in config.epsilons:
+        changes = {"plan.aggregation": "gossip", "plan.epsilon": epsilon}
+        yield f"gossip, ε = {epsilon:g}", changes
+    first = {"plan.aggregation": "metropolis", "plan.epsilon": config.epsilons[0]}
+    yield f"metropolis, ε = {config.epsilons[0]:g}", first
+
+
+def _scheme(scenario: Scenario, world: World, costs: LinkCosts, bits: float) -> Scheme:
+    graph, options = Subgraph.of(world.graph), scenario.plan
+    choice = choose(
+        graph, wanted=options.aggregation, channel_known=True, limit=options.ring_search_limit
+    )
+    return make_ready(
+        choice,
+        graph,
+        costs,
+        bits=bits,
+        options=options,
+        duplex=scenario.network.duplex,
+        seed=scenario.seed,
+        battery_j=world.devices.energy_budget_j,
+        iterations=1,
+    )
+
+
+def expected_j(scheme: Scheme, costs: LinkCosts) -> float:
+    """Mean joules of one exchange of random gossip: K ticks, each link as often as it is drawn.
+
+    The joules of 400 exchanges stay within a fraction of a per cent of it, and no tick is drawn.
+    """
+    uses = activity(scheme.graph.edges, scheme.graph.devices, "ticks")
+    both_ways = costs.forward_j + costs.backward_j
+    return float(scheme.rounds * scheme.bits * (uses * both_ways).sum())
+
+
+def _priced(config: Config, topology: str, devices: int, world_seed: int) -> Iterator[Row]:
+    """Every scheme under both price lists in one world."""
+    base = _scenario(topology, devices, world_seed)
+    work = workload(base)
+    world = build_world(base, work.round_samples)
+    costs = world.costs(world.channel.gain(0))
+    for physics, (label, changes) in product(PHYSICS, _schemes(config)):
+        scenario = base.override({"plan.physics": physics, **changes})
+        scheme = _scheme(scenario, world, costs, work.model_bits)
+        pricer = Pricer(scenario, world, work.model_bits)
+        if scheme.random:
+            each_j, followed = expected_j(scheme, costs), scheme.rounds <= config.gossip_clock_most
+        else:
+            each_j, followed = float(pricer.scheme(scheme, costs, 0, 1).energy_j.sum()), True
+        seconds = pricer.scheme(scheme, costs, 0, 1).latency_s[0] if followed else float("nan")
+        yield {
+            "physics": physics,
+            "topology": topology,
+            "devices": devices,
+            "world": world_seed,
+            "scheme": label,
+            "rounds": scheme.rounds if not scheme.exact else "",
+            "exchange_j": each_j,
+            "total_j": each_j * config.iterations,
+            "exchange_s": float(seconds),
+        }
+
+
+Key = tuple[str, str, int, int, str]
+
+
+def _key(row: Row) -> Key:
+    return row["physics"], row["topology"], row["devices"], row["world"], row["scheme"]
+
+
+def _findings(config: Config, rows: list[Row]) -> tuple[Finding, ...]:
+    joules = {_key(row): float(row["total_j"]) for row in rows}
+    places = list(product(config.topologies, config.devices, config.worlds))
+    gossip = [f"gossip, ε = {epsilon:g}" for epsilon in config.epsilons]
+
+    def excess(physics: str, dearer: list[str], cheaper: list[str]) -> dict[str, float]:
+        return {
+            f"{one} over {other}, {topology}, N = {count}, placement {world}": 100
+            * (
+                joules[physics, topology, count, world, one]
+                / joules[physics, topology, count, world, other]
+                - 1
+            )
+            for topology, count, world in places
+            for one, other in product(dearer, cheaper)
+        }
+
+    ours = ["tree", "ring"]
+    return (
+        exact(claim("corollary2"), excess("physical", ["ring"], ["tree"])),
+        exact(claim("corollary2-chunked"), excess("physical", ["ring-chunked"], ["tree"])),
+        exact(claim("tree-slower"), _slower(rows, ["ring", *gossip])),
+        exact(claim("tree-slower-chunked"), _slower(rows, ["ring-chunked"])),
+        exact(claim("gossip-dearer"), excess("physical", gossip, ours)),
+        exact(claim("gossip-dearer-printed"), excess("paper", gossip, ours)),
+        exact(claim("smaller-epsilon"), excess("physical", gossip[:1], gossip[1:])),
+        exact(claim("smaller-epsilon-printed"), excess("paper", gossip[:1], gossip[1:])),
+        exact(claim("energy-grows"), _growth(config, joules)),
+    )
+
+
+def _slower(rows: list[Row], rivals: list[str]) -> dict[str, float]:
+    """By how much the tree's critical path is longer than the rivals', in per cent."""
+    seconds = {_key(row): float(row["exchange_s"]) for row in rows if row["physics"] == "physical"}
+    known = [key for key in seconds if key[-1] in rivals and np.isfinite(seconds[key])]
+    return {
+        f"tree against {rival}, {topology}, N = {count}, placement {world}": 100
+        * (seconds[physics, topology, count, world, "tree"] / seconds[key] - 1)
+        for key in known
+        for physics, topology, count, world, rival in [key]
+    }
+
+
+def _growth(config: Config, joules: Mapping[Key, float]) -> dict[str, float]:
+    labels = [label for label, _ in _schemes(config)]
+    return {
+        f"{label}, {topology}, N = {few} to {many}, placement {world}": 100
+        * (
+            joules["physical", topology, many, world, label]
+            / joules["physical", topology, few, world, label]
+            - 1
+        )
+        for label, topology, world in product(labels, config.topologies, config.worlds)
+        for few, many in pairwise(config.devices)
+    }
+
+
+def _picture(config: Config, rows: list[Row]) -> Picture:
+    joules = {_key(row): float(row["total_j"]) for row in rows}
+    panels = []
+    for letter, (physics, topology) in zip(
+        "abcdefgh", product(PHYSICS, config.topologies), strict=False
+    ):
+        series = tuple(
+            spread(
+                label,
+                config.devices,
+                [[joules[physics, topology, n, w, label] for w in config.worlds]
+                 for n in config.devices],
+            )
+            for label, _ in _schemes(config)
+        )  # fmt: skip
+        title = f"({letter})  {topology}: {PHYSICS[physics]}"
+        panels.append(
+            Panel(title, "devices N", "aggregation energy [J]", series, log=True, marks=True)
+        )
+    return Picture(
+        "fig7",
+        f"Energy of {config.iterations} aggregations, MLP 784-200-10",
+        tuple(panels),
+        len(config.topologies),
+        bands=f"bands: range over {len(config.worlds)} placements",
+    )
+
+
+def run(config: Config) -> Outcome:
+    """Price every scheme.
+
+    >>> run(Config(devices=(10, 20), worlds=(0,))).name
+    'fig7'
+    """
+    places = product(config.topologies, config.devices, config.worlds)
+    rows = [row for place in places for row in _priced(config, *place)]
+    notes = (
+        "gossip's joules are the expectation over its random pairs",
+        f"gossip's clock is followed where an exchange has at most {config.gossip_clock_most} "
+        "ticks",
+    )
+    return Outcome("fig7", rows, (_picture(config, rows),), _findings(config, rows), notes)

@@ -1,0 +1,323 @@
+"""Train the curves of a figure: all seeds of a curve in one program, each run kept by content.
+
+Accuracy along a curve is measured on the whole test set, so that its last point is the final one.
+Curves with another number of devices share one program: they are padded with devices that never
+take part (`pad`).
+"""
+
+from __future__ import annotations
+
+__all__ = ["Job", "Runner", "Step", "pad", "planned"]
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.errors import JoulemeshError
+from joulemesh.methods import Contender
+from joulemesh.methods.base import Ledger
+from joulemesh.models.core import Model
+from joulemesh.scenario import Scenario
+from joulemesh.studies.cache import Cache
+from joulemesh.studies.fingerprint import data_digest, model_digest, run_key
+from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.reproduce.clock import Account, Chunk, compilations
+from joulemesh.studies.study import Entry
+from joulemesh.training.engine import DivergedError, Engine
+from joulemesh.training.options import Options
+from joulemesh.training.platform import configure
+from joulemesh.training.prepare import partitions, the_dataset, the_model
+from joulemesh.training.schedule import Mixing, Schedule
+from joulemesh.training.trace import Trace
+
+_TERMS = "reproduce-1"  # in every key: how runs are evaluated here
+_SPARE = 1_000_000  # the first of the seeds that stand in for diverged ones
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One curve.
+
+    Attributes:
+        label: its name within the figure.
+        scenario: data, model, partition and the settings of training.
+        contender: what the devices do.
+        places: pad to so many devices; 0 for none.
+    """
+
+    label: str
+    scenario: Scenario
+    contender: Contender
+    places: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a figure has come: the curve at work, its number, iterations done, accuracy."""
+
+    label: str
+    position: int
+    curves: int
+    completed: int
+    iterations: int
+    accuracy: float
+
+
+def planned(
+    label: str,
+    scenario: Scenario,
+    rounds: ArrayLike,
+    *,
+    mixing: Mixing = "mean",
+    places: int = 0,
+) -> Job:
+    """A curve that is given by its rounds, without a price.
+
+    Args:
+        label: its name.
+        scenario: says what is learned.
+        rounds: τ, [n] or [n, N].
+        mixing: as the `Schedule`'s, of the scenario's N devices.
+        places: pad to so many devices.
+
+    Returns:
+        The job.
+    """
+    count = scenario.devices.count
+    tau = np.asarray(rounds, np.int32)
+    tau = np.broadcast_to(tau[:, None] if tau.ndim == 1 else tau, (len(tau), count))
+    wide = max(places, count)
+    inside = np.broadcast_to(np.arange(wide) < count, (len(tau), wide))
+    padded = np.zeros((len(tau), wide), np.int32)
+    padded[:, :count] = tau
+    if isinstance(mixing, np.ndarray) and wide > count:
+        matrices = np.broadcast_to(np.eye(wide), (len(mixing), wide, wide)).copy()
+        matrices[:, :count, :count] = mixing
+        mixing = matrices
+    n = len(tau)
+    free = Ledger(
+        np.zeros((n, wide)), np.zeros((n, wide)), np.zeros(n), np.zeros(n), np.zeros(n)
+    )
+    schedule = Schedule(padded, inside, mixing=mixing)
+    return Job(label, scenario, Contender(label, schedule, None, free, np.zeros(wide)), places)
+
+
+def pad(held: Partition, places: int, least: int, length: int) -> Partition:
+    """Add devices that never take part, so that every number of devices gives arrays of one size.
+
+    Args:
+        held: of the devices that do.
+        places: number of devices in the end; more than ``held`` has.
+        least: samples of each that is added (they are never looked at).
+        length: samples in the end; the last device takes what is missing.
+
+    Returns:
+        The partition.
+
+    >>> made = pad(Partition(np.array([4, 0, 2]), np.array([0, 1, 3])), 4, 2, 9)
+    >>> made.sizes, made.indices(1)
+    (array([1, 2, 2, 4]), array([0, 2]))
+    """
+    added = np.full(places - held.devices, least, np.int64)
+    added[-1] += length - len(held.order) - int(added.sum())
+    order = np.concatenate([held.order, np.zeros(int(added.sum()), np.int64)])
+    sizes = np.concatenate([held.sizes, added])
+    return Partition(order, np.concatenate([[0], np.cumsum(sizes)]))
+
+
+class Runner:
+    """Trains curves, and keeps what it has trained.
+
+    Args:
+        seeds: repetition seeds.
+        data_dir: folder with the data sets' published files.
+        cache: folder of runs; the user's cache folder unless given.
+        on_step: called as a curve is trained.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *,
+        data_dir: str | Path | None = None,
+        cache: str | Path | None = None,
+        on_step: Callable[[Step], None] | None = None,
+    ) -> None:
+        self.seeds = tuple(seeds)
+        self.account = Account()
+        self._data_dir, self._cache, self._on_step = data_dir, Cache(cache), on_step
+        self._data: dict[str, Dataset | JoulemeshError] = {}
+        self._digests: dict[tuple[str, Model], str] = {}
+        configure()
+
+    def data(self, scenario: Scenario) -> Dataset:
+        """The scenario's data; what could not be had is not tried again."""
+        name = scenario.training.dataset
+        if name not in self._data:
+            where = None if self._data_dir is None else str(self._data_dir)
+            try:
+                self._data[name] = the_dataset(scenario.override({"training.data_dir": where}))
+            except JoulemeshError as error:
+                self._data[name] = error
+        found = self._data[name]
+        if isinstance(found, JoulemeshError):
+            raise found
+        return found
+
+    def train(self, jobs: Sequence[Job]) -> dict[str, Entry]:
+        """Train every curve at every seed, unless that has been done before.
+
+        Args:
+            jobs: the curves, labels all different.
+
+        Returns:
+            By label; a diverged seed's figures are NaN.
+        """
+        for job in jobs:
+            self.data(job.scenario)  # missing data must not cost an hour first
+        return {job.label: self._entry(job, place, len(jobs)) for place, job in enumerate(jobs)}
+
+    def _entry(self, job: Job, place: int, jobs: int) -> Entry:
+        dataset = self.data(job.scenario)
+        model = the_model(job.scenario, None, dataset)
+        learned = self._digest(dataset, model)
+        keys = {
+            seed: run_key(job.scenario, job.contender, _TERMS, seed=seed, learned=learned)
+            for seed in self.seeds
+        }
+        records = {seed: self._cache.find(key) for seed, key in keys.items()}
+        missing = tuple(seed for seed, record in records.items() if record is None)
+        self.account.cached += len(self.seeds) - len(missing)
+
+        def tell(completed: int, accuracy: float) -> None:
+            if self._on_step is not None:
+                n = job.contender.schedule.iterations
+                self._on_step(Step(job.label, place, jobs, completed, n, accuracy))
+
+        if missing:
+            for seed, record in self._run(job, model, dataset, missing, tell).items():
+                self._cache.keep(keys[seed], record)
+                records[seed] = record
+            self.account.computed += len(missing)
+        found = {seed: record for seed, record in records.items() if record is not None}
+        tell(job.contender.schedule.iterations, float("nan"))
+        return Entry.of(job.label, found, job.contender.battery_j, job.contender.notes)
+
+    def _digest(self, dataset: Dataset, model: Model) -> str:
+        key = (dataset.name, model)
+        if key not in self._digests:
+            self._digests[key] = data_digest(dataset) + model_digest(model, dataset.shape)
+        return self._digests[key]
+
+    def _run(
+        self,
+        job: Job,
+        model: Model,
+        dataset: Dataset,
+        seeds: tuple[int, ...],
+        tell: Callable[[int, float], None],
+    ) -> dict[int, Record]:
+        """Train seeds together; if one diverges, the others once more.
+
+        Another seed stands in for it: with as many seeds as before nothing is compiled again.
+        """
+        done: dict[int, Record] = {}
+        spare, lineup = _SPARE, seeds
+        while set(seeds) - set(done):
+            try:
+                found = self._together(job, model, dataset, lineup, tell)
+            except DivergedError as error:
+                if error.seed in seeds:
+                    done[error.seed] = Record(diverged=error.iteration)
+                lineup = tuple(spare if seed == error.seed else seed for seed in lineup)
+                spare += 1
+            else:
+                return done | {seed: found[seed] for seed in seeds if seed not in done}
+            if spare > _SPARE + 2 * len(seeds):  # stand-ins diverge as well: go on without
+                lineup = tuple(seed for seed in seeds if seed not in done)
+        return done
+
+    def _together(
+        self,
+        job: Job,
+        model: Model,
+        dataset: Dataset,
+        seeds: tuple[int, ...],
+        tell: Callable[[int, float], None],
+    ) -> dict[int, Record]:
+        engine = self._engine(job, model, dataset, seeds)
+        traces, latest = [], float("nan")
+        tell(0, latest)
+        compiled, state, start = compilations(), engine.init(), 0
+        while start < engine.schedule.iterations:
+            before, clock = replace(compiled), time.perf_counter()
+            state, trace = engine.run_chunk(state, start)
+            stop = min(start + engine.spec.chunk, engine.schedule.iterations)
+            self._charge(engine, slice(start, stop), len(trace.iteration), before, clock)
+            traces.append(trace)
+            if len(trace.iteration):
+                latest = float(trace.test_accuracy[-1].mean())
+            tell(stop, latest)
+            start = stop
+        return dict(zip(seeds, _records(job.contender, Trace.join(traces)), strict=True))
+
+    def _charge(
+        self, engine: Engine, part: slice, evaluations: int, before: object, clock: float
+    ) -> None:
+        """Enter one call of the engine into the account."""
+        assert isinstance(before, type(compilations()))
+        compiling = compilations().seconds - before.seconds
+        seconds = max(time.perf_counter() - clock - compiling, 0.0)
+        rounds, seeds = engine.schedule.rounds[part], len(engine.seeds)
+        steps = int(rounds.sum()) * seeds
+        # All rows of an accelerator take as many steps as the longest.
+        together = int(rounds.max(axis=1).sum()) * rounds.shape[1] * seeds
+        work = float(steps if engine.spec.loop else together)
+        self.account.device_steps += steps
+        self.account.chunks.append(Chunk(engine.spec, work, evaluations, seconds))
+
+    def _engine(
+        self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]
+    ) -> Engine:
+        scenario, count = job.scenario, job.scenario.devices.count
+        held = partitions(scenario, dataset, seeds, np.ones(count))
+        if job.places > count:
+            least = -(-len(dataset.y_test) // job.places)  # as many as training losses look at
+            length = len(dataset.y_train) + job.places * least
+            held = tuple(pad(one, job.places, least, length) for one in held)
+        return Engine(
+            model,
+            dataset,
+            held,
+            job.contender.schedule,
+            Options.from_scenario(scenario.training, eval_share=0.0),
+            seeds,
+            own_exchange=job.contender.exchange,
+        )
+
+
+def _records(contender: Contender, trace: Trace) -> list[Record]:
+    """One run for each seed; its last evaluation, on the whole test set, is the final one."""
+    columns = [np.asarray(getattr(trace, name), np.float64) for name in CURVES]
+    curves: NDArray[np.float64] = np.stack(columns)
+    at, records = trace.iteration - 1, []
+    for place in range(curves.shape[2]):
+        ledger = contender.ledger(trace.sent, place)
+        totals = [ledger.compute_j, ledger.exchange_j, ledger.server_j, ledger.bits]
+        records.append(
+            Record(
+                trace.iteration,
+                curves[:, :, place].T,
+                curves[:, -1, place],
+                np.cumsum(ledger.energy_j.sum(axis=1))[at],
+                np.cumsum(ledger.latency_s)[at],
+                ledger.spent_j,
+                np.array([float(column.sum()) for column in totals]),
+            )
+        )
+    return records

@@ -1,0 +1,156 @@
+// Every method's curve with its band; axes and methods can be switched.
+
+const view = { x: "joules", y: "accuracy", hidden: new Set(), at: null };
+const DASH = ["", "9 5", "3 3", "12 4 3 4"];
+const ink = (method) => `var(--m${method.place % 8})`;
+const dash = (method) => DASH[method.place % DASH.length];
+
+const ACROSS = {
+  iterations: { name: () => "iteration", unit: "" },
+  joules: { name: (unit) => `energy spent by all devices [${unit}]`, unit: "J" },
+  seconds: { name: (unit) => `simulated time [${unit}]`, unit: "s" },
+};
+const ALONG = {
+  accuracy: { name: "test accuracy of the mean model", share: true },
+  devices: { name: "test accuracy of the devices’ own models, mean", share: true },
+  weakest: { name: "test accuracy of the weakest device’s own model", share: true },
+  loss: { name: "test loss of the mean model" },
+  consensus: { name: "consensus error" },
+};
+
+const finite = (values) => values.filter((v) => v !== null);
+
+function drawCurves() {
+  tip.hide();
+  const chart = document.querySelector("#curves .chart");
+  const height = innerWidth < 600 ? 320 : 420;
+  const across = ACROSS[view.x], along = ALONG[view.y];
+  const { svg, width } = sheet(chart, height, `${along.name} against ${view.x}, by method`);
+  svg.setAttribute("tabindex", "0");
+  const shown = data.methods.filter((method) => !view.hidden.has(method.name));
+  const box = { left: 56, right: width - 14, top: 30, bottom: height - 46 };
+  const right = Math.max(...shown.map((method) => Math.max(...finite(method[view.x]))), 1e-12);
+  const ends = shown.flatMap((method) => finite([...method[view.y].low, ...method[view.y].high]));
+  let low = Math.min(...ends), high = Math.max(...ends);
+  if (along.share) { low = Math.max(0, low); high = Math.min(1, high); } else low = Math.max(0, low);
+  if (!ends.length) { low = 0; high = 1; }
+  const room = 0.04 * (high - low || 1);
+  const x = linear(0, right, box.left, box.right);
+  const y = linear(Math.max(0, low - room), along.share ? Math.min(1, high + room) : high + room, box.bottom, box.top);
+  const { scale, unit } = across.unit ? unitOf(right, across.unit) : { scale: 1, unit: "" };
+  axes(svg, box, Object.assign((v) => x(v * scale), { ticks: (n) => evenTicks(0, right / scale, n) }), y,
+    { x: across.name(unit), y: along.name });
+  const clip = (v) => Math.min(box.bottom, Math.max(box.top, y(v)));
+  const up = (values) => values.map((v) => (v === null ? null : clip(v)));
+  for (const method of shown) {
+    const xs = method[view.x].map((v) => (v === null ? NaN : x(v))), c = method[view.y];
+    const nan = (values) => up(values).map((v) => (v === null ? NaN : v));
+    if (data.seeds > 1) svg.append(node("path", { class: "band", fill: ink(method), d: area(xs, nan(c.low), nan(c.high)) }));
+    svg.append(node("path", { class: "line", "data-method": method.name, stroke: ink(method), "stroke-dasharray": dash(method), d: path(xs, up(c.mean)) }));
+  }
+  if (view.y === "accuracy" && data.target !== null && data.target >= low - room && data.target <= high + room) {
+    const at = y(data.target);
+    svg.append(node("line", { class: "target", x1: box.left, x2: box.right, y1: at, y2: at }));
+    svg.append(node("text", { x: box.right, y: at - 5, "text-anchor": "end" }, "target"));
+  }
+  keys();
+  reader(svg, { box, x, y, shown, across, along });
+}
+
+// The legend is also the switch of each method.
+function keys() {
+  const list = document.querySelector("#curves .legend");
+  const focused = document.activeElement?.dataset?.method;
+  list.replaceChildren(...data.methods.map((method) => {
+    const item = document.createElement("li"), button = document.createElement("button");
+    button.type = "button";
+    button.dataset.method = method.name;
+    button.setAttribute("aria-pressed", String(!view.hidden.has(method.name)));
+    const mark = node("svg", { viewBox: "0 0 30 10", "aria-hidden": "true" },
+      node("path", { d: "M1,5H29", fill: "none", stroke: ink(method), "stroke-width": 3, "stroke-dasharray": dash(method) }));
+    button.append(mark, method.name);
+    button.addEventListener("click", () => {
+      if (!view.hidden.delete(method.name)) view.hidden.add(method.name);
+      drawCurves();
+    });
+    item.append(button);
+    return item;
+  }));
+  if (data.seeds > 1) {
+    const item = document.createElement("li");
+    item.textContent = "bands: 95 % intervals over seeds";
+    list.append(item);
+  }
+  if (focused) [...list.querySelectorAll("button")].find((b) => b.dataset.method === focused)?.focus();
+}
+
+// Reads all methods at one place of the horizontal axis, by pointer or by arrow keys.
+function reader(svg, c) {
+  const cursor = node("line", { class: "cursor", y1: c.box.top, y2: c.box.bottom, visibility: "hidden" });
+  svg.append(cursor);
+  const write = (v) => (c.along.share ? `${(100 * v).toFixed(1)} %` : plain(v));
+  const frame = () => svg.getBoundingClientRect();
+  const read = (place, clientX, clientY) => {
+    view.at = Math.min(c.box.right, Math.max(c.box.left, place));
+    const value = c.x.invert(view.at);
+    for (const end of ["x1", "x2"]) cursor.setAttribute(end, view.at);
+    cursor.setAttribute("visibility", "visible");
+    const head = c.across.unit ? si(value, c.across.unit) : `iteration ${Math.round(value)}`;
+    const rows = c.shown.map((method) => {
+      const xs = method[view.x];
+      let k = -1;
+      xs.forEach((v, j) => { if (v !== null && v <= value * (1 + 1e-9)) k = j; });
+      const found = k < 0 ? null : method[view.y].mean[k];
+      const over = k === xs.length - 1 && value > xs[k] * 1.001 ? " (ended)" : "";
+      return `${method.name}: ${found === null ? "–" : write(found)}${over}`;
+    });
+    tip.show([head, ...rows].join("\n"), clientX, clientY);
+  };
+  const follow = (event) => {
+    const { left, width } = frame();
+    read(((event.clientX - left) * svg.viewBox.baseVal.width) / width, event.clientX, event.clientY);
+  };
+  const clear = () => { tip.hide(); cursor.setAttribute("visibility", "hidden"); };
+  svg.addEventListener("pointermove", follow);
+  svg.addEventListener("pointerdown", follow);
+  svg.addEventListener("pointerleave", clear);
+  svg.addEventListener("blur", clear);
+  svg.addEventListener("keydown", (event) => {
+    const span = c.box.right - c.box.left;
+    const step = { ArrowLeft: -span / 40, ArrowRight: span / 40, Home: -span, End: span }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const place = (view.at ?? c.box.left) + step, { left, top, width } = frame();
+    read(place, left + (place * width) / svg.viewBox.baseVal.width, top + 40);
+  });
+}
+
+for (const axis of ["x", "y"]) {
+  const buttons = [...document.querySelectorAll(`#curves button[data-${axis}]`)];
+  for (const button of buttons)
+    button.addEventListener("click", () => {
+      view[axis] = button.dataset[axis];
+      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+      drawCurves();
+    });
+}
+if (data.methods.length) drawCurves(); else document.getElementById("curves").hidden = true;
+
+let drawnWidth = document.documentElement.clientWidth;
+addEventListener("resize", () => requestAnimationFrame(() => {
+  const width = document.documentElement.clientWidth;
+  if (width !== drawnWidth && data.methods.length && !still.printing) { drawnWidth = width; drawCurves(); }
+}));
+const opened = [];
+addEventListener("beforeprint", () => {
+  still.printing = true;
+  for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; opened.push(part); }
+  if (data.methods.length) drawCurves();
+});
+addEventListener("afterprint", () => {
+  still.printing = false;
+  for (const part of opened.splice(0)) part.open = false;
+  if (data.methods.length) drawCurves();
+});
+addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hide(); });
+addEventListener("scroll", () => tip.hide(), { passive: true });

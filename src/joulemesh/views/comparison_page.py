@@ -1,0 +1,208 @@
+"""A comparison as one self-contained HTML page: the table, and curves that can be switched."""
+
+from __future__ import annotations
+
+__all__ = ["render_comparison", "table_html"]
+
+import html
+from collections.abc import Mapping
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.studies.study import AXES, Entry, Study
+from joulemesh.views import fragments
+from joulemesh.views.comparison import across, band
+from joulemesh.views.comparison_table import difference_text, figure_text, target_text
+from joulemesh.views.console import si
+from joulemesh.views.digest import every
+from joulemesh.views.report import embed_json
+
+_MOST_POINTS = 300
+_CURVES = {
+    "accuracy": "test_accuracy",
+    "devices": "device_accuracy_mean",
+    "weakest": "device_accuracy_min",
+    "loss": "test_loss",
+    "consensus": "consensus",
+}
+_EQUAL = {
+    "iterations": "the adaptive plan's number of iterations, whether or not the batteries pay",
+    "energy": "each stops before the first iteration that some battery cannot pay",
+    "time": "each stops before it would take longer than the adaptive plan",
+}
+_SCRIPTS = ("svg.js", "comparison.js")
+
+
+def render_comparison(study: Study, *, versions: Mapping[str, str] | None = None) -> str:
+    """The page as text.
+
+    Args:
+        study: what it shows.
+        versions: software and hardware, name by name.
+
+    Returns:
+        HTML with its style, its script and its data inside.
+    """
+    return Template(_asset("comparison.html")).substitute(
+        title=html.escape(f"Equal {study.equal}: {len(study.entries)} methods compared"),
+        style=_asset("report.css") + _asset("comparison.css"),
+        script="\n".join(_asset(name) for name in _SCRIPTS),
+        data=embed_json(_data(study)),
+        summary=fragments.text(_sentence(study)),
+        terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
+        table=table_html(study),
+        legend=fragments.text(_reading(study)),
+        notes=_notes(study),
+        batteries=_batteries(study),
+        scenario=html.escape(study.scenario.to_toml()),
+        provenance=fragments.provenance(versions or {}, study.seeds),
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
+
+
+def _sentence(study: Study) -> str:
+    rows = [row for row in study.table() if row["accuracy"] is not None]
+    if not rows:
+        return "None of the methods could run."
+    best = max(rows, key=lambda row: row["accuracy"])
+    seeds = f"mean of {len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
+    return (
+        f"The highest final test accuracy, {100 * best['accuracy']:.1f} % ({seeds}), is that of "
+        f"{best['method']}, for {si(best['energy_j'], 'J')} in {si(best['time_s'], 's')}; how "
+        f"certain the differences are is in the table."
+    )
+
+
+def _reading(study: Study) -> str:
+    text = f"Target: {study.target_words}, at the first evaluation that reaches it."
+    if len(study.seeds) < 2:
+        return text + " One seed has no intervals."
+    return (
+        f"Means over {len(study.seeds)} seeds ± half the 95 % interval (Student's t). Differences "
+        f"are against {study.entries[0].name}, paired by seed; * where the interval excludes 0, "
+        f"each interval by itself (not corrected for the number of methods). {text}"
+    )
+
+
+def table_html(study: Study) -> str:
+    """The table of methods."""
+    head = (
+        "method",
+        "accuracy [%]",
+        "difference",
+        "devices’ own [%]",
+        "difference",
+        "energy",
+        "time",
+        "iterations",
+        "energy to target",
+        "time to target",
+    )
+    body = "".join(_row(row) for row in study.table())
+    top = "".join(
+        f'<th scope="col"{"" if k == 0 else " class=n"}>{html.escape(name)}</th>'
+        for k, name in enumerate(head)
+    )
+    return (
+        '<div class="scroll" tabindex="0"><table class="methods"><thead><tr>'
+        f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    name = f'<th scope="row">{html.escape(row["method"])}</th>'
+    if row["iterations"] is None:
+        why = html.escape(row["notes"][0] if row["notes"] else row["status"])
+        return f'<tr class="out">{name}<td colspan="9">{row["status"]}: {why}</td></tr>'
+
+    def cell(key: str, kind: str = "") -> str:
+        return figure_text(row[key], row[f"{key}_ci95"], kind)
+
+    def difference(key: str) -> str:
+        return difference_text(row[f"{key}_difference"], row[f"{key}_difference_ci95"])
+
+    cells = (
+        cell("accuracy"),
+        difference("accuracy"),
+        cell("device_accuracy"),
+        difference("device_accuracy"),
+        cell("energy_j", "J"),
+        cell("time_s", "s"),
+        f"{row['iterations']:,}",
+        target_text(dict(row), "energy_to_target_j", "J"),
+        target_text(dict(row), "time_to_target_s", "s"),
+    )
+    body = "".join(f'<td class="n">{html.escape(text)}</td>' for text in cells)
+    return f"<tr>{name}{body}</tr>"
+
+
+def _notes(study: Study) -> str:
+    items = [
+        f"<div><dt>{html.escape(entry.name)}</dt><dd>{html.escape(note)}</dd></div>"
+        for entry in study.entries
+        for note in entry.remarks
+    ]
+    return f"<dl>{''.join(items)}</dl>" if items else "<p>None.</p>"
+
+
+def _batteries(study: Study) -> str:
+    """Where the joules went, method by method."""
+    rows = [row for row in study.table() if row["iterations"] is not None]
+    head = ("method", "training", "exchange", "server", "bits on the air", "left", "seeds")
+    top = "".join(
+        f'<th scope="col"{"" if k == 0 else " class=n"}>{name}</th>' for k, name in enumerate(head)
+    )
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(row["method"])}</th>'
+        + "".join(
+            f'<td class="n">{html.escape(text)}</td>'
+            for text in (
+                si(row["compute_j"], "J"),
+                si(row["exchange_j"], "J"),
+                si(row["server_j"], "J"),
+                si(row["bits"], "bit"),
+                si(row["leftover_j"], "J"),
+                str(row["seeds"]),
+            )
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _data(study: Study) -> dict[str, Any]:
+    """What the page's script draws, thinned to what a screen shows."""
+    methods = [_method(entry, place) for place, entry in enumerate(study.entries) if entry.ran]
+    target = study.target if np.isfinite(study.target) else None
+    return {"methods": methods, "target": target, "seeds": len(study.seeds)}
+
+
+def _method(entry: Entry, place: int) -> dict[str, Any]:
+    at = every(len(entry.iteration), _MOST_POINTS)
+    data: dict[str, Any] = {"name": entry.name, "place": place}
+    for axis in AXES:
+        data[axis] = _short(across(entry, axis)[at])
+    for name, curve in _CURVES.items():
+        mean, half = band(entry.curves[curve][at])
+        data[name] = {
+            "mean": _short(mean),
+            "low": _short(mean - half),
+            "high": _short(mean + half),
+        }
+    return data
+
+
+def _short(values: NDArray[np.float64]) -> list[float | None]:
+    """Figures with few digits; what is not finite becomes null."""
+    return [float(f"{v:.5g}") if np.isfinite(v) else None for v in values.tolist()]

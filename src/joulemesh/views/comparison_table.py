@@ -1,0 +1,119 @@
+"""A comparison as a table for a terminal."""
+
+from __future__ import annotations
+
+__all__ = ["difference_text", "figure_text", "show_comparison", "target_text"]
+
+import math
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from joulemesh.studies.study import Study
+from joulemesh.views.console import si
+from joulemesh.views.digest import unit_of
+
+_WIDE = 118  # columns that the whole table needs
+
+
+def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
+    """A figure with its interval, as text.
+
+    Args:
+        value: the figure, or None.
+        half: half the width of its interval, or None.
+        unit: of the figure; an accuracy has none and is written in per cent.
+
+    >>> figure_text(0.9512, 0.004), figure_text(0.0562, 0.0129, "J"), figure_text(338.8, 0.0, "J")
+    ('95.1 ± 0.4', '56.2 ± 12.9 mJ', '339 J')
+    """
+    if value is None:
+        return "–"
+    if not unit:
+        return f"{100 * value:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+    scale, prefixed = unit_of(np.array([value]), unit)
+    digits = max(0, 2 - math.floor(math.log10(abs(value) / scale))) if value else 0
+    if half is None or half / scale < 0.5 * 10.0**-digits:  # as good as the same at every seed
+        return si(value, unit)
+    return f"{value / scale:.{digits}f} ± {half / scale:.{digits}f} {prefixed}"
+
+
+def difference_text(value: float | None, half: float | None) -> str:
+    """A difference of accuracies in per cent; an asterisk where its interval excludes 0.
+
+    >>> difference_text(-0.02, 0.01), difference_text(0.02, 0.03), difference_text(0.5, None)
+    ('−2.0 ± 1.0 *', '+2.0 ± 3.0', '+50.0')
+    """
+    if value is None:
+        return "–"
+    text = ("−" if value < 0 else "+") + figure_text(abs(value), half)
+    return f"{text} *" if half is not None and abs(value) > half else text
+
+
+def target_text(row: dict[str, Any], name: str, unit: str) -> str:
+    """What it took to reach the target, or how many seeds did.
+
+    >>> target_text({"energy_j": None, "reached": 2, "seeds": 5}, "energy_j", "J")
+    '2 of 5 seeds'
+    """
+    if row[name] is not None:
+        return figure_text(row[name], row[f"{name}_ci95"], unit)
+    return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
+
+
+def show_comparison(study: Study, console: Console) -> None:
+    """Print a comparison: a table with intervals, the target, and everybody's notes."""
+    rows = study.table()
+    learned = ("accuracy [%]", f"vs {rows[0]['method']}", "devices' own [%]", "iterations")
+    paid = ("energy", "time", "energy to target", "time to target")
+    if console.width >= _WIDE:
+        parts: tuple[tuple[str, ...], ...] = ((*learned, *paid),)
+    else:
+        parts = (learned, paid)
+    for names in parts:
+        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("method", no_wrap=True)
+        for name in names:
+            table.add_column(name, justify="right")
+        for row in rows:
+            cells = dict(zip((*learned, *paid), _cells(row), strict=True))
+            table.add_row(row["method"], *(cells[name] for name in names))
+        console.print(table)
+    console.print(Text(_caption(study)))
+    console.print(Text(f"target: {study.target_words}"))
+    for row in rows:
+        for note in row["notes"]:
+            console.print(Text.assemble((f"{row['method']}: ", "bold"), note))
+
+
+def _caption(study: Study) -> str:
+    seeds = len(study.seeds)
+    if seeds == 1:
+        return f"equal {study.equal}; one seed, so no intervals"
+    return (
+        f"equal {study.equal}; means of {seeds} seeds ± 95 % interval (Student's t); "
+        f"* differs from {study.entries[0].name}, paired by seed"
+    )
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if row["iterations"] is None:
+        return [row["status"], *["–"] * 7]
+
+    def cell(name: str, unit: str = "") -> str:
+        return figure_text(row[name], row[f"{name}_ci95"], unit)
+
+    return [
+        cell("accuracy"),
+        difference_text(row["accuracy_difference"], row["accuracy_difference_ci95"]),
+        cell("device_accuracy"),
+        f"{row['iterations']:,}",
+        cell("energy_j", "J"),
+        cell("time_s", "s"),
+        target_text(row, "energy_to_target_j", "J"),
+        target_text(row, "time_to_target_s", "s"),
+    ]

@@ -1,0 +1,251 @@
+"""Runs from beginning to end: same ledger as the plan, same bits again, folders that survive."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import joulemesh
+from joulemesh.errors import ScenarioError
+from joulemesh.runs.folder import RunFolder
+
+TINY = {
+    "devices.count": 5,
+    "plan.iterations": 12,
+    "training.hidden": [8],
+    "training.chunk_iterations": 3,
+    "training.eval_every": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> joulemesh.Scenario:
+    return joulemesh.Scenario.preset("default").override(TINY)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return joulemesh.run(tiny, out=folder), folder
+
+
+def test_joules_and_seconds_are_the_plans_ledger(tiny, finished):
+    result, folder = finished
+    plan = joulemesh.plan(tiny)
+    assert result.energy_j[-1] == pytest.approx(plan.spent_j.sum(), rel=1e-12)
+    assert result.time_s[-1] == pytest.approx(plan.latency_s.sum(), rel=1e-12)
+    with open(folder / "ledger.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["spent_j"]) for row in rows] == pytest.approx(plan.spent_j)
+    with open(folder / "metrics.csv") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert float(last["energy_j"]) == pytest.approx(plan.spent_j.sum(), rel=1e-12)
+    assert float(last["time_s"]) == pytest.approx(plan.latency_s.sum(), rel=1e-12)
+
+
+def test_the_folder_holds_everything(finished):
+    result, folder = finished
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "scenario.toml",
+        "plan.npz",
+        "versions.json",
+        "metrics.csv",
+        "timings.csv",
+        "checkpoint",
+        "ledger.csv",
+        "model.safetensors",
+        "result.json",
+        "report.html",
+    }
+    model = load_file(folder / "model.safetensors")
+    assert {name: value.shape for name, value in model.items()} == {
+        name: value.shape for name, value in result.params.items()
+    }
+    assert all(np.array_equal(model[name], result.params[name]) for name in model)
+    assert joulemesh.Scenario.load(folder / "scenario.toml") == result.plan.scenario.override({})
+    assert json.loads((folder / "result.json").read_text()) == result.summary()
+
+
+def test_the_same_seed_gives_the_same_bits(tiny, finished, tmp_path):
+    again = joulemesh.run(tiny, out=tmp_path / "again")
+    _, folder = finished
+    for name in ("metrics.csv", "model.safetensors", "ledger.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+    other = joulemesh.run(tiny, seeds=[7])
+    assert not np.array_equal(other.loss, again.loss)
+
+
+def test_several_seeds_equal_single_runs(tiny):
+    both = joulemesh.run(tiny, seeds=[0, 7])
+    for column, seed in enumerate((0, 7)):
+        alone = joulemesh.run(tiny, seeds=[seed])
+        np.testing.assert_allclose(both.loss[:, column], alone.loss, rtol=2e-5)
+        np.testing.assert_allclose(both.accuracy[:, column], alone.accuracy, atol=0.006)
+
+
+def test_an_existing_folder_is_never_written_over(tiny, finished):
+    _, folder = finished
+    before = (folder / "metrics.csv").read_bytes()
+    with pytest.raises(ScenarioError, match=r"not empty; choose another --out, or add --resume"):
+        joulemesh.run(tiny, out=folder)
+    assert (folder / "metrics.csv").read_bytes() == before
+
+
+def test_resume_refuses_another_scenario(tiny, finished):
+    _, folder = finished
+    with pytest.raises(ScenarioError, match="another scenario"):
+        joulemesh.run(tiny.override({"training.learning_rate": 0.2}), out=folder, resume=True)
+
+
+def test_resume_on_a_missing_folder_starts(tiny, tmp_path):
+    result = joulemesh.run(tiny, out=tmp_path / "new", resume=True)
+    assert RunFolder(tmp_path / "new").finished
+    assert result.iteration[-1] == 12
+
+
+def test_interrupted_and_resumed_runs_end_with_the_same_bits(tiny, finished, tmp_path):
+    _, folder = finished
+    target = tmp_path / "stopped"
+
+    def stop(progress) -> None:
+        if progress.completed >= 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        joulemesh.run(tiny, out=target, on_progress=stop)
+    assert RunFolder(target).started
+    assert not RunFolder(target).finished
+    joulemesh.run(tiny, out=target, resume=True)
+    for name in ("metrics.csv", "model.safetensors"):
+        assert (target / name).read_bytes() == (folder / name).read_bytes()
+
+
+def _command(folder: Path, *more: str) -> list[str]:
+    changes = [f"--set={name}={value}" for name, value in TINY.items()]
+    return [sys.executable, "-m", "joulemesh", "run", *changes, "--out", str(folder), *more]
+
+
+def _kill_and_resume(folder: Path, wait_s: float) -> None:
+    process = subprocess.Popen(_command(folder, "--resume", "--json"), stdout=subprocess.DEVNULL)
+    time.sleep(wait_s)
+    process.kill()
+    process.wait()
+    for _ in range(3):
+        done = subprocess.run(
+            _command(folder, "--resume", "--json"), capture_output=True, text=True
+        )
+        if done.returncode == 0:
+            return
+    raise AssertionError(done.stderr)
+
+
+@pytest.mark.parametrize(
+    "moment", [0, 1, *(pytest.param(k, marks=pytest.mark.slow) for k in range(2, 20))]
+)
+def test_killed_at_a_random_moment_and_resumed(finished, tmp_path, moment):
+    _, folder = finished
+    wait = random.Random(moment).uniform(0.5, 8.0)
+    _kill_and_resume(tmp_path / "killed", wait)
+    for name in ("metrics.csv", "model.safetensors", "ledger.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_finished_run_is_left_alone(finished, capsys):
+    _, folder = finished
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    done = subprocess.run(_command(folder, "--resume"), capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "is finished; nothing to do" in done.stdout
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_place_that_cannot_be_written(tiny, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(ScenarioError, match="choose another --out"):
+        joulemesh.run(tiny, out=blocked / "run")
+    assert blocked.read_text() == "in the way"
+
+
+def test_a_disk_that_fills_up_leaves_a_good_run_behind(tiny, finished, tmp_path, monkeypatch):
+    from joulemesh.training.checkpoint import Checkpoints
+
+    target, saved = tmp_path / "full", []
+    save = Checkpoints.save
+
+    def full_later(self, state):
+        if saved:
+            raise ScenarioError("cannot write the checkpoint: No space left on device")
+        saved.append(int(state.iteration))
+        save(self, state)
+
+    monkeypatch.setattr("joulemesh.runs.run._SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(Checkpoints, "save", full_later)
+    with pytest.raises(ScenarioError, match="No space left"):
+        joulemesh.run(tiny, out=target)
+    monkeypatch.undo()
+    joulemesh.run(tiny, out=target, resume=True)
+    _, folder = finished
+    assert (target / "model.safetensors").read_bytes() == (
+        folder / "model.safetensors"
+    ).read_bytes()
+
+
+def test_divergence_names_the_iteration_and_keeps_the_last_good_state(tiny, tmp_path):
+    wild = tiny.override({"training.learning_rate": 1e30, "training.chunk_iterations": 1})
+    with pytest.raises(joulemesh.JoulemeshError, match=r"diverged in iteration \d+"):
+        joulemesh.run(wild, out=tmp_path / "wild")
+    assert RunFolder(tmp_path / "wild").started
+    assert not RunFolder(tmp_path / "wild").finished
+
+
+def test_own_model_and_data_of_wrong_shape(tiny):
+    import jax.numpy as jnp
+
+    x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
+    wrong = (lambda key: {"w": jnp.zeros((4, 2))}, lambda params, x: x @ params["w"])
+    with pytest.raises(ScenarioError):
+        joulemesh.run(tiny, model=wrong, data=(x, y, x, y))
+
+
+def test_more_devices_than_samples(tiny):
+    x, y = np.zeros((3, 2), np.float32), np.array([0, 1, 0])
+    with pytest.raises(ScenarioError, match="resample"):
+        joulemesh.run(tiny, data=(x, y, x, y))
+    many = joulemesh.run(tiny.override({"training.partition": "resample"}), data=(x, y, x, y))
+    assert many.accuracy.shape == (6,)
+
+
+def test_the_reports_own_command(finished, tmp_path):
+    _, folder = finished
+    page = tmp_path / "page.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "joulemesh", "report", str(folder), "--out", str(page)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert page.read_text().startswith("<!doctype html>")
+    bad = subprocess.run(
+        [sys.executable, "-m", "joulemesh", "report", str(tmp_path)], capture_output=True, text=True
+    )
+    assert bad.returncode == 2
+    assert "is no run folder" in bad.stderr
+
+
+def test_the_readmes_example_runs():
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    code = text.split("```python\n")[1].split("```")[0]
+    exec(compile(code, "README.md", "exec"), {})
