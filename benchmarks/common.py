@@ -61,6 +61,11 @@ def _processor() -> str:
         return platform.processor()
 
 
+def progress(what: str) -> None:
+    """Say on standard error what is being measured; benchmarks take minutes."""
+    print(f"[{time.strftime('%H:%M:%S')}] {what}", file=sys.stderr, flush=True)
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+MARK = "@answer "  # libraries print to standard output too: only lines that begin so are ours
+
 
 def serve(block: Callable[[str], dict[str, Any]], *packages: str) -> None:
     """Answer every line of standard input with what ``block`` returns for it, as JSON.
 
-    Libraries print to standard output; they are sent to standard error, so that the answers have
-    the channel to themselves.
+    From then on whatever else is printed goes to standard error.
     """
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
@@ -27,7 +28,7 @@ def serve(block: Callable[[str], dict[str, Any]], *packages: str) -> None:
 
 
 def _say(answers: Any, answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
+    answers.write(MARK + json.dumps(answer) + "\n")
     answers.flush()
 
 

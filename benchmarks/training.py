@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from benchmarks.common import machine, measure, publish
+from benchmarks.common import machine, measure, progress, publish
 from benchmarks.environments import torch_python
 from benchmarks.training_page import page
 from benchmarks.work import CNN, MLP, SMALL, Work, prepare, with_data
@@ -41,6 +41,7 @@ def child(command: str, work: Work | None = None, **env: str) -> dict[str, Any]:
 
 def side_by_side(work: Work, repeats: int) -> dict[str, Any]:
     """Blocks of a plain PyTorch loop and of ours in turn, and ours in its variants."""
+    progress(f"{work.model} on {work.dataset}, blocks in turn with a PyTorch loop")
     seconds: dict[str, list[float]] = {}
     failed = ""
     try:
@@ -81,6 +82,7 @@ def side_by_side(work: Work, repeats: int) -> dict[str, Any]:
 
 def starts(work: Work, repeats: int) -> dict[str, dict[str, float]]:
     """Fresh processes with an empty compilation cache, then again with what that left."""
+    progress(f"{work.model}: starts of fresh processes")
     found: dict[str, list[dict[str, Any]]] = {"first": [], "second": []}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as cache:
@@ -95,6 +97,7 @@ def starts(work: Work, repeats: int) -> dict[str, dict[str, float]]:
 
 def memory(work: Work, made: bool) -> dict[str, Any]:
     """A run from its files, decoded for the first time, to its last evaluation."""
+    progress(f"{work.dataset}: memory of a whole run")
     with tempfile.TemporaryDirectory() as cache:
         return child("run", work, **({} if made else {"BENCH_FROM_FILES": cache}))
 
@@ -122,6 +125,7 @@ def speeds(on_gpu: bool, quick: bool) -> list[dict[str, Any]]:
 
 def _tried(command: str, work: Work) -> dict[str, Any]:
     """A size that does not fit this machine is reported and does not stop the others."""
+    progress(f"{work.model}, {work.precision}, {work.devices:,} devices")
     try:
         result = child(command, work)
     except RuntimeError as error:
@@ -139,7 +143,7 @@ def main(*, quick: bool = False) -> None:
     if on_gpu:
         mlp, cnn = replace(mlp, iterations=400), replace(cnn, iterations=20)
     elif quick:
-        cnn = replace(cnn, devices=4)
+        mlp, cnn = replace(mlp, iterations=5), replace(cnn, devices=2)
     record: dict[str, Any] = {
         "machine": machine("jax", "jaxlib", "optax"),
         "backend": backend,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.common import ROOT
+from benchmarks.serve import MARK
 
 START_LIMIT_S = 600.0
 BLOCK_LIMIT_S = 600.0
@@ -45,7 +46,8 @@ class Worker:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._answers.put(line)
+            if line.startswith(MARK):
+                self._answers.put(line.removeprefix(MARK))
         self._answers.put("")
 
     def _answer(self, limit_s: float) -> dict[str, Any]:

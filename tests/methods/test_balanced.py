@@ -82,6 +82,15 @@ def test_defaults_without_constants(small: Scenario) -> None:
     per_mixing = build("d-psgd", small).ledger().exchange_j
     np.testing.assert_allclose(made.ledger().exchange_j, 4 * per_mixing)
     assert any("[bounds] has no numbers" in note for note in made.notes)
+    half = build("balanced:tau1=2", small)
+    assert any("tau1 = 2 and tau2 = 4, not balanced" in note for note in half.notes)
+    assert not any("balanced" in note for note in build("balanced:tau1=2,tau2=4", small).notes)
+
+
+def test_no_mixing_stays_no_mixing(small: Scenario) -> None:
+    made = build("balanced:tau2=0", small.override(CONSTANTS))
+    assert not made.schedule.exchanged.any()
+    assert made.schedule.rounds[0, 0] == Setting(small).rounds
 
 
 @pytest.mark.parametrize("equal", ["iterations", "energy", "time"])

@@ -125,22 +125,27 @@ def _with_progress(
         TextColumn("{task.completed:.0f}/{task.total:.0f} iterations{task.fields[news]}"),
         TimeElapsedColumn(),
     )
+    bars = Progress(*columns, console=Console(stderr=True), disable=quiet)
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
 
-        def show(step: Step) -> None:
-            if step.method not in tasks:
-                tasks[step.method] = bars.add_task(step.method, total=1, news="")
-            bars.update(
-                tasks[step.method],
-                total=max(step.iterations, 1),
-                completed=step.completed if step.iterations else 1,
-            )
-            news = _news(step, seeds)
-            if news is not None:
-                bars.update(tasks[step.method], news=news)
+    def show(step: Step) -> None:
+        if step.method not in tasks:
+            bars.start()  # not before: a refusal is one line, without an empty one above it
+            tasks[step.method] = bars.add_task(step.method, total=1, news="")
+        bars.update(
+            tasks[step.method],
+            total=max(step.iterations, 1),
+            completed=step.completed if step.iterations else 1,
+        )
+        news = _news(step, seeds)
+        if news is not None:
+            bars.update(tasks[step.method], news=news)
 
+    try:
         return study(scenario, methods, equal, seeds, on_progress=show, **options)
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def _news(step: Step, seeds: int) -> str | None:

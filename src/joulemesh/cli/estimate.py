@@ -29,7 +29,7 @@ def estimate(
 
     Example: `joulemesh estimate --set training.model=logistic --set training.l2=0.01`
     """
-    from joulemesh.runs.constants import estimate_bounds
+    from joulemesh.training.constants import estimate_bounds
 
     constants = estimate_bounds(read_scenario(file, preset, changes))
     if json:

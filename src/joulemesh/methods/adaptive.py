@@ -6,10 +6,10 @@ Networks", arXiv:2403.20075. Any rounds policy of the planner: ``adaptive:backfi
 
 from __future__ import annotations
 
-__all__ = ["mixing_of", "plan_bits", "schedule_of"]
+__all__ = ["contender_of", "mixing_of", "plan_bits", "scheme_bits"]
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -25,74 +25,29 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.scenario import PlanOptions
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.schedule import Mixing, Schedule
 
 _DENSE = 1000  # devices up to which a mixing matrix is kept dense
 
-Stretches = Sequence[tuple[int, Scheme]]
 
-
-def mixing_of(stretches: Stretches, devices: int) -> tuple[Mixing, int]:
-    """What a scheme's exchanges do to the parameters.
+def mixing_of(scheme: Scheme, devices: int) -> tuple[Mixing, int]:
+    """What a scheme's exchanges do to the parameters of all devices.
 
     Args:
-        stretches: the scheme of each stretch of iterations, with its first iteration (from 0).
-        devices: number of devices N, departed ones included.
+        scheme: on the whole graph.
+        devices: number of devices N.
 
     Returns:
-        The schedule's ``mixing`` and ``mixing_rounds``. Departed devices keep what they have.
+        The schedule's ``mixing`` and ``mixing_rounds``.
     """
-    first = stretches[0][1]
-    if all(scheme.exact for _, scheme in stretches):
+    if scheme.exact:
         return "mean", 1
-    if len(stretches) == 1 and not first.random:
-        if devices <= _DENSE:
-            return first.mixing(0, 1), 1
-        weights = metropolis_weights(first.graph.edges, devices)
-        return sparse.csr_array(weights), first.rounds
-
-    @lru_cache(maxsize=4)
-    def alike(place: int) -> FloatArray:
-        return _in_whole(stretches[place][1], 0, devices)
-
-    def matrix(t: int) -> FloatArray:
-        place = max(k for k, (since, _) in enumerate(stretches) if since <= t)
-        scheme = stretches[place][1]
-        return _in_whole(scheme, t, devices) if scheme.random else alike(place)
-
-    return matrix, 1
-
-
-def _in_whole(scheme: Scheme, t: int, devices: int) -> FloatArray:
-    """A scheme's matrix under the whole graph's numbers, with 1 for who is not there."""
-    whole, members = np.eye(devices), scheme.graph.members
-    whole[np.ix_(members, members)] = scheme.mixing(t, t + 1)[0]
-    return whole
-
-
-def schedule_of(plan: Plan, iterations: int | None = None) -> Schedule:
-    """All that training needs to know of a plan.
-
-    Args:
-        plan: who trains how much and when.
-        iterations: only so many of them, from the first.
-
-    Returns:
-        Rounds, presence and mixing.
-
-    >>> import joulemesh
-    >>> schedule_of(joulemesh.plan(joulemesh.Scenario.preset("default")), 7).rounds.shape
-    (7, 20)
-    """
-    mixing, mixing_rounds = mixing_of(plan.history.schemes, plan.rounds.shape[1])
-    n = plan.iterations if iterations is None else iterations
-    return Schedule(
-        plan.rounds[:n].astype(np.int32),
-        active=plan.active[:n],
-        exchanged=plan.exchanged[:n],
-        mixing=mixing,
-        mixing_rounds=mixing_rounds,
-    )
+    if scheme.random:
+        return lambda t: scheme.mixing(t, t + 1)[0], 1
+    if devices <= _DENSE:
+        return scheme.mixing(0, 1), 1
+    return sparse.csr_array(metropolis_weights(scheme.graph.edges, devices)), scheme.rounds
 
 
 def plan_bits(plan: Plan) -> FloatArray:
@@ -137,6 +92,16 @@ def _fresh(plan: Plan, since: int) -> NDArray[np.bool_]:
     return fresh & plan.exchanged[since:]
 
 
+def _first(schedule: Schedule, n: int) -> Schedule:
+    """The first iterations of a schedule whose mixing is static or a function of the iteration."""
+    return replace(
+        schedule,
+        rounds=schedule.rounds[:n],
+        active=schedule.active[:n],
+        exchanged=schedule.exchanged[:n],
+    )
+
+
 def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     """A plan as a contender; on equal time it may be cut short."""
     n = plan.iterations
@@ -153,7 +118,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
     return Contender(
         name,
-        schedule_of(plan, ledger.iterations),
+        _first(schedule_of(plan), ledger.iterations),
         None,
         ledger,
         setting.battery_j,

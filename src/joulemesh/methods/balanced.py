@@ -131,11 +131,13 @@ def choose_pair(
     """
     constants, rate = setting.scenario.bounds, setting.scenario.training.learning_rate
     known = (constants.smoothness, constants.gradient_variance, constants.initial_gap)
-    if (tau1 is not None and tau2 is not None) or "estimate" in known:
+    # Without mixing the bound is infinite, and balances nothing.
+    if (tau1 is not None and tau2 is not None) or "estimate" in known or tau2 == 0:
         chosen = (setting.rounds if tau1 is None else tau1, _TAU2 if tau2 is None else tau2)
-        return *chosen, "tau1 is the adaptive plan's mean rounds, tau2 = 4: [bounds] has no numbers"
+        why = "it does not mix" if tau2 == 0 else "[bounds] has no numbers"
+        return *chosen, f"tau1 = {chosen[0]} and tau2 = {chosen[1]}, not balanced: {why}"
     first = np.arange(1, _MOST + 1) if tau1 is None else np.array([tau1])
-    second = np.arange(1, _MOST + 1) if tau2 is None else np.array([max(tau2, 1)])
+    second = np.arange(1, _MOST + 1) if tau2 is None else np.array([tau2])
     grid1, grid2 = np.meshgrid(first, second, indexing="ij")
     graph = setting.world.graph
     value = bound(

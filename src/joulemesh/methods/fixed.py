@@ -77,7 +77,7 @@ def _flood(setting: Setting, t: int) -> tuple[Any, float, float]:
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     tau = given.get("tau", setting.scenario.plan.fixed_rounds)
-    mixing, mixing_rounds = mixing_of([(0, setting.scheme)], setting.devices)
+    mixing, mixing_rounds = mixing_of(setting.scheme, setting.devices)
     return setting.contender(
         name, tau, scheme_prices(setting, tau), mixing=mixing, mixing_rounds=mixing_rounds
     )

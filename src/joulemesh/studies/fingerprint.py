@@ -123,7 +123,8 @@ def contender_digest(contender: Contender) -> str | None:
     if callable(mixing):
         own.append(mixing)
     elif sparse.issparse(mixing):
-        parts += _arrays(mixing.data, mixing.indices, mixing.indptr)
+        lists: Any = mixing
+        parts += _arrays(lists.data, lists.indices, lists.indptr)
     else:
         parts += _arrays(mixing)
     if contender.exchange is not None:

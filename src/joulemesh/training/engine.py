@@ -11,6 +11,7 @@ __all__ = ["DivergedError", "Engine", "State"]
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import reduce
 from typing import Any
 
 import jax
@@ -28,8 +29,9 @@ from joulemesh.training.exchange import Exchange
 from joulemesh.training.layout import Layout
 from joulemesh.training.options import Options, make_optimizer
 from joulemesh.training.panel import Sheets, make_sheets
+from joulemesh.training.parts import NEVER, Fixed, Record, Slice, Spec, State
 from joulemesh.training.platform import ROWS, WHOLE
-from joulemesh.training.program import NEVER, Fixed, Record, Slice, Spec, State, programs
+from joulemesh.training.program import programs
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.trace import Trace
 
@@ -308,7 +310,9 @@ class Engine:
             name: np.concatenate([empty, *(getattr(panel, name)[None] for panel in panels)])
             for name in Panel._fields
         }
-        sent = jax.tree.map(lambda *parts: sum(parts)[: stop - start], *[r.sent for r in records])
+        sent = jax.tree.map(
+            lambda *parts: reduce(np.add, parts)[: stop - start], *[r.sent for r in records]
+        )
         return Trace(start + measured + 1, **columns, sent=sent)
 
     def evaluate(self, state: State) -> Trace:

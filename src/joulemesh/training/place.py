@@ -29,7 +29,7 @@ from joulemesh.training.layout import Layout
 from joulemesh.training.local import Rows
 from joulemesh.training.objective import Data, scale_of
 from joulemesh.training.options import Options
-from joulemesh.training.program import Fixed, Slice
+from joulemesh.training.parts import Fixed, Slice
 from joulemesh.training.schedule import Schedule
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 __all__ = ["Job", "Runner", "Step", "pad", "planned"]
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,12 @@ from joulemesh.methods.base import Ledger
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
 from joulemesh.studies.cache import Cache
-from joulemesh.studies.fingerprint import data_digest, model_digest, run_key
+from joulemesh.studies.fingerprint import (
+    code_digest,
+    contender_digest,
+    data_digest,
+    model_digest,
+)
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.reproduce.clock import Account, Chunk, compilations
 from joulemesh.studies.study import Entry
@@ -100,11 +107,9 @@ def planned(
         matrices[:, :count, :count] = mixing
         mixing = matrices
     n = len(tau)
-    free = Ledger(
-        np.zeros((n, wide)), np.zeros((n, wide)), np.zeros(n), np.zeros(n), np.zeros(n)
-    )
+    free = Ledger(np.zeros((n, wide)), np.zeros((n, wide)), np.zeros(n), np.zeros(n), np.zeros(n))
     schedule = Schedule(padded, inside, mixing=mixing)
-    return Job(label, scenario, Contender(label, schedule, None, free, np.zeros(wide)), places)
+    return Job(label, scenario, Contender("planned", schedule, None, free, np.zeros(wide)), places)
 
 
 def pad(held: Partition, places: int, least: int, length: int) -> Partition:
@@ -186,10 +191,7 @@ class Runner:
         dataset = self.data(job.scenario)
         model = the_model(job.scenario, None, dataset)
         learned = self._digest(dataset, model)
-        keys = {
-            seed: run_key(job.scenario, job.contender, _TERMS, seed=seed, learned=learned)
-            for seed in self.seeds
-        }
+        keys = {seed: _key(job, learned, seed) for seed in self.seeds}
         records = {seed: self._cache.find(key) for seed, key in keys.items()}
         missing = tuple(seed for seed, record in records.items() if record is None)
         self.account.cached += len(self.seeds) - len(missing)
@@ -255,10 +257,12 @@ class Runner:
         tell(0, latest)
         compiled, state, start = compilations(), engine.init(), 0
         while start < engine.schedule.iterations:
-            before, clock = replace(compiled), time.perf_counter()
+            # Time spent compiling is counted by itself.
+            clock = time.perf_counter() - compiled.seconds
             state, trace = engine.run_chunk(state, start)
             stop = min(start + engine.spec.chunk, engine.schedule.iterations)
-            self._charge(engine, slice(start, stop), len(trace.iteration), before, clock)
+            seconds = time.perf_counter() - compiled.seconds - clock
+            self._charge(engine, slice(start, stop), len(trace.iteration), seconds)
             traces.append(trace)
             if len(trace.iteration):
                 latest = float(trace.test_accuracy[-1].mean())
@@ -266,24 +270,17 @@ class Runner:
             start = stop
         return dict(zip(seeds, _records(job.contender, Trace.join(traces)), strict=True))
 
-    def _charge(
-        self, engine: Engine, part: slice, evaluations: int, before: object, clock: float
-    ) -> None:
+    def _charge(self, engine: Engine, part: slice, evaluations: int, seconds: float) -> None:
         """Enter one call of the engine into the account."""
-        assert isinstance(before, type(compilations()))
-        compiling = compilations().seconds - before.seconds
-        seconds = max(time.perf_counter() - clock - compiling, 0.0)
         rounds, seeds = engine.schedule.rounds[part], len(engine.seeds)
         steps = int(rounds.sum()) * seeds
         # All rows of an accelerator take as many steps as the longest.
         together = int(rounds.max(axis=1).sum()) * rounds.shape[1] * seeds
         work = float(steps if engine.spec.loop else together)
         self.account.device_steps += steps
-        self.account.chunks.append(Chunk(engine.spec, work, evaluations, seconds))
+        self.account.chunks.append(Chunk(engine.spec, work, evaluations, max(seconds, 0.0)))
 
-    def _engine(
-        self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]
-    ) -> Engine:
+    def _engine(self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]) -> Engine:
         scenario, count = job.scenario, job.scenario.devices.count
         held = partitions(scenario, dataset, seeds, np.ones(count))
         if job.places > count:
@@ -299,6 +296,15 @@ class Runner:
             seeds,
             own_exchange=job.contender.exchange,
         )
+
+
+def _key(job: Job, learned: str, seed: int) -> str:
+    """The name under which a run is kept: a digest of all that decides its numbers."""
+    # Where the data lie does not matter: the samples themselves are in ``learned``.
+    asked = job.scenario.model_dump(mode="json", exclude={"training": {"data_dir", "dataset"}})
+    done = contender_digest(job.contender)
+    said = [asked, job.contender.name, job.places, seed, learned, done, code_digest(), _TERMS]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _records(contender: Contender, trace: Trace) -> list[Record]:

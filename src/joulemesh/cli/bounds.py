@@ -1,0 +1,55 @@
+"""`joulemesh bounds`: the measured gap under the corrected bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+
+import typer
+
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+
+__all__ = ["bounds"]
+
+
+def bounds(
+    file: FileArgument = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1.
+
+    Example: `joulemesh bounds --set training.model=logistic --set training.l2=0.1`
+    """
+    from joulemesh.studies.gap import gap_under_bound
+
+    study = gap_under_bound(read_scenario(file, preset, changes))
+    if json:
+        record = {
+            "iteration": study.iteration.tolist(),
+            "gap": study.gap.tolist(),
+            "bound": study.bound.tolist(),
+            "constants": dataclasses.asdict(study.constants),
+            "learning_rate": study.learning_rate,
+            "holds": study.holds,
+        }
+        typer.echo(json_format.dumps(record))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("iteration", "measured gap", "corrected bound", "bound / gap", pad_edge=False)
+    for t, gap, bound in zip(study.iteration, study.gap, study.bound, strict=True):
+        table.add_row(str(t), f"{gap:.4f}", f"{bound:.4f}", f"{bound / gap:.2f}")
+    console.print(table)
+    figures = ", ".join(f"{k} {v:.4g}" for k, v in dataclasses.asdict(study.constants).items())
+    console.print(f"learning rate {study.learning_rate:.4g} (at most 1/M); {figures}")
+    console.print(f"the measured gap is {'under' if study.holds else 'ABOVE'} the bound throughout")

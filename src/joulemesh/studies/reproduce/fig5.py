@@ -1,0 +1,140 @@
+"""Fig. 5: accuracy against iterations with different numbers of devices, non-i.i.d. labels, MLP.
+
+(a) MNIST, (b) Fashion-MNIST. The paper divides one global set among the devices, so that more
+devices also hold fewer samples each; a second reading gives every device equally many whatever
+their number (notes E, "the N effect is confounded"). Both are done.
+
+Full scale, 5 seeds: 2 data sets × 2 readings × (5 + 10 + 20 + 40) × 400 × 5 × 5 = 3.0 M MLP
+device-steps (6.6 M with padding). One program serves all 16 curves: they are padded to 41 devices.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CONFIG", "QUICK", "Config", "run"]
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from joulemesh.data.catalog import spec
+from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.runner import Job, Runner, planned
+from joulemesh.studies.reproduce.sentences import claim
+from joulemesh.studies.reproduce.stage import DIGITS, FASHION, MNIST, Task, at, curve_rows
+from joulemesh.studies.study import Entry
+
+ACCURACY = "test_accuracy"
+READINGS = {"global": "one data set shared out", "local": "equally many samples on each device"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        tasks: those of the caption.
+        devices: N; the paper's values are not legible from the text.
+        iterations: n, large enough for the curves to flatten.
+        rounds: τ in every iteration, fixed so that nothing but N differs.
+        partition: "non-i.i.d." is all that the paper says: label skew by Dirichlet(0.1), within
+            the range that is common (notes D).
+        evaluations: points of a curve.
+        chunk: iterations in one call of the program.
+        margin: decrease of the gap that counts as none.
+    """
+
+    tasks: tuple[Task, ...] = (MNIST, FASHION)
+    devices: tuple[int, ...] = (5, 10, 20, 40)
+    iterations: int = 400
+    rounds: int = 5
+    partition: str = "dirichlet 0.1"
+    evaluations: int = 20
+    chunk: int = 20
+    margin: float = 0.005
+
+
+CONFIG = Config()
+QUICK = Config(tasks=(DIGITS,), devices=(3, 6), iterations=16, rounds=2, evaluations=4, chunk=4)
+
+Curves = dict[tuple[str, str, int], Entry]
+"""By task, reading and N."""
+
+
+def _job(config: Config, task: Task, reading: str, devices: int) -> Job:
+    share = spec(task.dataset).train // (devices if reading == "global" else max(config.devices))
+    scenario = task.scenario(
+        devices,
+        partition=config.partition,
+        each=share,
+        eval_every=config.iterations // config.evaluations,
+        chunk=config.chunk,
+    )
+    rounds = np.full(config.iterations, config.rounds)
+    label = f"{task.title} {reading} N = {devices}"
+    return planned(label, scenario, rounds, places=max(config.devices) + 1)
+
+
+def _curves(config: Config, runner: Runner) -> Curves:
+    keys = list(product(config.tasks, READINGS, config.devices))
+    jobs = [_job(config, *key) for key in keys]
+    found = runner.train(jobs)
+    return {
+        (task.title, reading, devices): found[job.label]
+        for (task, reading, devices), job in zip(keys, jobs, strict=True)
+    }
+
+
+def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
+    few, many = min(config.devices), max(config.devices)
+    end = config.iterations
+
+    def gaps(reading: str, when: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+        return {
+            f"{task.title}, {READINGS[reading]}": at(
+                curves[task.title, reading, few], ACCURACY, when
+            )
+            - at(curves[task.title, reading, many], ACCURACY, when)
+            for task in config.tasks
+        }
+
+    late = gaps("global", end) | gaps("local", end)
+    half = gaps("global", end // 2) | gaps("local", end // 2)
+    return (
+        judge(claim("fig5-fewer-global"), gaps("global", end), note=f"N = {few} against {many}"),
+        judge(claim("fig5-fewer-local"), gaps("local", end), note=f"N = {few} against {many}"),
+        judge(
+            claim("fig5-gap-stays"),
+            {place: late[place] - half[place] for place in late},
+            margin=config.margin,
+            note=f"T = {end // 2} against {end}",
+        ),
+    )
+
+
+def run(config: Config, runner: Runner) -> Outcome:
+    """Train the curves of the figure."""
+    curves = _curves(config, runner)
+    rows: list[Row] = []
+    for (task, reading, devices), entry in curves.items():
+        where = {"task": task, "reading": reading, "devices": devices}
+        rows += curve_rows(where, entry, runner.seeds)
+    panels = tuple(
+        Panel(
+            f"({letter})  {task.title}: {READINGS[reading]}",
+            "iteration",
+            "test accuracy",
+            tuple(
+                band(f"N = {devices}", entry.iteration, entry.curves[ACCURACY])
+                for (title, how, devices), entry in curves.items()
+                if (title, how) == (task.title, reading)
+            ),
+        )
+        for letter, (reading, task) in zip(
+            "abcdefgh", product(READINGS, config.tasks), strict=False
+        )
+    )
+    title = f"Number of devices, label skew {config.partition}"
+    picture = Picture("fig5", title, panels, len(config.tasks))
+    return Outcome("fig5", rows, (picture,), _findings(config, curves))

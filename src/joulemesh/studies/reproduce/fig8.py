@@ -1,0 +1,190 @@
+"""Fig. 8: training loss and test accuracy of adaptive, fixed and inverse rounds, CNN on CIFAR-10.
+
+(a) T = 400 and 4 rounds on average: adaptive (Theorem 4, corrected), fixed 4, inverse, and the
+exact optimum of (P42), backfill. (b) τ_total = 300: adaptive, fixed 3 (100 iterations), fixed 6
+(50), and backfill and inverse. The uniform policy with these totals is the fixed one: one run.
+Both with i.i.d. data, and with label skew.
+
+Full scale, 5 seeds: 2 partitions × (4 × 1600 + 5 × 300) × 20 × 5 = 1.58 M CNN device-steps. One
+program (exact mean, 20 devices) serves all 18 curves: rounds are traced.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CONFIG", "QUICK", "Budget", "Config", "run"]
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.rounds import allocate
+from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.runner import Job, Runner, planned
+from joulemesh.studies.reproduce.sentences import claim
+from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, Task, curve_rows
+from joulemesh.studies.study import Entry
+
+ACCURACY, LOSS = "test_accuracy", "train_loss"
+ADAPTIVE, INVERSE, OPTIMUM = "adaptive (theorem 4)", "inverse", "optimum of (P42)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One half of the figure.
+
+    Attributes:
+        total: τ_total, the same for all devices.
+        cap: τ_0. Open in the paper; those of notes F.11.
+        fixed: rounds of the fixed schemes; each runs total/rounds iterations.
+        iterations: n of the others. In (b) the adaptive scheme's is not stated: that of the first
+            fixed scheme.
+        evaluations: points of a curve.
+    """
+
+    total: int
+    cap: int
+    fixed: tuple[int, ...]
+    iterations: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        task: CNN on CIFAR-10.
+        devices: N = 20.
+        halves: (a) and (b).
+        zeta: ζ = 400 (the text). With T = 400 eq. `optt` is 0/0; its limit is harmonic (F.4.33).
+        partitions: the paper does not say which; i.i.d., and the skew of notes F.11.
+        chunk: iterations in one call of the program.
+    """
+
+    task: Task = CIFAR
+    devices: int = 20
+    halves: tuple[Budget, ...] = (
+        Budget(1600, 20, (4,), 400, 10),
+        Budget(300, 10, (3, 6), 100, 10),
+    )
+    zeta: float = 400.0
+    partitions: tuple[str, ...] = ("iid", "dirichlet 0.1")
+    chunk: int = 20
+
+
+CONFIG = Config()
+QUICK = Config(
+    task=DIGITS,
+    devices=6,
+    halves=(Budget(48, 8, (3,), 16, 4), Budget(24, 6, (2, 4), 12, 3)),
+    chunk=4,
+)
+
+Curves = dict[tuple[int, str, str], Entry]
+"""By half, partition and scheme."""
+
+
+def _fixed(rounds: int) -> str:
+    return f"fixed {rounds}"
+
+
+def schedules(config: Config, half: Budget) -> dict[str, NDArray[np.int64]]:
+    """The rounds [n] of every scheme.
+
+    >>> made = schedules(CONFIG, CONFIG.halves[1])
+    >>> {name: (len(rounds), int(rounds.sum())) for name, rounds in made.items()}["fixed 6"]
+    (50, 300)
+    """
+
+    def policy(name: str) -> NDArray[np.int64]:
+        return allocate(
+            name, half.iterations, half.total, half.cap, zeta=config.zeta, fixed_rounds=1
+        )
+
+    made = {ADAPTIVE: policy("theorem4")}
+    made |= {_fixed(rounds): np.full(half.total // rounds, rounds) for rounds in half.fixed}
+    return made | {INVERSE: policy("inverse"), OPTIMUM: policy("backfill")}
+
+
+def _curves(config: Config, runner: Runner) -> Curves:
+    keys, jobs = [], list[Job]()
+    for (number, half), partition in product(enumerate(config.halves), config.partitions):
+        for scheme, rounds in schedules(config, half).items():
+            scenario = config.task.scenario(
+                config.devices,
+                partition=partition,
+                eval_every=max(1, len(rounds) // half.evaluations),
+                chunk=config.chunk,
+            )
+            keys.append((number, partition, scheme))
+            jobs.append(planned(f"{'ab'[number]} {partition} {scheme}", scenario, rounds))
+    found = runner.train(jobs)
+    return {key: found[job.label] for key, job in zip(keys, jobs, strict=True)}
+
+
+def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
+    def better(
+        half: int, one: str, others: list[str], partitions: Any, what: str = ACCURACY
+    ) -> Any:
+        sign = -1 if what == LOSS else 1
+        return {
+            f"{one} against {other}, {partition}": sign
+            * (
+                curves[half, partition, one].final[what]
+                - curves[half, partition, other].final[what]
+            )
+            for partition, other in product(partitions, others)
+        }
+
+    plain, every = config.partitions[:1], config.partitions
+    first = _fixed(config.halves[0].fixed[0])
+    three, six = (_fixed(rounds) for rounds in config.halves[1].fixed)
+    rivals = [first, INVERSE]
+    damage = {
+        f"{first}, {skewed}": curves[0, plain[0], first].final[ACCURACY]
+        - curves[0, skewed, first].final[ACCURACY]
+        for skewed in every[1:]
+    }
+    return (
+        judge(claim("fig8-adaptive-best"), better(0, ADAPTIVE, rivals, plain)),
+        judge(claim("fig8-adaptive-best-skewed"), better(0, ADAPTIVE, rivals, every[1:])),
+        judge(claim("fig8-adaptive-loss"), better(0, ADAPTIVE, rivals, every, LOSS)),
+        judge(claim("fig8-inverse-worse"), better(0, first, [INVERSE], every)),
+        judge(claim("fig8-excessive"), better(1, three, [six], every)),
+        judge(claim("fig8-adaptive-300"), better(1, ADAPTIVE, [three, six], every)),
+        judge(claim("noniid-damage"), damage),
+    )
+
+
+def _panels(config: Config, curves: Curves) -> tuple[Panel, ...]:
+    labels = {LOSS: "training loss", ACCURACY: "test accuracy"}
+    places = product(config.partitions, range(len(config.halves)), labels)
+    panels = []
+    for letter, (partition, half, what) in zip("abcdefgh", places, strict=False):
+        budget = config.halves[half]
+        series = tuple(
+            band(scheme, entry.iteration, entry.curves[what])
+            for (number, how, scheme), entry in curves.items()
+            if (number, how) == (half, partition)
+        )
+        title = f"({letter})  Στ = {budget.total}, {partition}"
+        panels.append(Panel(title, "iteration", labels[what], series))
+    return tuple(panels)
+
+
+def run(config: Config, runner: Runner) -> Outcome:
+    """Train the curves of the figure."""
+    curves = _curves(config, runner)
+    rows: list[Row] = []
+    for (number, partition, scheme), entry in curves.items():
+        half = config.halves[number]
+        where = {"tau_total": half.total, "partition": partition, "scheme": scheme}
+        rows += curve_rows(where, entry, runner.seeds)
+    title = f"Allocation of local rounds, {config.task.title}, ζ = {config.zeta:g}"
+    picture = Picture("fig8", title, _panels(config, curves), 4)
+    notes = ("the uniform policy with these totals is the fixed scheme",)
+    return Outcome("fig8", rows, (picture,), _findings(config, curves), notes)

@@ -1,0 +1,225 @@
+"""The constants of the convergence bounds, measured on a model and its data.
+
+Each device's loss F_i is that of all its samples. m and M are the extreme eigenvalues of the
+Hessians ∇²F_i, by Lanczos on Hessian-vector products; σ, G and δ are exact expectations over the
+draw of a batch (with replacement, so its variance is the samples' variance divided by the batch).
+"""
+
+from __future__ import annotations
+
+__all__ = ["DeviceLosses", "Moments", "estimate_constants"]
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.models.core import Model, Params
+from joulemesh.training.objective import Data, gather, scale_of, weighted_loss
+from joulemesh.training.platform import precision_scope
+
+_BLOCK = 64  # samples whose gradients are held at a time
+
+
+class Moments(NamedTuple):
+    """Gradients of all devices at one point, each [N]."""
+
+    variance: NDArray[np.float64]  # E‖g_i − ∇F_i‖² of a batch
+    second: NDArray[np.float64]  # E‖g_i‖²
+    apart: NDArray[np.float64]  # E‖g_i − mean_j ∇F_j‖²
+
+
+class DeviceLosses:
+    """F_i of every device, as functions of one flat parameter vector, in float64.
+
+    Args:
+        model: supplies loss and regulariser.
+        dataset: training samples.
+        held: who holds which.
+
+    >>> from joulemesh.data import load, partition
+    >>> from joulemesh.models import build
+    >>> digits = load("digits")
+    >>> held = partition(digits.y_train, 4, kind="iid")
+    >>> losses = DeviceLosses(build("logistic", digits.shape, 10, l2=0.1), digits, held)
+    >>> losses.value(losses.start(0)).round(4).tolist()  # ln 10 at zero
+    [2.3026, 2.3026, 2.3026, 2.3026]
+    """
+
+    def __init__(self, model: Model, dataset: Dataset, held: Partition) -> None:
+        self.model, self.held = model, held
+        with self._scope():
+            scale, shift = scale_of(dataset, np.float64)
+            self._data = jax.device_put(Data(dataset.x_train, dataset.y_train, scale, shift))
+            width = -(-int(held.sizes.max()) // _BLOCK) * _BLOCK
+            place = np.arange(width)
+            inside = place < held.sizes[:, None]
+            index = held.order[held.offsets[:-1, None] + np.where(inside, place, 0)]
+            self._index = jnp.asarray(index)  # [N, width]
+            self._weight = jnp.asarray(inside / held.sizes[:, None])
+            shapes = jax.eval_shape(model.init, jax.random.key(0))
+            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.float64), shapes)
+            self._unravel = ravel_pytree(zeros)[1]
+
+    def _scope(self) -> Any:
+        return precision_scope("float64")
+
+    def start(self, seed: int) -> NDArray[np.float64]:
+        """Initial parameters drawn from a seed, as one vector."""
+        with self._scope():
+            return self.flat(self.model.init(jax.random.key(seed)))
+
+    def flat(self, params: Params) -> NDArray[np.float64]:
+        """Parameters as one vector."""
+        with self._scope():
+            wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
+            return np.asarray(ravel_pytree(wide)[0])
+
+    def _loss(self, w: jax.Array, index: jax.Array, weight: jax.Array) -> jax.Array:
+        x, y = gather(self._data, index)
+        value, _ = weighted_loss(self.model, self._unravel(w), x, y, weight, jnp.float64)
+        return value
+
+    def _each(self, function: Callable[..., Any], w: NDArray[np.float64]) -> Any:
+        """A function of (w, index, weight), device after device."""
+        with self._scope():
+            one = partial(function, jnp.asarray(w))
+            mapped = jax.jit(lambda i, u: jax.lax.map(lambda pair: one(*pair), (i, u)))
+            return jax.tree.map(np.asarray, mapped(self._index, self._weight))
+
+    def value(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """float64 [N]: F_i(w)."""
+        values: NDArray[np.float64] = self._each(self._loss, w)
+        return values
+
+    def minima(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """float64 [N]: min F_i by L-BFGS from w; for a convex model the minimum itself."""
+        with self._scope():
+            slope = jax.jit(jax.value_and_grad(self._loss))
+            found = []
+            for index, weight in zip(self._index, self._weight, strict=True):
+                options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14, "gtol": 1e-9}
+                done: Any = minimize(  # type: ignore[call-overload]
+                    partial(_numpy, slope), w, (index, weight), "L-BFGS-B", True, options=options
+                )
+                found.append(float(done.fun))
+        return np.array(found)
+
+    def moments(self, w: NDArray[np.float64], batch: int) -> Moments:
+        """Moments of every device's stochastic gradient at w, for batches of a size."""
+        whole = self._each(jax.grad(self._loss), w)  # [N, k]
+        squares = self._each(self._mean_square, w)
+        own = (whole**2).sum(axis=1)
+        variance = np.maximum(squares - own, 0.0) / batch
+        apart = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1)
+        return Moments(variance, variance + own, variance + apart)
+
+    def _mean_square(self, w: jax.Array, index: jax.Array, weight: jax.Array) -> jax.Array:
+        """Mean over a device's samples of ‖gradient of one sample‖²."""
+        one = jax.grad(lambda w, i: self._loss(w, i[None], jnp.ones(1)))
+
+        def block(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
+            gradients = jax.vmap(one, in_axes=(None, 0))(w, pair[0])
+            return jnp.sum(pair[1] * jnp.sum(gradients**2, axis=1))
+
+        parts = (index.reshape(-1, _BLOCK), weight.reshape(-1, _BLOCK))
+        return jnp.sum(jax.lax.map(block, parts))
+
+    def curvature(self, w: NDArray[np.float64], steps: int = 40) -> tuple[float, float]:
+        """Smallest and largest eigenvalue of any device's Hessian at w, by Lanczos.
+
+        Lanczos approaches both ends from inside; with as many steps as parameters it is exact.
+        """
+        steps = min(steps, len(w))
+
+        def extremes(w: jax.Array, index: jax.Array, weight: jax.Array) -> jax.Array:
+            gradient = jax.grad(partial(self._loss, index=index, weight=weight))
+
+            def product(v: jax.Array) -> jax.Array:
+                moved: jax.Array = jax.jvp(gradient, (w,), (v,))[1]
+                return moved
+
+            return _lanczos(product, len(w), steps)
+
+        ends = self._each(extremes, w)
+        return float(ends[:, 0].min()), float(ends[:, 1].max())
+
+
+def _numpy(slope: Any, w: Any, index: Any, weight: Any) -> tuple[float, NDArray[np.float64]]:
+    value, gradient = slope(jnp.asarray(w), index, weight)
+    return float(value), np.asarray(gradient)
+
+
+def _lanczos(product: Callable[[jax.Array], jax.Array], size: int, steps: int) -> jax.Array:
+    """The extreme Ritz values of a symmetric operator, with full re-orthogonalisation."""
+    start = jax.random.normal(jax.random.key(0), (size,), jnp.float64)
+    basis = jnp.zeros((steps + 1, size), jnp.float64).at[0].set(start / jnp.linalg.norm(start))
+
+    def grow(k: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        basis, matrix = carry
+        moved = product(basis[k])
+        weights = basis @ moved
+        rest = moved - basis.T @ weights
+        rest = rest - basis.T @ (basis @ rest)  # twice is enough
+        norm = jnp.linalg.norm(rest)
+        alive = norm > 1e-10 * jnp.maximum(1.0, jnp.abs(weights[k]))
+        basis = basis.at[k + 1].set(jnp.where(alive, rest / norm, 0.0))
+        matrix = matrix.at[k, k].set(weights[k])
+        matrix = matrix.at[k, k + 1].set(jnp.where(alive, norm, 0.0))
+        return basis, matrix.at[k + 1, k].set(jnp.where(alive, norm, 0.0))
+
+    matrix = jnp.zeros((steps + 1, steps + 1), jnp.float64)
+    basis, matrix = jax.lax.fori_loop(0, steps, grow, (basis, matrix))
+    matrix = matrix[:steps, :steps]
+    # Once the Krylov space is exhausted the rest of the matrix is zero; it must not count.
+    live = jnp.linalg.norm(basis[:steps], axis=1) > 0.5
+    values, vectors = jnp.linalg.eigh(matrix)
+    real = jnp.sum(vectors**2 * live[:, None], axis=0) > 0.5
+    lowest = jnp.min(jnp.where(real, values, jnp.inf))
+    return jnp.stack([lowest, jnp.max(jnp.where(real, values, -jnp.inf))])
+
+
+def estimate_constants(
+    losses: DeviceLosses, w: NDArray[np.float64], batch: int, *, steps: int = 40
+) -> dict[str, float]:
+    """Measure the constants of `[bounds]` at given parameters.
+
+    Args:
+        losses: of all devices.
+        w: where, as one vector.
+        batch: samples in one SGD step.
+        steps: of Lanczos.
+
+    Returns:
+        The fields of `[bounds]` by name. Where a Hessian has a negative eigenvalue −m′ these are
+        Remark 2's for the regularised loss: m′ and M + 2m′. ``initial_gap`` is mean_i F_i(w) −
+        F_i*, with F_i* by L-BFGS for a regularised model and its lower bound 0 otherwise.
+
+    >>> from joulemesh.data import load, partition
+    >>> from joulemesh.models import build
+    >>> digits = load("digits")
+    >>> held = partition(digits.y_train, 4, kind="iid")
+    >>> losses = DeviceLosses(build("logistic", digits.shape, 10, l2=0.1), digits, held)
+    >>> found = estimate_constants(losses, losses.start(0), 32)
+    >>> round(found["strong_convexity"], 3), 0 < found["divergence"] ** 2 < found["gradient_bound"]
+    (0.1, True)
+    """
+    low, high = losses.curvature(w, steps)
+    moments = losses.moments(w, batch)
+    convex = low > 0
+    lowest = losses.minima(w) if convex else np.zeros(len(moments.second))
+    return {
+        "strong_convexity": low if convex else max(-low, 1e-12),
+        "smoothness": high if convex else high - 2 * low,
+        "gradient_variance": float(moments.variance.max()),
+        "gradient_bound": float(moments.second.max()),
+        "divergence": float(np.sqrt(moments.apart.mean())),
+        "initial_gap": float(np.mean(losses.value(w) - lowest)),
+    }

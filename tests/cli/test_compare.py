@@ -1,0 +1,146 @@
+"""`joulemesh compare`, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from joulemesh.cli.main import main
+
+SMALL = """
+[devices]
+count = 4
+cycles_per_sample = [1e5, 3e5]
+[budget]
+energy_j = [0.5, 1.5]
+deadline_s = 0.04
+[plan]
+iterations = 4
+[training]
+model = "logistic"
+batch_size = 8
+chunk_iterations = 4
+"""
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    """Run a command in this process, in a folder with a small scenario."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Path("small.toml").write_text(SMALL)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", "compare", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_a_comparison_from_file_to_report(command: Command) -> None:
+    methods = "adaptive,fixed:1,balanced:tau1=4000,tau2=2"
+    terms = ("--methods", methods, "--seeds", 2, "--out", "study")
+    code, out, _ = command("small.toml", *terms)
+    assert code == 0
+    for text in (
+        "adaptive",
+        "fixed:1",
+        "infeasible",
+        "cannot pay for one iteration",
+        "report.html",
+    ):
+        assert text in out
+    assert Path("study", "report.html").is_file()
+    assert len(list(Path("cache", "joulemesh", "compare").rglob("*.npz"))) == 4
+    code, out, err = command("small.toml", *terms, "--json", "--target", 0.2)
+    found = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (found["computed"], found["target"], found["equal"]) == (0, 0.2, "energy")
+    assert [row["method"] for row in found["methods"]] == [
+        "adaptive", "fixed:1", "balanced:tau1=4000,tau2=2",
+    ]  # fmt: skip
+    assert found["methods"][1]["accuracy_difference_ci95"] is not None
+
+
+def test_no_method_that_can_run_is_an_error(command: Command) -> None:
+    code, out, err = command("small.toml", "--methods", "fixed:4000,fixed:5000", "--seeds", 1)
+    assert code == 2
+    assert out.count("infeasible") == 2
+    assert err.splitlines()[-1] == "error: none of the methods could run; the reasons are above"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--methods", "adaptive,fedsgd"),
+            "method 'fedsgd' is unknown: use some of adaptive, fixed",
+        ),
+        (("--methods", "fixed:tua=3"), "fixed has no parameter 'tua': known are tau"),
+        (("--methods", ""), "no method is given"),
+        (("--equal", "joules"), "equal = 'joules' is unknown: use one of iterations, energy, time"),
+        (("--target", "90"), "target = 90.0 is no accuracy"),
+        (("--load", "none.py"), "--load none.py: there is no such file"),
+        (("--load", "small.toml"), "--load small.toml: this is no Python file"),
+        (("--load", "bad.py"), "--load bad.py failed (ZeroDivisionError: division by zero)"),
+        (("--set", "devices.cout=3"), "devices.cout: unknown field"),
+    ],
+)
+def test_refusals_are_one_line(command: Command, arguments: tuple[str, ...], message: str) -> None:
+    Path("bad.py").write_text("1 / 0\n")
+    code, out, err = command("small.toml", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from joulemesh.runs import compare
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "compare", interrupted)
+    code, out, err = command("small.toml")
+    assert (code, out) == (130, "")
+    assert "stopped; the same command goes on" in err
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_earnest(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    program = [sys.executable, "-m", "joulemesh", "compare", "small.toml", "--seeds", "2"]
+    program += ["--cache", "kept", "--methods", "adaptive,gossip-learning,pens", "--json"]
+    child = subprocess.Popen(
+        program, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("kept/*/*.npz")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 130
+    assert "Traceback" not in err
+    kept = len(list(tmp_path.glob("kept/*/*.npz")))
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["computed"] == 6 - kept

@@ -1,0 +1,98 @@
+"""A small scenario on a few digits, compared once for all tests that only look at the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.data import Dataset, load
+from joulemesh.runs.compare import Comparison
+from joulemesh.scenario import Scenario
+from joulemesh.studies import contest
+from joulemesh.studies.compare import DEFAULT_METHODS
+from joulemesh.training.engine import Engine
+
+SEEDS = (0, 1)
+
+
+class Counting(Engine):
+    """The engine, which remembers what was made of it."""
+
+    made: list[Engine] = []  # noqa: RUF012
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        Counting.made.append(self)
+
+
+@pytest.fixture(scope="session")
+def small() -> Scenario:
+    """Five devices on a ring; 650 parameters; budgets in which every method can move."""
+    return Scenario(
+        devices={"count": 5, "cycles_per_sample": (1e5, 3e5)},
+        network={"topology": "ring"},
+        budget={"energy_j": (0.5, 1.5), "deadline_s": 0.04},
+        plan={"iterations": 8, "zeta": 400.0},
+        training={
+            "model": "logistic",
+            "l2": 0.01,
+            "batch_size": 16,
+            "hidden": (),
+            "partition": "iid",
+            "eval_every": 2,
+            "chunk_iterations": 4,
+        },
+    )
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    """A few digits."""
+    whole = load("digits")
+    train, test = slice(240), slice(60)
+    arrays = (whole.x_train[train], whole.y_train[train], whole.x_test[test], whole.y_test[test])
+    return Dataset("few", *arrays, 10, mean=whole.mean, std=whole.std)
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's runs are kept; tests that spoil it take a copy."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="session")
+def seven(small: Scenario, digits: Dataset, kept: Path) -> tuple[Comparison, list[Engine]]:
+    """Seven methods at two seeds on equal energy, and the engines that it took."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contest, "Engine", Counting)
+        patch.setattr(Counting, "made", [])
+        found = joulemesh.compare(small, DEFAULT_METHODS, "energy", SEEDS, data=digits, cache=kept)
+        return found, list(Counting.made)
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """Every engine that a test makes."""
+    monkeypatch.setattr(contest, "Engine", Counting)
+    monkeypatch.setattr(Counting, "made", made := [])
+    return made
+
+
+@pytest.fixture
+def same() -> Callable[[Any, Any], bool]:
+    """Do two entries hold the same bits?"""
+
+    def same(one: Any, other: Any, seeds: slice = slice(None)) -> bool:
+        curves = all(
+            np.array_equal(one.curves[k][:, seeds], other.curves[k][:, seeds], equal_nan=True)
+            for k in one.curves
+        )
+        costs = np.array_equal(one.energy_j[:, seeds], other.energy_j[:, seeds], equal_nan=True)
+        return curves and costs and np.array_equal(one.spent_j[seeds], other.spent_j[seeds])
+
+    return same

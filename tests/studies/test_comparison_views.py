@@ -1,0 +1,133 @@
+"""What is shown of a comparison: figures, tables, the page."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from joulemesh.errors import ScenarioError
+from joulemesh.runs.compare import Comparison
+from joulemesh.studies.compare import DEFAULT_METHODS
+from joulemesh.studies.study import Entry
+from joulemesh.training.engine import Engine
+from joulemesh.views.comparison_page import render_comparison
+from joulemesh.views.comparison_table import show_comparison
+
+Seven = tuple[Comparison, list[Engine]]
+NASTY = '</script><b>&"$title'
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.addresses: list[str | None] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+        self.addresses += [value for key, value in attrs if key in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+
+@pytest.fixture
+def mixed(seven: Seven) -> Comparison:
+    """The seven, and one that could not run."""
+    found = seven[0]
+    refused = Entry.refused(NASTY, f"why: {NASTY}", len(found.seeds), 5)
+    return Comparison(found.scenario, "energy", found.seeds, (*found.entries, refused))
+
+
+def test_a_figure_with_three_axes(seven: Seven) -> None:
+    figure = seven[0].figure()
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "iteration",
+        "energy of all devices [J]",
+        "simulated time [ms]",
+    ]
+    for axes in figure.axes:
+        labels = axes.get_legend_handles_labels()[1]
+        assert labels == list(DEFAULT_METHODS)
+        assert len(axes.collections) == 7  # a band each
+    first = seven[0].entries[0]
+    line = figure.axes[1].lines[0]
+    np.testing.assert_allclose(line.get_xdata(), first.energy_j.mean(axis=1))
+    np.testing.assert_allclose(line.get_ydata(), first.curves["test_accuracy"].mean(axis=1))
+
+
+def test_a_figure_against_one_axis(seven: Seven, mixed: Comparison) -> None:
+    assert len(seven[0].figure("seconds").axes) == 1
+    assert len(mixed.figure("joules").axes[0].collections) == 7  # who did not run is left out
+    with pytest.raises(ScenarioError, match="use some of iterations, joules, seconds"):
+        seven[0].figure("watts")
+
+
+def test_everything_is_saved(seven: Seven, tmp_path: Path) -> None:
+    seven[0].save(tmp_path / "a" / "b")
+    files = {path.name for path in (tmp_path / "a" / "b").iterdir()}
+    pictures = {
+        f"{n}{s}" for n in ("figure", "iterations", "joules", "seconds") for s in (".png", ".svg")
+    }
+    assert files == {"comparison.csv", "table.csv", "report.html"} | pictures
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScenarioError, match="cannot make the folder"):
+        seven[0].save(tmp_path / "file")
+
+
+def test_a_page_that_asks_for_nothing_and_escapes_everything(mixed: Comparison) -> None:
+    text = render_comparison(mixed, versions={NASTY: NASTY})
+    page = Page(text)
+    assert page.open == []
+    assert page.addresses == ["data:,"]
+    assert len(page.scripts) == 2
+    assert not re.search(r"@import|url\(|https:|fetch\(", text)
+    assert "<b>" not in text
+    data = json.loads(page.scripts[0])
+    assert [method["name"] for method in data["methods"]] == list(DEFAULT_METHODS)
+    first = mixed.entries[0]
+    shown = data["methods"][0]
+    np.testing.assert_allclose(shown["joules"], first.energy_j.mean(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        shown["accuracy"]["mean"], first.curves["test_accuracy"].mean(axis=1), rtol=1e-4
+    )
+    for name in ("Equal energy", "paired by seed", "[devices]", "why: &lt;/script&gt;"):
+        assert name in text
+
+
+def test_a_page_of_nothing_but_refusals(seven: Seven) -> None:
+    refused = Entry.refused("a", "too dear", 2, 5)
+    found = Comparison(seven[0].scenario, "time", (0, 1), (refused,))
+    assert "None of the methods could run" in render_comparison(found)
+    assert "too dear" in found._repr_html_()
+    assert len(found.figure().axes) == 3
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_table_that_fits_a_terminal(mixed: Comparison, width: int) -> None:
+    stream = io.StringIO()
+    show_comparison(mixed, Console(file=stream, width=width))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    text = stream.getvalue()
+    assert all(name in text for name in DEFAULT_METHODS)
+    assert "infeasible" in text
+    assert "95 % of the best" in " ".join(text.split())
+    row = mixed.table()[0]
+    assert f"{100 * row['accuracy']:.1f} ± {100 * row['accuracy_ci95']:.1f}" in text
