@@ -70,17 +70,18 @@ def test_json_knows_no_infinity() -> None:
 
 def test_a_leaving_fleet_that_gossips_can_be_written() -> None:
     """No battery holds a round of gossip in each iteration: there is nothing to balance."""
-    plan = make(
-        plan__aggregation="metropolis",
-        plan__gossip_rounds=1,
-        plan__on_depletion="leave",
-        plan__iterations=1000,
-        plan__zeta=2000.0,
-        budget__energy_j=0.2,
-    )
-    assert plan.iterations < 1000
-    record = json.loads(plan.to_json())
-    assert record["gossip"]["rounds"] == 1
+    fields = {
+        "devices.count": 6,
+        "budget.energy_j": 0.05,
+        "budget.deadline_s": 10.0,
+        "plan.aggregation": "metropolis",
+        "plan.gossip_rounds": 1,
+        "plan.iterations": 200,
+        "plan.on_depletion": "leave",
+    }
+    plan = joulemesh.plan(joulemesh.Scenario().override(fields))
+    assert plan.iterations < 200
+    assert json.loads(plan.to_json())["gossip"]["balance"] is None
 
 
 def test_large_arrays_are_left_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,11 @@ def test_a_target_that_some_seeds_miss_has_no_mean() -> None:
     assert (row["reached"], row["seeds"]) == (1, 3)
     assert row["energy_to_target_j"] is None
     assert row["time_to_target_s_ci95"] is None
+    high = entry("high", run([0.5, 0.9]), run([0.5, 0.9]), run([0.5, 0.9]))
+    row = study(FIRST, high, wanted=0.85).table()[1]
+    assert row["energy_to_target_j"] == 2.0
+    assert row["energy_to_target_j_difference"] is None  # the first is at the target once in three
+    assert row["accuracy_difference"] == pytest.approx(0.1)
 
 
 def test_a_seed_that_diverged_is_left_out_and_named() -> None:

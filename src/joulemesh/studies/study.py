@@ -234,9 +234,11 @@ class Study:
             "reached": int(np.isfinite(mine["energy_to_target_j"]).sum()),
         }
         for name, values in mine.items():
-            whole = "to_target" not in name or row["reached"] == count > 0
+            # A mean over the seeds that reach a target would flatter who rarely does.
+            whole = "to_target" not in name or _reached(entry, values)
+            fair = "to_target" not in name or _reached(first, rivals[name])
             row |= _cells(name, estimate(values) if whole else None)
-            both = entry is not first and whole and _complete(rivals[name], values)
+            both = entry is not first and whole and fair
             row |= _cells(f"{name}_difference", paired(values, rivals[name]) if both else None)
         leftover = entry.leftover_j.sum(axis=1)
         row["leftover_j"] = _plain(estimate(leftover).mean)
@@ -290,9 +292,10 @@ class Study:
         }
 
 
-def _complete(rival: FloatArray, values: FloatArray) -> bool:
-    """Have both a figure at one common seed at least?"""
-    return bool((np.isfinite(rival) & np.isfinite(values)).any())
+def _reached(entry: Entry, values: FloatArray) -> bool:
+    """Has every seed that did not diverge a figure, and is there one?"""
+    missing = int(np.isnan(values).sum())
+    return missing == len(entry.diverged) < len(values)
 
 
 def _plain(value: float) -> float | None:

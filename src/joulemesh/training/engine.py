@@ -40,6 +40,8 @@ from joulemesh.training.trace import Trace
 _MEAN_STEPS, _DENSE_STEP = 0.4, 10
 # Blocks in one call on an accelerator, where a call of any other number would compile again.
 _TOGETHER = 8
+# Samples evaluated at once, on a CPU (where their activations stay in the cache) and otherwise.
+_EVALUATED_LOOP, _EVALUATED = 256, 1024
 
 
 class DivergedError(JoulemeshError):
@@ -147,7 +149,8 @@ class Engine:
 
     def _sheets(self, counts: tuple[int, int, int]) -> Sheets:
         test, shards = len(self.dataset.y_test), self.spec.mesh.size
-        return make_sheets(self.layout, self.partitions, test, counts, shards, self._dtype)
+        batch = _EVALUATED_LOOP if self.spec.loop else _EVALUATED
+        return make_sheets(self.layout, self.partitions, test, counts, shards, batch, self._dtype)
 
     def _place(self) -> Fixed:
         fixed = place.fixed_of(
@@ -241,10 +244,12 @@ class Engine:
             panels: list[Panel] = []
             at = 0
             # Nothing here waits for the accelerator until the whole chunk is in its queue.
-            for end in ends[measured]:
+            for number, end in zip(measured, ends[measured], strict=True):
                 state = self._advance(state, slice_, at, int(end), records)
+                went = bool(self.schedule.exchanged[start + number])
+                agree = went and self.spec.exchange is exchange.mean
                 state, record, panel = self.programs.measure(
-                    state, self._fixed, slice_, self._curve, np.int32(end)
+                    state, self._fixed, slice_, self._curve, np.int32(end), agree=agree
                 )
                 records.append(record)
                 panels.append(panel)
@@ -310,9 +315,8 @@ class Engine:
             name: np.concatenate([empty, *(getattr(panel, name)[None] for panel in panels)])
             for name in Panel._fields
         }
-        sent = jax.tree.map(
-            lambda *parts: reduce(np.add, parts)[: stop - start], *[r.sent for r in records]
-        )
+        sent = jax.tree.map(lambda *parts: reduce(np.add, parts), *(r.sent for r in records))
+        sent = jax.tree.map(lambda values: values[: stop - start], sent)
         return Trace(start + measured + 1, **columns, sent=sent)
 
     def evaluate(self, state: State) -> Trace:

@@ -14,8 +14,6 @@ from jax import lax
 from joulemesh.models.core import Model, Params
 from joulemesh.training.objective import Array, Data, gather, weighted_loss
 
-# Samples evaluated at once: enough for efficient products, few enough for the CNN's patches.
-_BATCH = 256
 # Forward passes that one sample of training costs (its backward pass costs at least another).
 _PASSES = 2
 _LEAST_TEST, _LEAST_TRAIN, _LEAST_DEVICE = 1000, 500, 100
@@ -82,23 +80,24 @@ def _doubled(least: int, most: float) -> int:
     return least
 
 
-def in_batches(index: Any, weight: Any, shards: int) -> Samples:
+def in_batches(index: Any, weight: Any, shards: int, batch: int) -> Samples:
     """Cut samples into equal batches, the same number for each shard, padded with weight 0.
 
     Args:
         index: int [m] (NumPy).
         weight: [m] or [m, kinds] (NumPy).
         shards: number of processors.
+        batch: samples in a batch, at most.
 
     Returns:
         Samples as NumPy arrays, the batches of one shard side by side.
 
-    >>> in_batches(np.arange(3), np.ones(3), 2).weight[..., 0].tolist()
+    >>> in_batches(np.arange(3), np.ones(3), 2, 256).weight[..., 0].tolist()
     [[1.0, 1.0], [1.0, 0.0]]
     """
     weight = weight.reshape(len(index), -1)
     share = -(-len(index) // shards)
-    size = min(_BATCH, share)
+    size = min(batch, share)
     padded = -(-share // size) * size * shards
     index = np.pad(index, (0, padded - len(index)))
     weight = np.pad(weight, ((0, padded - len(weight)), (0, 0)))

@@ -42,7 +42,7 @@ class Carry(NamedTuple):
 
     params: Params
     optimizer: Any
-    finite: Array  # bool: every loss so far was
+    loss: Array  # of the latest step; not finite from the first such step on
 
 
 def _draw(recipe: Recipe, row: Rows, order: jax.Array, step: jax.Array) -> tuple[Any, jax.Array]:
@@ -90,8 +90,8 @@ def _step(
         updates, moments = optimizer.update(gradient, carry.optimizer, carry.params)
         updates = jax.tree.map(lambda new: jnp.where(going, new, 0), updates)
         moments = jax.tree.map(partial(jnp.where, going), moments, carry.optimizer)
-    finite = carry.finite & (jnp.isfinite(value) | ~going)
-    return Carry(optax.apply_updates(carry.params, updates), moments, finite)
+    latest = jnp.where(going, value, carry.loss)
+    return Carry(optax.apply_updates(carry.params, updates), moments, latest)
 
 
 def train_rows(

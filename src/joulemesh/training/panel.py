@@ -55,6 +55,7 @@ def make_sheets(
     test: int,
     counts: tuple[int, int, int],
     shards: int,
+    batch: int,
     dtype: Any,
 ) -> Sheets:
     """Choose the samples: some of the test set, and the first of each device's own.
@@ -68,6 +69,7 @@ def make_sheets(
         test: number of test samples.
         counts: test samples, training samples in all, and test samples for devices' own models.
         shards: number of processors.
+        batch: samples evaluated at once, at most.
         dtype: of the weights.
 
     Returns:
@@ -85,13 +87,13 @@ def make_sheets(
     for index, weight, owner in chosen:
         missing = (0, longest - len(index))
         weight = np.pad(weight.astype(dtype), missing)
-        train.append(in_batches(np.pad(index, missing), weight, shards))
-        owners.append(in_batches(np.pad(owner, missing), weight, shards).index)
+        train.append(in_batches(np.pad(index, missing), weight, shards, batch))
+        owners.append(in_batches(np.pad(owner, missing), weight, shards, batch).index)
     return Sheets(
-        test=in_batches(picked, kinds, shards),
+        test=in_batches(picked, kinds, shards, batch),
         train=jax.tree.map(lambda *seeds: np.stack(seeds), *train),
         owner=np.stack(owners),
-        device=in_batches(picked[:each], np.full(each, 1 / each, dtype), 1),
+        device=in_batches(picked[:each], np.full(each, 1 / each, dtype), 1, batch),
     )
 
 

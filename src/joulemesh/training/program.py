@@ -25,7 +25,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from joulemesh.models.core import Params
-from joulemesh.training import draws, exchange
+from joulemesh.training import draws
 from joulemesh.training.evaluate import Panel, consensus_error, mean_model
 from joulemesh.training.exchange import Context
 from joulemesh.training.local import Carry, Recipe, train_rows
@@ -39,7 +39,7 @@ class Programs(NamedTuple):
     """The compiled functions of a spec."""
 
     advance: Callable[..., tuple[State, Record]]
-    measure: Callable[[State, Fixed, Slice, Sheets, Array], tuple[State, Record, Panel]]
+    measure: Callable[..., tuple[State, Record, Panel]]
     evaluate: Callable[[Params, Fixed, Sheets, Array], Panel]
     finite: Callable[[Params], jax.Array]
 
@@ -61,7 +61,9 @@ def programs(spec: Spec) -> Programs:
         advance=compiled(
             _advance, donate_argnums=0, static_argnames="length", out_shardings=(state, whole)
         ),
-        measure=compiled(_measure, donate_argnums=0, out_shardings=(state, whole, whole)),
+        measure=compiled(
+            _measure, donate_argnums=0, static_argnames="agree", out_shardings=(state, whole, whole)
+        ),
         evaluate=compiled(_evaluate),
         finite=compiled(_finite),
     )
@@ -120,15 +122,21 @@ def _at(spec: Spec, number: jax.Array, sent: Any) -> Any:
 
 
 def _measure(
-    spec: Spec, state: State, fixed: Fixed, slice_: Slice, sheets: Sheets, block: jax.Array
+    spec: Spec,
+    state: State,
+    fixed: Fixed,
+    slice_: Slice,
+    sheets: Sheets,
+    block: jax.Array,
+    *,
+    agree: bool,
 ) -> tuple[State, Record, Panel]:
-    """Run the last block of an iteration and evaluate."""
+    """Run the last block of an iteration and evaluate; after a mean, devices agree."""
     number = slice_.iteration[block]
     active = slice_.active[number]
     state, bad = _train(spec, fixed, slice_, block, state)
     drift = consensus_error(_by_device(spec, state.params), active)
     state, sent = _exchange(spec, fixed, slice_, block, state)
-    agree = slice_.exchanged[number] & (spec.exchange is exchange.mean)
     panel = _panel(spec, fixed, sheets, state.params, active, agree)
     return state, Record(bad, _at(spec, number, sent)), panel._replace(drift=drift)
 
@@ -139,7 +147,7 @@ def _train(
     """Local training; also the iteration, for every seed in which a loss was not finite."""
     recipe = Recipe(spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute)
     rounds = jnp.repeat(slice_.rounds[slice_.iteration[block]], spec.seeds)
-    carry = Carry(state.params, state.optimizer, jnp.ones(len(rounds), bool))
+    carry = Carry(state.params, state.optimizer, jnp.zeros(len(rounds), fixed.weights.dtype))
     trained: Carry = _sharded(
         spec,
         partial(train_rows, recipe, loop=spec.loop, stride=spec.stride),
@@ -155,7 +163,7 @@ def _train(
         slice_.step[block],
         carry,
     )
-    finite = jnp.all(trained.finite.reshape(spec.places, spec.seeds), axis=0)
+    finite = jnp.all(jnp.isfinite(trained.loss).reshape(spec.places, spec.seeds), axis=0)
     bad = jnp.where(finite, NEVER, state.iteration + 1)
     return state._replace(params=trained.params, optimizer=trained.optimizer), bad
 
@@ -241,11 +249,11 @@ def _finite(spec: Spec, params: Params) -> jax.Array:
 
 
 def _evaluate(spec: Spec, params: Params, fixed: Fixed, sheets: Sheets, active: jax.Array) -> Panel:
-    return _panel(spec, fixed, sheets, params, active, jnp.array(False))
+    return _panel(spec, fixed, sheets, params, active, False)
 
 
 def _panel(
-    spec: Spec, fixed: Fixed, sheets: Sheets, params: Params, active: jax.Array, agree: jax.Array
+    spec: Spec, fixed: Fixed, sheets: Sheets, params: Params, active: jax.Array, agree: bool
 ) -> Panel:
     """Evaluate the mean model and the devices' own; if these agree, the mean model is theirs."""
     view = _by_device(spec, params)
@@ -258,18 +266,17 @@ def _panel(
         (WHOLE, WHOLE, sheets.specs(), WHOLE, WHOLE),
         WHOLE,
     )(fixed.train, fixed.test, sheets, centre, share)
-    each = _sharded(
-        spec,
-        partial(device_accuracy, spec.model, spec.compute, spec.loop),
-        (WHOLE, WHOLE, ROWS),
-        ROWS,
-    )
-    accuracy = lax.cond(
-        agree,
-        lambda p: jnp.tile(scores.shared_accuracy, spec.places),
-        lambda p: each(fixed.test, sheets.device, p),
-        params,
-    ).reshape(spec.places, spec.seeds)
+    if agree:
+        accuracy = jnp.tile(scores.shared_accuracy, spec.places)
+    else:
+        accuracy = _sharded(
+            spec,
+            partial(device_accuracy, spec.model, spec.compute, spec.loop),
+            (WHOLE, WHOLE, ROWS),
+            ROWS,
+        )(fixed.test, sheets.device, params)
+    accuracy = accuracy.reshape(spec.places, spec.seeds)
+    nothing = jnp.zeros_like(scores.test_loss)
     here = active[:, None]
     count = jnp.sum(active)
     return Panel(
@@ -279,6 +286,6 @@ def _panel(
         device_accuracy_mean=jnp.sum(jnp.where(here, accuracy, 0), axis=0) / count,
         device_accuracy_min=jnp.min(jnp.where(here, accuracy, jnp.inf), axis=0),
         device_accuracy_max=jnp.max(jnp.where(here, accuracy, -jnp.inf), axis=0),
-        drift=jnp.zeros_like(scores.test_loss),
-        consensus=jnp.where(agree, 0, consensus_error(view, active)),
+        drift=nothing,
+        consensus=nothing if agree else consensus_error(view, active),
     )

@@ -85,6 +85,7 @@ QUICK = Config(
     arenas=(Arena(DIGITS, 8, 2), Arena(replace(DIGITS, title="digits again, MLP"), 6, 2)),
     devices=6,
     rounds=(2, 4),
+    mixings=1,
     phase1=2,
     chunk=4,
 )
@@ -153,13 +154,14 @@ def _jobs(config: Config) -> dict[Key, Job]:
     matter, and those are the same for any number of rounds.
     """
     jobs: dict[Key, Job] = {}
-    exchanges: dict[tuple[int, str], Any] = {}
+    exchanges: dict[tuple[str, str, str], Any] = {}
     for (number, arena), rounds in product(enumerate(config.arenas), config.rounds):
         scenario = calibrated(config, arena, rounds)
         for equal in EQUAL:
             for label, made in contenders(config, scenario, rounds, equal).items():
                 if made.exchange is not None:
-                    shared = exchanges.setdefault((number, label), made.exchange)
+                    learned = (arena.task.dataset, arena.task.model, label)
+                    shared = exchanges.setdefault(learned, made.exchange)
                     made = replace(made, exchange=shared)
                 every = max(1, made.schedule.iterations // arena.evaluations)
                 asked = scenario.override({"training.eval_every": every})
