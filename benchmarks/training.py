@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -42,22 +43,23 @@ def child(command: str, work: Work | None = None, **env: str) -> dict[str, Any]:
 def side_by_side(work: Work, repeats: int) -> dict[str, Any]:
     """Blocks of a plain PyTorch loop and of ours in turn, and ours in its variants."""
     progress(f"{work.model} on {work.dataset}, blocks in turn with a PyTorch loop")
-    seconds: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in ("torch", *VARIANTS)}
     failed = ""
-    try:
-        torch = Worker([torch_python(), "-m", "benchmarks.peers.torch_loop", work.dump()])
-    except RuntimeError as error:
-        torch, failed = None, str(error)
-    with Worker(ours("serve", work.dump())) as engine:
+    with ExitStack() as stack:
+        engine = stack.enter_context(Worker(ours("serve", work.dump())))
         for variant in VARIANTS:
             engine.block(variant)  # compiles
+        try:
+            command = [torch_python(), "-m", "benchmarks.peers.torch_loop", work.dump()]
+            torch = stack.enter_context(Worker(command))
+        except RuntimeError as error:
+            failed = str(error)
         for _ in range(repeats):
-            if torch is not None:
-                seconds.setdefault("torch", []).append(torch.block()["seconds"])
+            if not failed:
+                seconds["torch"].append(torch.block()["seconds"])
             for variant in VARIANTS:
-                seconds.setdefault(variant, []).append(engine.block(variant)["seconds"])
-    if torch is not None:
-        torch.close()
+                seconds[variant].append(engine.block(variant)["seconds"])
+    seconds = {name: values for name, values in seconds.items() if values}
 
     def ratio(above: str, below: str) -> float | None:
         if above not in seconds:
@@ -128,8 +130,8 @@ def _tried(command: str, work: Work) -> dict[str, Any]:
     progress(f"{work.model}, {work.precision}, {work.devices:,} devices")
     try:
         result = child(command, work)
-    except RuntimeError as error:
-        return {"work": asdict(work), "failed": str(error)}
+    except RuntimeError:
+        return {"work": asdict(work), "failed": "its process ended early"}
     return {"work": asdict(work), **result, "device_steps_per_s": rate(result)}
 
 
@@ -138,10 +140,10 @@ def main(*, quick: bool = False) -> None:
     backend = child("backend")
     on_gpu = backend["backend"] != "cpu"
     made = {work.dataset: prepare(work.dataset)[1] for work in (MLP, CNN)}
-    repeats, start_count = (2, 1) if quick else (REPEATS, STARTS)
+    repeats, start_count = (2, 1) if quick else (REPEATS, 1 if on_gpu else STARTS)
     mlp, cnn = with_data(MLP), with_data(CNN)
     if on_gpu:
-        mlp, cnn = replace(mlp, iterations=400), replace(cnn, iterations=20)
+        mlp, cnn = replace(mlp, iterations=200), replace(cnn, iterations=20)
     elif quick:
         mlp, cnn = replace(mlp, iterations=5), replace(cnn, devices=2)
     record: dict[str, Any] = {

@@ -30,6 +30,8 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
     ('whole', 1)
     """
     path = Path(path)
+    if not path.name or path.is_dir():
+        raise ScenarioError(f"cannot write {path}: it is a folder; add a file's name")
     draft = path.with_name(path.name + f".{os.getpid()}.part")
     try:
         write(draft)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.aggregation.scheme import Scheme
@@ -65,10 +64,8 @@ def plan_bits(plan: Plan) -> FloatArray:
         routes = history.routes or (history.route,)
         each = [0.0 if r is None else float(r.bits.sum() * r.repeats) for r in routes]
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
-    if plan.scenario.plan.coordination:
-        for since, scheme in history.schemes:
-            if scheme.name == "tree":
-                bits[since:] += _flood_bits(scheme) * _fresh(plan, since)
+    for t in np.flatnonzero(history.flooded):
+        bits[t] += _flood_bits(plan.scheme_at(int(t)))
     return bits
 
 
@@ -80,16 +77,6 @@ def scheme_bits(scheme: Scheme, start: int, stop: int) -> FloatArray:
 def _flood_bits(scheme: Scheme) -> float:
     links = len(scheme.graph.links)
     return 2 * links * LINK_REPORT_BITS * links
-
-
-def _fresh(plan: Plan, since: int) -> NDArray[np.bool_]:
-    """From iteration ``since`` on: is a tree computed afresh, and used?"""
-    channel, n = plan.world.channel, plan.iterations
-    ends = [t for t, _ in plan.history.schemes if t > since] or [n]
-    block = [channel.block(t) for t in range(since, n)]
-    fresh = np.array([k == 0 or block[k] != block[k - 1] for k in range(n - since)], np.bool_)
-    fresh[ends[0] - since :] = False
-    return fresh & plan.exchanged[since:]
 
 
 def _first(schedule: Schedule, n: int) -> Schedule:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 __all__ = ["run_reference"]
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.route import Route
 from joulemesh.models.core import Params, loss
 from joulemesh.training import draws
 from joulemesh.training.engine import Engine
@@ -24,12 +28,19 @@ from joulemesh.training.options import make_optimizer
 from joulemesh.training.platform import precision_scope
 
 
-def run_reference(engine: Engine, iterations: int | None = None) -> list[list[Params]]:
+def run_reference(
+    engine: Engine,
+    iterations: int | None = None,
+    *,
+    route: Callable[[int], Route] | None = None,
+) -> list[list[Params]]:
     """Do what the engine does, slowly.
 
     Args:
         engine: supplies model, data, partitions, schedule, options and seeds.
         iterations: how many; all of the schedule unless given.
+        route: the route of an iteration (from 0): messages are then carried hop by hop along it,
+            in place of the schedule's mixing.
 
     Returns:
         For each seed, each device's parameters after the last of these iterations.
@@ -48,10 +59,12 @@ def run_reference(engine: Engine, iterations: int | None = None) -> list[list[Pa
     """
     count = engine.schedule.iterations if iterations is None else iterations
     with precision_scope(engine.options.precision):
-        return [_one_seed(engine, number, count) for number in range(len(engine.seeds))]
+        return [_one_seed(engine, number, count, route) for number in range(len(engine.seeds))]
 
 
-def _one_seed(engine: Engine, number: int, count: int) -> list[Params]:
+def _one_seed(
+    engine: Engine, number: int, count: int, route: Callable[[int], Route] | None
+) -> list[Params]:
     seed, schedule = engine.seeds[number], engine.schedule
     optimizer = make_optimizer(engine.options.optimizer, engine.options.learning_rate)
     step = jax.jit(lambda params, state, x, y: _step(engine, optimizer, params, state, x, y))
@@ -63,7 +76,8 @@ def _one_seed(engine: Engine, number: int, count: int) -> list[Params]:
             for x, y in _batches(engine, number, t, i):
                 params[i], states[i] = step(params[i], states[i], x, y)
         if schedule.exchanged[t]:
-            params = _mix(engine, number, t, params)
+            mixed = _mix(engine, number, t, params) if route is None else _hop(route(t), params)
+            params = mixed
     return params
 
 
@@ -108,6 +122,13 @@ def _batches(engine: Engine, number: int, t: int, i: int) -> list[tuple[NDArray[
         x = dataset.x_train[index].astype(scale.dtype) * scale + shift
         batches.append((x, dataset.y_train[index]))
     return batches
+
+
+def _hop(route: Route, params: list[Params]) -> list[Params]:
+    """Carry every message of the route from device to device."""
+    flat = [ravel_pytree(own) for own in params]
+    values = execute(route, np.stack([np.asarray(vector) for vector, _ in flat]))
+    return [unravel(jnp.asarray(row)) for row, (_, unravel) in zip(values, flat, strict=True)]
 
 
 def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Params]:

@@ -17,6 +17,7 @@ from joulemesh.studies.study import Study
 from joulemesh.views.console import si
 from joulemesh.views.digest import unit_of
 
+_NO_WIDTH = 1e-6
 _WIDE = 118  # columns that the whole table needs
 
 
@@ -45,13 +46,18 @@ def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
 def difference_text(value: float | None, half: float | None) -> str:
     """A difference of accuracies in per cent; an asterisk where its interval excludes 0.
 
+    Accuracies are counted in whole samples: if the differences of a few seeds happen to be equal,
+    the interval has no width and says nothing.
+
     >>> difference_text(-0.02, 0.01), difference_text(0.02, 0.03), difference_text(0.5, None)
     ('−2.0 ± 1.0 *', '+2.0 ± 3.0', '+50.0')
+    >>> difference_text(-0.02, 0.0)
+    '−2.0 ± 0.0'
     """
     if value is None:
         return "–"
     text = ("−" if value < 0 else "+") + figure_text(abs(value), half)
-    return f"{text} *" if half is not None and abs(value) > half else text
+    return f"{text} *" if half is not None and abs(value) > half > _NO_WIDTH else text
 
 
 def target_text(row: dict[str, Any], name: str, unit: str) -> str:

@@ -22,10 +22,10 @@ class Compilations:
     count: int = 0
     seconds: float = 0.0
 
-    def hear(self, event: str, seconds: float, **_: Any) -> None:
+    def hear(self, event: str, duration_secs: float, **_: Any) -> None:
         """Take note of one of JAX's events."""
         if event.startswith(_COMPILING):
-            self.seconds += seconds
+            self.seconds += duration_secs
             self.count += event.endswith(_COMPILED)
 
 

@@ -15,10 +15,12 @@ __all__ = ["CONFIG", "QUICK", "Case", "Config", "run"]
 
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 
 from joulemesh.methods import Setting
+from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
 from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
 from joulemesh.studies.reproduce.runner import Job, Runner, planned
@@ -95,7 +97,7 @@ def _jobs(config: Config, number: int, case: Case) -> list[Job]:
     n = case.iterations
     rounds = np.full(n, config.rounds)
 
-    def scenario(topology: str, **changes: object):  # type: ignore[no-untyped-def]
+    def scenario(topology: str, **changes: Any) -> Scenario:
         return case.task.scenario(
             config.devices,
             topology=topology,

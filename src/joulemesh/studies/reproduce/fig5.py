@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
 from joulemesh.studies.claims import Finding, judge
@@ -90,7 +91,7 @@ def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
     few, many = min(config.devices), max(config.devices)
     end = config.iterations
 
-    def gaps(reading: str, when: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def gaps(reading: str, when: int) -> dict[str, NDArray[np.float64]]:
         return {
             f"{task.title}, {READINGS[reading]}": at(
                 curves[task.title, reading, few], ACCURACY, when

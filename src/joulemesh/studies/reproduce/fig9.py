@@ -3,11 +3,11 @@
 (a)-(d) MNIST, MLP; (e)-(h) CIFAR-10, CNN. At equal iterations, as in the paper, and at equal
 energy: batteries that just pay for the adaptive plan; every method runs until one is empty.
 
-Full scale, 5 seeds, N = 20: at equal iterations (3 + 5 + 7 + 9) × 100 × 20 × 5 = 0.24 M device-steps
-a method, four methods, for each model. At equal energy the adaptive runs are the same ones;
-Balanced DFL pays for about 9 iterations, PENS for 36, GL's small messages for 300. In all 1.8 M MLP
-and 1.7 M CNN device-steps. Programs for each model: mean and dense (those of Figs. 4 and 8), GL's
-and PENS's exchanges.
+Full scale, 5 seeds, N = 20: at equal iterations (3 + 5 + 7 + 9) × 100 × 20 × 5 = 0.24 M
+device-steps a method, four methods, for each model. At equal energy the adaptive runs are the same
+ones; Balanced DFL pays for about 9 iterations, PENS for 36, GL's small messages for 300. In all
+1.8 M MLP and 1.7 M CNN device-steps. Programs for each model: mean and dense (those of Figs. 4 and
+8), GL's and PENS's exchanges.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Runner:
     ) -> None:
         self.seeds = tuple(seeds)
         self.account = Account()
-        self._data_dir, self._cache, self._on_step = data_dir, Cache(cache), on_step
+        self._data_dir, self._cache, self.on_step = data_dir, Cache(cache), on_step
         self._data: dict[str, Dataset | JoulemeshError] = {}
         self._digests: dict[tuple[str, Model], str] = {}
         configure()
@@ -197,9 +197,9 @@ class Runner:
         self.account.cached += len(self.seeds) - len(missing)
 
         def tell(completed: int, accuracy: float) -> None:
-            if self._on_step is not None:
+            if self.on_step is not None:
                 n = job.contender.schedule.iterations
-                self._on_step(Step(job.label, place, jobs, completed, n, accuracy))
+                self.on_step(Step(job.label, place, jobs, completed, n, accuracy))
 
         if missing:
             for seed, record in self._run(job, model, dataset, missing, tell).items():

@@ -1,0 +1,134 @@
+"""`joulemesh reproduce`: the paper, figure by figure, with verdicts."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from joulemesh.cli.common import JsonOption
+from joulemesh.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from joulemesh.runs.reproduce import OnStep
+    from joulemesh.studies.reproduce.runner import Step
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    figure: Annotated[
+        str,
+        typer.Argument(metavar="[table1|fig4|fig5|fig6|fig7|fig8|fig9|all]", help="What to redo."),
+    ] = "all",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Digits and few devices: minutes on a CPU, a smoke test."),
+    ] = False,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=1, help="Repetitions: 5, or 2 with --quick, unless given."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the results: reproduction, or reproduction-quick."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="Folder with the published files of the data sets."),
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Folder of single runs; the user's cache else.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Redo the paper's tables and figures, and say of each of its sentences whether it holds.
+
+    Every run is kept: interrupted and called again, it computes only what is missing. Data that
+    cannot be had cost their own figures only; the exit code is then 2.
+
+    Examples: `joulemesh reproduce fig7`, `joulemesh reproduce all --quick`
+    """
+    from joulemesh.runs.reproduce import reproduce as redo
+    from joulemesh.studies.reproduce import FIGURES
+
+    if figure != "all" and figure not in FIGURES:
+        raise ScenarioError(f"{figure!r} is not redone here: use {', '.join(FIGURES)} or all")
+    try:
+        with _progress(quiet=json) as show:
+            made = redo(
+                FIGURES if figure == "all" else (figure,),
+                quick=quick,
+                seeds=seeds,
+                out=out,
+                data_dir=data_dir,
+                cache=cache,
+                command=_command(figure, quick, seeds),
+                on_step=show,
+            )
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on with what is missing", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if json:
+        typer.echo(json_format.dumps(made.summary()))
+    else:
+        from rich.console import Console
+
+        from joulemesh.views.verdicts import show_claims
+
+        mine = [row for row in made.claims if row["figure"] in made.outcomes]
+        show_claims(mine, Console())
+        typer.echo(f"results are in {made.folder}; begin with {made.folder / 'README.md'}")
+    for name, why in made.failures.items():
+        print(f"error: {name} was not redone: {why}", file=sys.stderr)
+    if made.failures:
+        raise typer.Exit(2)
+
+
+def _command(figure: str, quick: bool, seeds: int | None) -> str:
+    """The command, without what belongs to the machine."""
+    words = ["joulemesh reproduce", figure]
+    words += ["--quick"] if quick else []
+    words += [f"--seeds {seeds}"] if seeds is not None else []
+    return " ".join(words)
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[OnStep]:
+    """A live line on standard error: figure, curve, iteration, accuracy."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[news]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
+        tasks: dict[str, object] = {}
+
+        def show(name: str, step: Step | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=None, news="")
+            task = tasks[name]
+            if step is None:
+                return
+            share = step.completed / max(step.iterations, 1)
+            news = f"{step.position + 1}/{step.curves} {step.label}"
+            if step.accuracy == step.accuracy:
+                news += f", accuracy {step.accuracy:.3f}"
+            bars.update(
+                task,  # type: ignore[arg-type]
+                total=step.curves,
+                completed=step.position + share,
+                news=news,
+            )
+
+        yield show

@@ -1,0 +1,252 @@
+"""Redo the paper's tables and figures, and file what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulemesh._version import __version__
+from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.files import write_text
+from joulemesh.studies.claims import claims_csv, read_claims
+from joulemesh.studies.reproduce import FIGURES, LEARNED, redo
+from joulemesh.studies.reproduce.clock import Account, compilations
+from joulemesh.studies.reproduce.outcome import Outcome, rows_csv
+from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.views.figures import save_figure
+from joulemesh.views.reproduction import draw_picture
+from joulemesh.views.reproduction_page import write_page
+from joulemesh.views.verdicts import claims_markdown
+
+if TYPE_CHECKING:
+    from joulemesh.studies.reproduce.runner import Runner, Step
+
+__all__ = ["Reproduction", "reproduce"]
+
+OnStep = Callable[[str, "Step | None"], None]
+
+
+@dataclass
+class Reproduction:
+    """A reproduction under way, and in the end what came of it.
+
+    Attributes:
+        folder: where files go.
+        size: ``"full"`` or ``"quick"``.
+        seeds: repetition seeds.
+        command: as typed.
+        outcomes: of the parts that could be redone, in this call.
+        failures: why others could not.
+        timings: what ``timings.json`` holds.
+        claims: rows of ``claims.csv``; those of parts redone before are kept.
+    """
+
+    folder: Path
+    size: str
+    seeds: tuple[int, ...]
+    command: str
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    timings: dict[str, Any] = field(default_factory=dict)
+    claims: list[dict[str, str]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Make the folder, and take up what an earlier call of the same size left in it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot write to {self.folder}: {error.strerror}; choose another --out"
+            ) from None
+        earlier = _earlier(self.folder / "timings.json")
+        same = earlier.get("size") == self.size and earlier.get("seeds") == list(self.seeds)
+        figures = earlier.get("figures", {}) if same else {}
+        self.timings = {
+            "command": self.command,
+            "size": self.size,
+            "seeds": list(self.seeds),
+            "machine": {},
+            "figures": figures,
+            "notes": earlier.get("notes", {}) if same else {},
+            "pictures": earlier.get("pictures", {}) if same else {},
+        }
+        table = self.folder / "claims.csv"
+        if same and table.is_file():
+            self.claims = list(read_claims(table.read_text("utf-8")))
+
+    def file(self, outcome: Outcome, account: Account) -> None:
+        """Write one part's numbers and figures."""
+        name, folder = outcome.name, self.folder
+        write_text(folder / f"{name}.csv", rows_csv(outcome.rows))
+        for picture in outcome.pictures:
+            figure = draw_picture(picture)
+            for suffix in (".png", ".svg"):
+                save_figure(figure, folder / f"{picture.name}{suffix}")
+        self.outcomes[name] = outcome
+        mine = {finding.claim.id: finding.row() for finding in outcome.findings}
+        known = {row["id"]: row for row in self.claims} | mine
+        self.claims = [known[one.id] for one in SENTENCES if one.id in known]
+        # A part that was all in the cache keeps the account of the call that computed it.
+        figures = self.timings["figures"]
+        if account.computed or not account.cached or name not in figures:
+            figures[name] = account.row()
+        self.timings["figures"] = {key: figures[key] for key in FIGURES if key in figures}
+        self.timings["notes"][name] = list(outcome.notes)
+        self.timings["pictures"][name] = [f"{picture.name}.png" for picture in outcome.pictures]
+        self._write()
+
+    def finish(self) -> None:
+        """Write the table of claims and the page."""
+        self._write()
+        write_text(self.folder / "claims.md", claims_markdown(self.claims))
+        page = write_page(
+            self.claims,
+            pictures=self.timings["pictures"],
+            notes=self.timings["notes"],
+            failures=self.failures,
+            timings=self.timings,
+        )
+        write_text(self.folder / "README.md", page)
+
+    def _write(self) -> None:
+        self.timings["machine"] = _machine()
+        write_text(self.folder / "timings.json", json.dumps(self.timings, indent=1) + "\n")
+        write_text(self.folder / "claims.csv", claims_csv(self.claims))
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `joulemesh reproduce --json`."""
+        return {
+            "out": str(self.folder),
+            "figures": list(self.outcomes),
+            "failures": self.failures,
+            "claims": self.claims,
+            "timings": self.timings,
+        }
+
+
+def reproduce(
+    figures: Sequence[str] = FIGURES,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    out: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    cache: str | Path | None = None,
+    command: str = "joulemesh reproduce",
+    on_step: OnStep | None = None,
+) -> Reproduction:
+    """Redo some or all of the paper's tables and figures.
+
+    Args:
+        figures: some of `FIGURES`.
+        quick: digits and few devices: minutes on a CPU, no word on learning.
+        seeds: how many; 5 unless given, 2 if quick.
+        out: folder for the results; ``reproduction``, or ``reproduction-quick``, unless given.
+        data_dir: folder with the data sets' published files.
+        cache: folder of single runs; the user's cache folder unless given.
+        command: to be quoted in the results.
+        on_step: called with the figure at work, and how far it is.
+
+    Returns:
+        The reproduction. A part whose data are missing is in ``failures``; the others are done.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = reproduce(["table1"], out=folder)
+    ...     sorted(path.name for path in Path(folder).iterdir())[:3]
+    ['README.md', 'claims.csv', 'claims.md']
+    """
+    for name in figures:
+        if name not in FIGURES:
+            raise ScenarioError(f"{name!r} is not redone here: use {', '.join(FIGURES)} or all")
+    count = seeds if seeds is not None else 2 if quick else 5
+    size = "quick" if quick else "full"
+    folder = (
+        Path(out) if out is not None else Path("reproduction-quick" if quick else "reproduction")
+    )
+    made = Reproduction(folder, size, tuple(range(count)), command)
+    made.begin()
+    runner: Runner | None = None
+    for name in figures:
+        if name in LEARNED and runner is None:
+            runner = _runner(made.seeds, data_dir, cache)
+        _redo(made, name, quick, runner, on_step)
+    made.finish()
+    return made
+
+
+def _redo(
+    made: Reproduction, name: str, quick: bool, runner: Runner | None, on_step: OnStep | None
+) -> None:
+    """Redo one part and file it, or note why it cannot be done."""
+    account, clock = Account(), time.perf_counter()
+    before = (0, 0.0)
+    if on_step is not None:
+        on_step(name, None)
+    if name in LEARNED and runner is not None:
+        compiled = compilations()
+        before = (compiled.count, compiled.seconds)
+        runner.account = account
+        runner.on_step = None if on_step is None else lambda step: on_step(name, step)
+    try:
+        outcome = redo(name, quick=quick, runner=runner)
+    except JoulemeshError as error:
+        made.failures[name] = str(error)
+        return
+    account.wall_s = time.perf_counter() - clock
+    if name in LEARNED:
+        compiled = compilations()
+        account.compilations = compiled.count - before[0]
+        account.compile_s = compiled.seconds - before[1]
+    made.file(outcome, account)
+
+
+def _runner(
+    seeds: tuple[int, ...], data_dir: str | Path | None, cache: str | Path | None
+) -> Runner:
+    import pooch
+
+    from joulemesh.studies.reproduce.runner import Runner
+    from joulemesh.training.platform import configure
+
+    home = Path(os.fspath(pooch.os_cache("joulemesh")))
+    configure(cache_dir=home / "xla")
+    return Runner(
+        seeds, data_dir=data_dir, cache=home / "reproduce" if cache is None else Path(cache)
+    )
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _machine() -> dict[str, str]:
+    """Hardware and versions; JAX is not loaded to ask it."""
+    import numpy
+    import scipy
+
+    made = {
+        "joulemesh": __version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }
+    if "jax" in sys.modules:
+        import jax
+
+        devices = jax.local_devices()
+        made["jax"] = jax.__version__
+        made["accelerator"] = f"{len(devices)} × {devices[0].device_kind}"
+    return made

@@ -1,0 +1,38 @@
+"""In: the name of a table or figure of the paper, full or quick, and seeds.
+Out: an Outcome: rows, curves to draw, findings on the paper's sentences; runs are kept by content.
+May not know: how results are drawn, printed or filed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FIGURES", "LEARNED", "redo"]
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from joulemesh.studies.reproduce.outcome import Outcome
+    from joulemesh.studies.reproduce.runner import Runner
+
+FIGURES = ("table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9")
+LEARNED = ("fig4", "fig5", "fig6", "fig8", "fig9")  # the others train nothing and load no JAX
+
+
+def redo(name: str, *, quick: bool = False, runner: Runner | None = None) -> Outcome:
+    """Redo a table or figure.
+
+    Args:
+        name: one of `FIGURES`.
+        quick: digits and few devices in place of the paper's data sets.
+        runner: trains; needed by the figures that learn (`LEARNED`).
+
+    Returns:
+        The outcome.
+
+    >>> redo("table1").rows[0]["objective"] < redo("table1").rows[1]["objective"]
+    True
+    """
+    study: Any = import_module(f"{__name__}.{name}")
+    config = study.QUICK if quick else study.CONFIG
+    outcome: Outcome = study.run(config, runner) if name in LEARNED else study.run(config)
+    return outcome

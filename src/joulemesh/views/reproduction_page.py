@@ -1,0 +1,160 @@
+"""The page of a reproduction: what the paper says, what was found, why the two differ."""
+
+from __future__ import annotations
+
+__all__ = ["REPAIRS", "write_page"]
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.views.verdicts import MARKS, ClaimRow, claims_markdown, effect_words
+
+# What each part of the paper shows, in a line.
+_PARTS = {
+    "table1": "Table I and Theorem 4: how to spread rounds over iterations",
+    "fig4": "Fig. 4: accuracy against iterations under the aggregation schemes",
+    "fig5": "Fig. 5: the number of devices, non-i.i.d. data",
+    "fig6": "Fig. 6: iterations to accuracy 0.5",
+    "fig7": "Fig. 7: energy of the aggregation schemes",
+    "fig8": "Fig. 8: adaptive, fixed and inverse rounds",
+    "fig9": "Fig. 9: the proposed scheme against GL, Balanced DFL and PENS",
+}
+
+REPAIRS = (
+    ("sgd", "the same sample for all τ steps", "a fresh batch in every step"),
+    ("ticp, eicp", "a round is an epoch here, a step in sgd", "what is processed is priced"),
+    ("ecp", "both ends pay for each use of a link", "the transmitter pays; both ends on request"),
+    ("tcp", "two steps for a tree of any depth", "the critical path of the messages"),
+    ("tau", "a device's own link limits its rounds", "the whole exchange's latency does"),
+    ("gap1, P3", "exponent τ_{i,j}", "τ_{i,t}, as in (P42) and Table I"),
+    ("p14", "the factor 1 − a^τ is dropped", "kept: the bound does not depend on the allocation"),
+    ("p18", "Jensen's inequality reversed", "‖∇F‖² ≤ G directly"),
+    ("p114, φ(N)", "k(N−1)(2N−1)/N", "‖P − I‖² = 1 for every N"),
+    ("gap2, gap3", "σ is lost", "Theorem 2 restated by divergence and rounds, without N"),
+    ("rate, Remark 3", "η = 1/(Mt⁴)", "constant η: linear to a noise ball"),
+    ("P41", "its minimiser is no link at all", "a connected subgraph is required: the MST"),
+    ("s1", "K = O(ln 1/ε)", "K = ln(1/ε)/ln(1/λ₂), by the spectral gap"),
+    ("optt", "cases overlap or are empty, 1 stands for τ₀", "water-filling with the same weights"),
+    ("optt, floors", "zero rounds, part of the total unused", "largest remainders, at least 1"),
+    ("Algorithm 3", "its loop over T never ends", "closed form for the largest n"),
+    ("com", "needs N ≥ 3", "holds for the chunked ring as well"),
+)
+"""Equation, what is printed, what is used here."""
+
+
+def write_page(
+    rows: Sequence[ClaimRow],
+    *,
+    pictures: Mapping[str, Sequence[str]],
+    notes: Mapping[str, Sequence[str]],
+    failures: Mapping[str, str],
+    timings: Mapping[str, Any],
+) -> str:
+    """Write the page from the results; no result is taken for granted.
+
+    Args:
+        rows: of ``claims.csv``.
+        pictures: names of the PNG files of each part.
+        notes: of each part.
+        failures: why a part could not be redone.
+        timings: what ``timings.json`` holds.
+
+    Returns:
+        Markdown.
+
+    >>> page = write_page([], pictures={}, notes={}, failures={"fig4": "no data"}, timings={})
+    >>> page.splitlines()[0]
+    '# Reproduction'
+    """
+    parts = [_head(rows, timings), "## All claims\n", claims_markdown(rows)]
+    for name, title in _PARTS.items():
+        mine = [row for row in rows if row["figure"] == name]
+        if name in failures:
+            parts.append(f"## {title}\n\nNot redone: {failures[name]}\n")
+        elif mine:
+            parts.append(_part(name, title, mine, pictures.get(name, ()), notes.get(name, ())))
+    parts += [_repairs(), _time(timings)]
+    return "\n".join(parts)
+
+
+def _head(rows: Sequence[ClaimRow], timings: Mapping[str, Any]) -> str:
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in MARKS}
+    quick = timings.get("size") == "quick"
+    size = (
+        "This is the quick form: digits in place of the paper's data sets, few devices and seeds. "
+        "It shows that everything runs; what it says of learning means nothing.\n\n"
+        if quick
+        else ""
+    )
+    return (
+        "# Reproduction\n\n"
+        "Yan, Li: “Adaptive Decentralized Federated Learning in Energy and Latency Constrained "
+        "Wireless Networks”, arXiv:2403.20075, redone figure by figure.\n\n"
+        f"{size}Made by `{timings.get('command', 'joulemesh reproduce')}`. Of {len(rows)} "
+        f"sentences that can be tested {counts['holds']} hold, {counts['does not hold']} do not, "
+        f"and {counts['undecided']} are undecided.\n\n"
+        "A sentence about learning *holds* if the 95 % t interval of its quantity, paired over "
+        "seeds, lies above 0 in every case that it speaks of; it *does not hold* if in some case "
+        "the interval lies below 0 at a confidence raised for the number of cases (Bonferroni); "
+        "otherwise, or with fewer than 5 seeds, it is *undecided*. Effects are those of the case "
+        "where the sentence does worst. Energies and formulas are exact: the range over all cases "
+        "is given.\n"
+    )
+
+
+def _part(
+    name: str, title: str, rows: Sequence[ClaimRow], pictures: Sequence[str], notes: Sequence[str]
+) -> str:
+    why = {one.id: one.why for one in SENTENCES}
+    lines = [f"## {title}\n"]
+    lines += [f"![{title}]({file})\n" for file in pictures]
+    lines += [f"Numbers: [{name}.csv]({name}.csv)\n"]
+    for row in rows:
+        lines.append(f"**The paper says** ({row['section']}): “{row['sentence']}”\n")
+        lines.append(
+            f"**Found:** {MARKS[row['verdict']]}. {_sentence(row['quantity'])}: "
+            f"{effect_words(row)} ({row['basis']}; {row['detail']}).\n"
+        )
+        if why.get(row["id"]):
+            lines.append(f"**To bear in mind:** {why[row['id']]}\n")
+    lines += [f"- {_sentence(note)}." for note in notes]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _repairs() -> str:
+    lines = [
+        "## Equations that had to be repaired\n",
+        "By their labels in the paper's source. The printed forms are kept by name, so that the "
+        "two can be compared.\n",
+        "| equation | printed | used here |",
+        "|---|---|---|",
+        *(f"| {label} | {printed} | {used} |" for label, printed, used in REPAIRS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _time(timings: Mapping[str, Any]) -> str:
+    figures: Mapping[str, Mapping[str, Any]] = timings.get("figures", {})
+    columns = ("wall_s", "compile_s", "train_s", "evaluate_s", "device_steps", "compilations")
+    lines = [
+        "## Time and machine\n",
+        *(f"- {key}: {value}" for key, value in timings.get("machine", {}).items()),
+        "",
+        "| figure | wall [s] | compiling [s] | training [s] | evaluating [s] | device-steps | "
+        "compilations |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in figures.items():
+        lines.append(f"| {name} | " + " | ".join(f"{row[column]:,}" for column in columns) + " |")
+    totals = [sum(row[column] for row in figures.values()) for column in columns]
+    lines.append("| all | " + " | ".join(f"{round(total, 1):,}" for total in totals) + " |")
+    lines.append(
+        "\nTraining and evaluating share the engine's calls; least squares over the calls tells "
+        "them apart. What was found in the cache took no time here."
+    )
+    return "\n".join(lines) + "\n"

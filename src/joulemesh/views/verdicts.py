@@ -1,0 +1,91 @@
+"""The table of claims and verdicts: on the console and in Markdown."""
+
+from __future__ import annotations
+
+__all__ = ["MARKS", "claims_markdown", "effect_words", "show_claims"]
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ClaimRow = Mapping[str, str]
+"""A row of ``claims.csv``."""
+
+MARKS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "undecided": "? undecided"}
+_COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
+
+
+def effect_words(row: ClaimRow) -> str:
+    """The quantity with its interval, or its range where it is exact.
+
+    >>> row = {"effect": "0.02", "low": "0.01", "high": "0.03", "unit": "accuracy", "basis": "5"}
+    >>> effect_words(row)
+    '+0.02 [+0.01, +0.03] accuracy'
+    """
+    if not row["effect"]:
+        return "no figure"
+    effect, low, high = (
+        f"{float(row[k]):+.3g}" if row[k] else "" for k in ("effect", "low", "high")
+    )
+    if row["basis"] == "exact":
+        words = effect if low == high else f"{low} to {high}"
+    else:
+        words = f"{effect} [{low}, {high}]" if low else effect
+    return f"{words} {row['unit']}".strip()
+
+
+def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:
+    """Print the table of claims.
+
+    Args:
+        rows: of ``claims.csv``.
+        console: where.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="The paper's sentences", show_lines=True)
+    for name in ("claim", "the paper says", "verdict", "effect [95 % interval]", "basis"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        verdict = Text(MARKS[row["verdict"]], style=_COLOURS[row["verdict"]])
+        said = Text(f"“{row['sentence']}” ({row['section']})")
+        decided = Text(f"{effect_words(row)}\n{row['quantity']}")
+        table.add_row(f"{row['figure']}\n{row['id']}", said, verdict, decided, row["basis"])
+    console.print(table)
+    counts = [
+        f"{sum(row['verdict'] == verdict for row in rows)} {words}"
+        for verdict, words in (
+            ("holds", "hold"),
+            ("does not hold", "do not hold"),
+            ("undecided", "are undecided"),
+        )
+    ]
+    console.print(f"of {len(rows)} claims {', '.join(counts)}")
+
+
+def claims_markdown(rows: Sequence[ClaimRow]) -> str:
+    """The table in Markdown.
+
+    >>> row = dict.fromkeys(("figure", "section", "sentence", "quantity", "detail", "unit"), "x|y")
+    >>> row |= {"id": "c", "verdict": "holds", "effect": "1", "low": "1", "high": "1"}
+    >>> print(claims_markdown([row | {"basis": "exact"}]).splitlines()[2])
+    | x\\|y | “x\\|y” (x\\|y) | ✓ holds | +1 x\\|y | x\\|y | exact: x\\|y |
+    """
+    lines = [
+        "| figure | the paper says | verdict | effect [95 % interval] | quantity | basis |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = (
+            row["figure"],
+            f"“{row['sentence']}” ({row['section']})",
+            MARKS[row["verdict"]],
+            effect_words(row),
+            row["quantity"],
+            f"{row['basis']}: {row['detail']}",
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
