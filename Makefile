@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-gpu lint format bench clean
+.PHONY: help run test test-all test-gpu lint format bench comparison clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,8 +15,8 @@ help:            ## show this list
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: .venv/ready ## the main job on the embedded default scenario
-	$(BIN)/joulemesh plan
+run: .venv/ready ## the main job: train the embedded default scenario
+	$(BIN)/joulemesh run
 
 lint: .venv/ready ## ruff and mypy
 	$(BIN)/ruff check .
@@ -38,6 +38,9 @@ format: .venv/ready ## format the code
 
 bench: .venv/ready ## benchmarks; tables in docs/benchmarks
 	$(BIN)/python -m benchmarks
+
+comparison: .venv/ready ## the comparison in docs/comparison (wants an accelerator)
+	$(BIN)/python -m benchmarks.comparison
 
 clean:           ## remove what the other targets made
 	rm -rf .venv .bench build dist site .pytest_cache .mypy_cache .ruff_cache

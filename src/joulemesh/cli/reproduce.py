@@ -60,6 +60,8 @@ def reproduce(
 
     if figure != "all" and figure not in FIGURES:
         raise ScenarioError(f"{figure!r} is not redone here: use {', '.join(FIGURES)} or all")
+    if not quick and not json:
+        print("the full size is meant for a GPU; --quick takes minutes on a CPU", file=sys.stderr)
     try:
         with _progress(quiet=json) as show:
             made = redo(
@@ -103,7 +105,7 @@ def _command(figure: str, quick: bool, seeds: int | None) -> str:
 def _progress(*, quiet: bool) -> Iterator[OnStep]:
     """A live line on standard error: figure, curve, iteration, accuracy."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -112,10 +114,12 @@ def _progress(*, quiet: bool) -> Iterator[OnStep]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
-        tasks: dict[str, object] = {}
+        tasks: dict[str, TaskID] = {}
 
         def show(name: str, step: Step | None) -> None:
             if name not in tasks:
+                for done in bars.tasks:
+                    bars.update(done.id, total=1, completed=1)
                 tasks[name] = bars.add_task(name, total=None, news="")
             task = tasks[name]
             if step is None:
@@ -125,10 +129,12 @@ def _progress(*, quiet: bool) -> Iterator[OnStep]:
             if step.accuracy == step.accuracy:
                 news += f", accuracy {step.accuracy:.3f}"
             bars.update(
-                task,  # type: ignore[arg-type]
+                task,
                 total=step.curves,
                 completed=step.position + share,
                 news=news,
             )
 
         yield show
+        for done in bars.tasks:
+            bars.update(done.id, total=1, completed=1)

@@ -186,7 +186,8 @@ def _redo(
     made: Reproduction, name: str, quick: bool, runner: Runner | None, on_step: OnStep | None
 ) -> None:
     """Redo one part and file it, or note why it cannot be done."""
-    account, clock = Account(), time.perf_counter()
+    pool = [] if runner is None else runner.account.pool  # programs are shared between figures
+    account, clock = Account(pool=pool), time.perf_counter()
     before = (0, 0.0)
     if on_step is not None:
         on_step(name, None)

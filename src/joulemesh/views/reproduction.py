@@ -59,7 +59,9 @@ def draw_picture(picture: Picture) -> Figure:
     columns = picture.columns
     rows = -(-len(picture.panels) // columns)
     height = {1: 3.6, 2: 2.6}.get(columns, 2.15)
-    with mpl.rc_context(_STYLE):
+    # Four panels side by side leave room for small titles only.
+    style = _STYLE | ({"axes.titlesize": 7.0, "axes.labelsize": 7.5} if columns > 3 else {})
+    with mpl.rc_context(style):
         layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.04)
         figure = Figure(figsize=(_WIDE_INCH, 0.75 + height * rows), layout=layout)
         grid = figure.subplots(rows, columns, squeeze=False)
@@ -70,7 +72,7 @@ def draw_picture(picture: Picture) -> Figure:
                     axes.set_ylabel("")
             else:
                 axes.set_axis_off()
-        handles = [_handle(label, labels, picture) for label in labels]
+        handles = [Line2D([], [], label=label, **_look(label, labels)) for label in labels]
         figure.legend(
             handles=handles,
             loc="outside lower center",
@@ -98,13 +100,9 @@ def _look(label: str, labels: list[str]) -> dict[str, Any]:
     }
 
 
-def _handle(label: str, labels: list[str], picture: Picture) -> Line2D:
-    return Line2D([], [], label=label, **_look(label, labels))
-
-
 def _draw_panel(axes: Axes, panel: Panel, labels: list[str]) -> None:
     for series in panel.series:
-        _draw_series(axes, series, labels, every=1 if panel.marks else None)
+        _draw_series(axes, series, labels, panel)
     if panel.level is not None:
         axes.axhline(panel.level, color="0.45", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     if panel.log:
@@ -122,13 +120,12 @@ def _draw_panel(axes: Axes, panel: Panel, labels: list[str]) -> None:
     axes.set_ylabel(panel.y_label)
 
 
-def _draw_series(axes: Axes, series: Series, labels: list[str], *, every: int | None) -> None:
+def _draw_series(axes: Axes, series: Series, labels: list[str], panel: Panel) -> None:
     look = _look(series.label, labels)
-    step = every or max(1, -(-len(series.x) // _MARKED))
+    step = 1 if panel.marks else max(1, -(-len(series.x) // _MARKED))
     # Markers of different curves are offset, so that equal curves both show.
-    first = 0 if every else labels.index(series.label) % step
+    first = labels.index(series.label) % step
     axes.plot(series.x, series.mean, markevery=(first, step), **look)
     if np.isfinite(series.low).any():
-        axes.fill_between(
-            series.x, series.low, series.high, color=look["color"], alpha=0.18, linewidth=0
-        )
+        low, high = (np.clip(edge, *panel.within) for edge in (series.low, series.high))
+        axes.fill_between(series.x, low, high, color=look["color"], alpha=0.18, linewidth=0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 _COMPILING = "/jax/core/compile/"
@@ -75,6 +76,7 @@ class Account:
         computed: runs (curves × seeds) that were trained.
         cached: runs that were found in the cache.
         chunks: every call of the engine.
+        pool: calls of other figures too, whose programs may be the same.
     """
 
     wall_s: float = 0.0
@@ -84,6 +86,12 @@ class Account:
     computed: int = 0
     cached: int = 0
     chunks: list[Chunk] = field(default_factory=list)
+    pool: list[Chunk] = field(default_factory=list)
+
+    def charge(self, chunk: Chunk) -> None:
+        """Enter one call of the engine."""
+        self.chunks.append(chunk)
+        self.pool.append(chunk)
 
     def split(self) -> tuple[float, float]:
         """Seconds of training and of evaluating.
@@ -91,19 +99,20 @@ class Account:
         Both happen inside the engine's calls, which wait for nothing in between. Calls differ in
         how much they train and how often they evaluate, so least squares tells the two apart.
 
-        >>> account = Account(chunks=[Chunk("a", 10, 0, 1.0), Chunk("a", 10, 1, 1.5)])
+        >>> account = Account()
+        >>> for chunk in (Chunk("a", 10, 0, 1.0), Chunk("a", 10, 1, 1.5)):
+        ...     account.charge(chunk)
         >>> [round(seconds, 6) for seconds in account.split()]
         [2.0, 0.5]
         """
         training = evaluating = 0.0
         for program in {chunk.program for chunk in self.chunks}:
-            mine = [chunk for chunk in self.chunks if chunk.program == program]
-            work = np.array([[chunk.work, chunk.evaluations] for chunk in mine], np.float64)
-            seconds = np.array([chunk.seconds for chunk in mine])
-            scale = np.maximum(work.max(axis=0), 1.0)
-            rates, _ = nnls(work / scale, seconds)
-            parts = (work / scale).sum(axis=0) * rates
-            whole = float(seconds.sum())
+            known = _table([chunk for chunk in self.pool if chunk.program == program])
+            mine = _table([chunk for chunk in self.chunks if chunk.program == program])
+            scale = np.maximum(known[:, :2].max(axis=0), 1.0)
+            rates, _ = nnls(known[:, :2] / scale, known[:, 2])
+            parts = (mine[:, :2] / scale).sum(axis=0) * rates
+            whole = float(mine[:, 2].sum())
             share = float(parts[0] / parts.sum()) if parts.sum() > 0 else 1.0
             training += share * whole
             evaluating += (1 - share) * whole
@@ -122,3 +131,8 @@ class Account:
             "runs_computed": int(self.computed),
             "runs_cached": int(self.cached),
         }
+
+
+def _table(chunks: list[Chunk]) -> NDArray[np.float64]:
+    """[calls, 3]: work, evaluations, seconds."""
+    return np.array([(chunk.work, chunk.evaluations, chunk.seconds) for chunk in chunks], float)

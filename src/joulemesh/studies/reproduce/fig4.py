@@ -22,7 +22,7 @@ import numpy as np
 from joulemesh.methods import Setting
 from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
 from joulemesh.studies.reproduce.runner import Job, Runner, planned
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, FASHION, Task, curve_rows
@@ -72,7 +72,7 @@ class Config:
     rounds: int = 4
     ticks: tuple[int, ...] = (20, 60, 200)
     partition: str = "iid"
-    chunk: int = 20
+    chunk: int = 10
 
 
 CONFIG = Config()
@@ -81,7 +81,7 @@ QUICK = Config(
     devices=6,
     rounds=2,
     ticks=(3, 12),
-    chunk=4,
+    chunk=3,
 )
 
 
@@ -173,6 +173,7 @@ def run(config: Config, runner: Runner) -> Outcome:
                 for (here, scheme), entry in curves.items()
                 if here == place
             ),
+            within=SHARE,
         )
         for letter, place in zip("abcdefgh", places, strict=False)
     )

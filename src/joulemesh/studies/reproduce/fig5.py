@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
 from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
 from joulemesh.studies.reproduce.runner import Job, Runner, planned
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import DIGITS, FASHION, MNIST, Task, at, curve_rows
 from joulemesh.studies.study import Entry
 
 ACCURACY = "test_accuracy"
-READINGS = {"global": "one data set shared out", "local": "equally many samples on each device"}
+READINGS = {"global": "fixed global data", "local": "fixed data per device"}
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Config:
     rounds: int = 5
     partition: str = "dirichlet 0.1"
     evaluations: int = 20
-    chunk: int = 20
+    chunk: int = 10
     margin: float = 0.005
 
 
 CONFIG = Config()
-QUICK = Config(tasks=(DIGITS,), devices=(3, 6), iterations=16, rounds=2, evaluations=4, chunk=4)
+QUICK = Config(tasks=(DIGITS,), devices=(3, 6), iterations=16, rounds=2, evaluations=4, chunk=3)
 
 Curves = dict[tuple[str, str, int], Entry]
 """By task, reading and N."""
@@ -131,6 +131,7 @@ def run(config: Config, runner: Runner) -> Outcome:
                 for (title, how, devices), entry in curves.items()
                 if (title, how) == (task.title, reading)
             ),
+            within=SHARE,
         )
         for letter, (reading, task) in zip(
             "abcdefgh", product(READINGS, config.tasks), strict=False

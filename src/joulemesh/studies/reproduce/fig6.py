@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from joulemesh.methods import Setting
 from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
 from joulemesh.studies.reproduce.runner import Job, Runner, planned
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, Task
@@ -61,7 +61,7 @@ class Config:
     mixings: int = 1
     partition: str = "iid"
     evaluations: int = 20
-    chunk: int = 12
+    chunk: int = 10
 
 
 CONFIG = Config()
@@ -74,7 +74,7 @@ QUICK = Config(
     iterations=16,
     rounds=2,
     evaluations=4,
-    chunk=4,
+    chunk=3,
 )
 
 Curves = dict[tuple[str, int], Entry]
@@ -189,6 +189,7 @@ def run(config: Config, runner: Runner) -> Outcome:
                 for devices in counts
             ),
             level=config.target,
+            within=SHARE,
         )
         for letter, (kind, counts) in zip("abc", _kinds(config).items(), strict=True)
     ]  # fmt: skip
@@ -205,4 +206,6 @@ def _needed(config: Config, curves: Curves) -> Panel:
         for kind, counts in _kinds(config).items()
     )
     label = f"iterations to {config.target:g}"
-    return Panel(f"(d)  {label}", "devices N", label, series, marks=True)
+    return Panel(
+        f"(d)  {label}", "devices N", label, series, marks=True, within=(0.0, config.iterations)
+    )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.rounds import allocate
 from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
 from joulemesh.studies.reproduce.runner import Job, Runner, planned
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, Task, curve_rows
@@ -73,7 +73,7 @@ class Config:
     )
     zeta: float = 400.0
     partitions: tuple[str, ...] = ("iid", "dirichlet 0.1")
-    chunk: int = 20
+    chunk: int = 10
 
 
 CONFIG = Config()
@@ -81,7 +81,7 @@ QUICK = Config(
     task=DIGITS,
     devices=6,
     halves=(Budget(48, 8, (3,), 16, 4), Budget(24, 6, (2, 4), 12, 3)),
-    chunk=4,
+    chunk=3,
 )
 
 Curves = dict[tuple[int, str, str], Entry]
@@ -172,7 +172,8 @@ def _panels(config: Config, curves: Curves) -> tuple[Panel, ...]:
             if (number, how) == (half, partition)
         )
         title = f"({letter})  Στ = {budget.total}, {partition}"
-        panels.append(Panel(title, "iteration", labels[what], series))
+        within = SHARE if what == ACCURACY else (0.0, np.inf)
+        panels.append(Panel(title, "iteration", labels[what], series, within=within))
     return tuple(panels)
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
 from joulemesh.studies.reproduce.runner import Job, Runner
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows
@@ -77,7 +77,7 @@ class Config:
     mixings: int = 4
     phase1: int = 20
     partition: str = "iid"
-    chunk: int = 20
+    chunk: int = 10
 
 
 CONFIG = Config()
@@ -87,7 +87,7 @@ QUICK = Config(
     rounds=(2, 4),
     mixings=1,
     phase1=2,
-    chunk=4,
+    chunk=3,
 )
 
 
@@ -229,7 +229,8 @@ def _picture(config: Config, curves: dict[Key, Entry], equal: str) -> Picture:
             series.append(band(label, x, entry.curves[ACCURACY]))
         label = "iteration" if equal == "iterations" else "energy of all devices [J]"
         title = f"({letter})  {arena.task.title}, {rounds} rounds"
-        panels.append(Panel(title, label, "test accuracy, mean of devices", tuple(series)))
+        height = "test accuracy, mean of devices"
+        panels.append(Panel(title, label, height, tuple(series), within=SHARE))
     name = "fig9" if equal == "iterations" else f"fig9-{equal}"
     return Picture(name, f"Methods at equal {equal}", tuple(panels), len(config.rounds))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Outcome", "Panel", "Picture", "Row", "Series", "band", "rows_csv", "spread"]
+__all__ = ["SHARE", "Outcome", "Panel", "Picture", "Row", "Series", "band", "rows_csv", "spread"]
 
 import csv
 import io
@@ -18,6 +18,8 @@ from joulemesh.studies.statistics import estimate
 
 FloatArray = NDArray[np.float64]
 Row: TypeAlias = Mapping[str, Any]
+
+SHARE = (0.0, 1.0)  # an accuracy lies within
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class Panel:
         log: a logarithmic vertical axis.
         level: a horizontal line at this height, for instance a target.
         marks: mark the points (few of them, as against a curve).
+        within: what the vertical axis can mean at all; bands are cut there.
     """
 
     title: str
@@ -56,6 +59,7 @@ class Panel:
     log: bool = False
     level: float | None = None
     marks: bool = False
+    within: tuple[float, float] = (-np.inf, np.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -278,7 +278,7 @@ class Runner:
         together = int(rounds.max(axis=1).sum()) * rounds.shape[1] * seeds
         work = float(steps if engine.spec.loop else together)
         self.account.device_steps += steps
-        self.account.chunks.append(Chunk(engine.spec, work, evaluations, max(seconds, 0.0)))
+        self.account.charge(Chunk(engine.spec, work, evaluations, max(seconds, 0.0)))
 
     def _engine(self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]) -> Engine:
         scenario, count = job.scenario, job.scenario.devices.count

@@ -64,7 +64,7 @@ class Task:
         partition: str = IID,
         each: int | None = None,
         eval_every: int = 20,
-        chunk: int = 20,
+        chunk: int = 10,
         device_samples: int = 500,
         **changes: Any,
     ) -> Scenario:

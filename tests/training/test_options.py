@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Training
+from joulemesh.training import Options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"eval_every": -1}, "eval_every = -1"),
+        ({"learning_rate": 0.0}, "learning_rate = 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"local_round": "day"}, "'day' is unknown: use step or epoch"),
+        ({"precision": "float16"}, "'float16' is unknown"),
+        ({"weights": "age"}, "'age' is unknown"),
+        ({"optimizer": "adma"}, "did you mean"),
+        ({"optimizer": "qqqqqq"}, "use 'sgd' or 'adam'"),
+        ({"optimizer": "polyak_sgd"}, "does not work from a learning rate and gradients alone"),
+        ({"optimizer": "__name__"}, "not in optax"),
+        ({"eval_share": 1.5}, "eval_share = 1.5"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(arguments, words):
+    with pytest.raises(ScenarioError, match=words) as refused:
+        Options(**arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_settings_come_from_the_scenario():
+    training = Training(batch_size=7, optimizer="adam", local_round="epoch")
+    options = Options.from_scenario(training, deterministic=True)
+    assert (options.batch_size, options.optimizer, options.local_round) == (7, "adam", "epoch")
+    assert options.deterministic

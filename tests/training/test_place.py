@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulemesh.training import Options, Schedule
+from joulemesh.training.layout import Layout
+from joulemesh.training.place import slice_of, stride_of
+
+LONGEST = st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any).map(np.array)
+
+
+@given(LONGEST, st.floats(0, 20))
+def test_no_stride_costs_less(longest, dear):
+    def cost(stride):
+        return np.maximum(1, -(-longest // stride)).sum() * (stride + dear)
+
+    chosen = stride_of(longest, dear)
+    assert cost(chosen) <= min(cost(other) for other in range(1, longest.max() + 1)) + 1e-9
+
+
+@given(LONGEST, st.integers(0, 7), st.integers(1, 8), st.data())
+def test_blocks_cover_every_step_once_and_end_every_iteration_once(longest, stride, chunk, data):
+    n = len(longest)
+    start = data.draw(st.integers(0, n - 1))
+    stop = min(n, start + chunk)
+    schedule = Schedule(longest[:, None])
+    layout = Layout.deal(np.ones(1), 1, 1)
+    options = Options(chunk_iterations=chunk)
+    made, ends = slice_of(schedule, options, layout, start, stop, np.float32, longest, stride)
+    count = int(ends[-1]) + 1
+    assert made.last[:count].sum() == stop - start
+    assert made.last[ends].all()
+    assert made.rounds.shape == (chunk, 1)
+    for number in range(stop - start):
+        mine = np.flatnonzero(made.iteration[:count] == number)
+        assert mine[-1] == ends[number]
+        if stride:
+            assert made.step[mine].tolist() == [stride * k for k in range(len(mine))]
+            assert stride * (len(mine) - 1) < max(1, longest[start + number]) <= stride * len(mine)
+        else:
+            assert len(mine) == 1

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from joulemesh.errors import ScenarioError
+from joulemesh.training import Schedule
+
+TWO = np.ones((3, 2), int)
+
+
+def test_everyone_is_there_and_meets_unless_told_otherwise():
+    schedule = Schedule(TWO)
+    assert (schedule.iterations, schedule.devices, schedule.kind) == (3, 2, "mean")
+    assert schedule.active.all()
+    assert schedule.exchanged.all()
+
+
+def test_matrices_of_a_slice():
+    each = np.stack([np.eye(2), np.full((2, 2), 0.5), np.eye(2)])
+    assert Schedule(TWO, mixing=each).matrices(1, 3).tolist() == each[1:].tolist()
+    assert Schedule(TWO, mixing=each[1:2]).matrices(1, 3).shape == (1, 2, 2)
+    drawn = Schedule(TWO, mixing=lambda t: each[t])
+    assert drawn.matrices(0, 2).tolist() == each[:2].tolist()
+    assert (drawn.static, Schedule(TWO, mixing=each[1:2]).static) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"rounds": np.ones(3, int)}, r"shape \(3,\): give \[iterations, devices\]"),
+        ({"rounds": np.ones((3, 2))}, "float64: give integers"),
+        ({"rounds": -TWO}, "-1..-1: give 0 or more"),
+        (
+            {"active": np.array([[1, 1], [1, 0], [1, 0]], bool)},
+            "device 1 .* 1 rounds in iteration 2",
+        ),
+        ({"active": np.ones((2, 2), bool)}, r"active has shape \(2, 2\)"),
+        ({"exchanged": np.ones(2, bool)}, r"exchanged \(2,\)"),
+        ({"weights": np.array([1.0, 0.0])}, "weights reach down to 0"),
+        ({"weights": np.ones(3)}, r"shape \(3,\): give \(2,\)"),
+        ({"mixing": "gossip"}, "'gossip' is unknown"),
+        ({"mixing": np.full((1, 2, 2), 0.4)}, "row 0 of mixing matrix 0 sums to 0.8"),
+        ({"mixing": np.full((1, 2, 2), np.nan)}, "sums to nan"),
+        ({"mixing": np.eye(2)}, r"shape \(2, 2\): give \(3, 2, 2\)"),
+        ({"mixing": sparse.csr_array(np.eye(3))}, r"shape \(3, 3\): give \(2, 2\)"),
+        ({"mixing_rounds": 0}, "mixing_rounds = 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, words):
+    with pytest.raises(ScenarioError, match=words) as refused:
+        Schedule(**{"rounds": TWO, **arguments})
+    assert "\n" not in str(refused.value)
+
+
+def test_an_iteration_without_devices_is_refused():
+    active = np.array([[True], [False]])
+    with pytest.raises(ScenarioError, match="no device is active in iteration 2"):
+        Schedule(np.array([[1], [0]]), active)
+
+
+def test_a_function_that_draws_bad_matrices_is_refused():
+    with pytest.raises(ScenarioError, match="sums to 2"):
+        Schedule(TWO, mixing=lambda t: np.ones((2, 2))).matrices(0, 1)
