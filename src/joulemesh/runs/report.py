@@ -44,6 +44,7 @@ def write_run_report(path: Path, result: Result) -> None:
         result.partitions[0].histogram(labels, classes),
         _flat(versions()),
         wall,
+        final=result.final,
     )
 
 
@@ -71,6 +72,7 @@ def _write(
     histogram: NDArray[np.int64],
     tested: dict[str, str],
     wall_s: float | None,
+    final: Trace | None = None,
 ) -> None:
     energy, clock = cumulative(plan, trace.iteration)
     series: dict[str, NDArray[Any]] = {
@@ -81,6 +83,7 @@ def _write(
     for name, column in _FROM_TRACE.items():
         series[name] = np.asarray(getattr(trace, column)).T
     known = len(trace.iteration) > 0
+    last = trace if final is None else final
     write_report(
         path,
         ReportView(
@@ -88,8 +91,8 @@ def _write(
             Summary(
                 energy_j=float(energy[-1]) if known else 0.0,
                 time_s=float(clock[-1]) if known else 0.0,
-                accuracy=float(trace.test_accuracy[-1].mean()) if known else None,
-                device_accuracy_min=float(trace.device_accuracy_min[-1].min()) if known else None,
+                accuracy=float(last.test_accuracy[-1].mean()) if known else None,
+                device_accuracy_min=float(last.device_accuracy_min[-1].min()) if known else None,
                 wall_s=wall_s,
             ),
             series=series if known else {},

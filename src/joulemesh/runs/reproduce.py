@@ -46,6 +46,7 @@ class Reproduction:
         failures: why others could not.
         timings: what ``timings.json`` holds.
         claims: rows of ``claims.csv``; those of parts redone before are kept.
+        computed: runs (curves × seeds) that this call trained; the others were in the cache.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class Reproduction:
     failures: dict[str, str] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     claims: list[dict[str, str]] = field(default_factory=list)
+    computed: int = 0
 
     def begin(self) -> None:
         """Make the folder, and take up what an earlier call of the same size left in it."""
@@ -90,6 +92,7 @@ class Reproduction:
             for suffix in (".png", ".svg"):
                 save_figure(figure, folder / f"{picture.name}{suffix}")
         self.outcomes[name] = outcome
+        self.computed += account.computed
         mine = {finding.claim.id: finding.row() for finding in outcome.findings}
         known = {row["id"]: row for row in self.claims} | mine
         self.claims = [known[one.id] for one in SENTENCES if one.id in known]
@@ -126,6 +129,7 @@ class Reproduction:
             "out": str(self.folder),
             "figures": list(self.outcomes),
             "failures": self.failures,
+            "computed": self.computed,
             "claims": self.claims,
             "timings": self.timings,
         }

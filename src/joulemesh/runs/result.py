@@ -51,6 +51,7 @@ class Result:
     Attributes:
         plan: what was carried out; its ledger is the run's.
         trace: evaluations, [evaluations, seeds] each.
+        final: one last evaluation, on all samples; curves may use some of them only.
         params: the mean model's parameters, as NumPy arrays; with several seeds stacked [seeds, …].
         seeds: the repetition seeds.
         dataset: what was learned from.
@@ -61,6 +62,7 @@ class Result:
 
     plan: Plan
     trace: Trace
+    final: Trace
     params: Any
     seeds: tuple[int, ...]
     dataset: Dataset
@@ -108,9 +110,10 @@ class Result:
         steady = self.chunks[1:] or self.chunks
         wall = sum(chunk.wall_s for chunk in steady)
         return {
-            "accuracy": float(self.trace.test_accuracy[-1].mean()),
-            "device_accuracy": float(self.trace.device_accuracy_mean[-1].mean()),
-            "loss": float(self.trace.test_loss[-1].mean()),
+            "accuracy": float(self.final.test_accuracy.mean()),
+            "device_accuracy": float(self.final.device_accuracy_mean.mean()),
+            "device_accuracy_min": float(self.final.device_accuracy_min.min()),
+            "loss": float(self.final.test_loss.mean()),
             "energy_j": float(self.energy_j[-1]),
             "time_s": float(self.time_s[-1]),
             "iterations": self.plan.iterations,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,8 @@ class _Session:
     def __init__(self, plan: Plan, engine: Engine, folder: RunFolder | None, begun: float) -> None:
         self.plan, self.engine, self.folder, self.begun = plan, engine, folder, begun
         self.checkpoints = Checkpoints(folder.checkpoint) if folder is not None else None
+        whole = engine.fingerprint() + plan.scenario.to_toml()
+        self.fingerprint = hashlib.sha256(whole.encode()).hexdigest()
         self.traces: list[Trace] = []
         self.chunks: list[Chunk] = []
         self.saved_at = 0.0
@@ -121,7 +124,7 @@ class _Session:
         """Take up the run in the folder where it was left, or start it."""
         engine, folder, state = self.engine, self.folder, None
         if folder is not None and folder.started:
-            if folder.start_record()["fingerprint"] != engine.fingerprint():
+            if folder.start_record()["fingerprint"] != self.fingerprint:
                 raise ScenarioError(
                     f"the run in {folder.path} was made from another scenario, data or model; "
                     "resume it with its own scenario.toml, or choose another --out"
@@ -129,7 +132,7 @@ class _Session:
             assert self.checkpoints is not None
             state = self.checkpoints.restore(engine)
         elif folder is not None:
-            folder.begin(self.plan, engine.seeds, engine.fingerprint())
+            folder.begin(self.plan, engine.seeds, self.fingerprint)
         self.state = engine.init() if state is None else state
         if folder is not None and self.completed:
             wide = engine.options.precision == "float64"
@@ -188,6 +191,7 @@ class _Session:
         result = Result(
             self.plan,
             self.trace,
+            self.engine.evaluate(self.state),
             mean_params(self.engine, self.state),
             self.engine.seeds,
             self.engine.dataset,

@@ -15,12 +15,11 @@ def show_result(result: Result, console: Console) -> None:
     """Print a run's outcome: final figures, and accuracy over time as a small picture."""
     figures = result.summary()
     curve = result.trace.test_accuracy.mean(axis=1)
-    spread = result.trace.test_accuracy[-1]
+    spread = result.final.test_accuracy[-1]
     seeds = f" (seeds {spread.min():.3f} to {spread.max():.3f})" if len(spread) > 1 else ""
-    weakest = float(result.trace.device_accuracy_min[-1].min())
     rows = {
-        "accuracy": f"{figures['accuracy']:.4f}{seeds}, devices' own "
-        f"{figures['device_accuracy']:.4f} on average, {weakest:.4f} the weakest",
+        "accuracy": f"{figures['accuracy']:.4f}{seeds}; of the devices' own models "
+        f"{figures['device_accuracy']:.4f}, the weakest {figures['device_accuracy_min']:.4f}",
         "loss": f"{figures['loss']:.4f}",
         "energy": f"{si(figures['energy_j'], 'J')} of {si(result.plan.energy_budget_j.sum(), 'J')}",
         "time": f"{si(figures['time_s'], 's')} on the modelled clock",

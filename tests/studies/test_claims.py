@@ -1,0 +1,123 @@
+"""Verdicts: worked by hand, and what must hold of any data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joulemesh.studies.claims import (
+    COLUMNS,
+    LEAST_SEEDS,
+    VERDICTS,
+    Claim,
+    claims_csv,
+    exact,
+    judge,
+    read_claims,
+)
+from joulemesh.studies.reproduce import FIGURES
+from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.views.verdicts import effect_words
+
+CLAIM = Claim("c", "fig8", "V", "x beats y", "accuracy of x − y", "accuracy", "")
+
+# Mean 3, standard deviation √2.5, t(0.975, 4) = 2.7764: 3 ± 2.7764·√(2.5/5) = 3 ± 1.9632.
+ONE_TO_FIVE = [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_effect_and_interval_by_hand() -> None:
+    found = judge(CLAIM, {"case": ONE_TO_FIVE})
+    assert found.verdict == "holds"
+    assert found.effect == pytest.approx(3.0)
+    assert (found.low, found.high) == pytest.approx((1.0368, 4.9632), abs=1e-4)
+    assert found.basis == "5 seeds"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        (ONE_TO_FIVE, "holds"),
+        ([-x for x in ONE_TO_FIVE], "does not hold"),
+        ([x - 3 for x in ONE_TO_FIVE], "undecided"),
+        (ONE_TO_FIVE[:4], "undecided"),  # 4 seeds, however clear
+        ([*ONE_TO_FIVE[:4], float("nan")], "undecided"),  # a diverged seed is no seed
+    ],
+)
+def test_one_case(values: list[float], verdict: str) -> None:
+    assert judge(CLAIM, {"case": values}).verdict == verdict
+
+
+def test_a_claim_on_several_cases_holds_only_if_all_do() -> None:
+    weak = [x - 2 for x in ONE_TO_FIVE]  # mean 1, interval from −0.96
+    both = judge(CLAIM, {"strong": ONE_TO_FIVE, "weak": weak})
+    assert both.verdict == "undecided"
+    assert both.effect == pytest.approx(1.0)
+    assert both.detail == "worst of 2: weak; in favour 1, against 0"
+
+
+def test_one_bad_case_of_many_must_be_worse_to_refute() -> None:
+    """Mean −2, half width 1.96: against the claim alone, but not as one of twenty cases."""
+    bad = [x - 5 for x in ONE_TO_FIVE]
+    assert judge(CLAIM, {"bad": bad}).verdict == "does not hold"
+    many = {f"good {k}": ONE_TO_FIVE for k in range(19)} | {"bad": bad}
+    assert judge(CLAIM, many).verdict == "undecided"
+    # t(1 − 0.05/40, 4) = 6.7583: the mean must lie below −6.7583·√0.5 = −4.7788.
+    worse = {**many, "bad": [x - 7.7 for x in ONE_TO_FIVE]}
+    assert judge(CLAIM, worse).verdict == "undecided"
+    worst = {**many, "bad": [x - 7.8 for x in ONE_TO_FIVE]}
+    assert judge(CLAIM, worst).verdict == "does not hold"
+
+
+def test_a_margin_lets_a_small_shortfall_pass() -> None:
+    short = [-0.001, 0.001, -0.002, 0.002, 0.0]
+    assert judge(CLAIM, {"case": short}).verdict == "undecided"
+    assert judge(CLAIM, {"case": short}, margin=0.005).verdict == "holds"
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.floats(-1, 1), min_size=LEAST_SEEDS, max_size=LEAST_SEEDS),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_claim_and_its_opposite_never_both_hold(cases: list[list[float]]) -> None:
+    named = {str(k): np.array(values) for k, values in enumerate(cases)}
+    one = judge(CLAIM, named)
+    other = judge(CLAIM, {name: -values for name, values in named.items()})
+    assert one.verdict in VERDICTS
+    assert [one.verdict, other.verdict].count("holds") <= 1
+    if len(cases) == 1 and one.verdict == "holds":
+        assert other.verdict == "does not hold"
+
+
+def test_exact_claims() -> None:
+    found = exact(CLAIM, {"a": 2.0, "b": 0.5})
+    assert (found.verdict, found.effect, found.low, found.high) == ("holds", 0.5, 0.5, 2.0)
+    assert exact(CLAIM, {"a": 0.0}).verdict == "does not hold"
+    assert exact(CLAIM, {"a": 0.0}, strict=False).verdict == "holds"
+    assert exact(CLAIM, {"a": 1.0, "b": -1.0}, strict=False).verdict == "does not hold"
+
+
+def test_rows_survive_the_file() -> None:
+    row = judge(CLAIM, {"a, with comma": ONE_TO_FIVE}).row()
+    assert tuple(row) == COLUMNS
+    assert list(read_claims(claims_csv([row]))) == [row]
+    assert effect_words(row) == "+3 [+1.04, +4.96] accuracy"
+
+
+def test_a_finding_without_figure_says_so() -> None:
+    row = judge(CLAIM, {"case": [float("nan")] * 5}).row()
+    assert row["effect"] == ""
+    assert row["verdict"] == "undecided"
+    assert effect_words(row) == "no figure"
+
+
+def test_every_claim_has_its_own_id_and_a_figure_that_decides_it() -> None:
+    names = [one.id for one in SENTENCES]
+    assert len(set(names)) == len(names)
+    assert {one.figure for one in SENTENCES} == set(FIGURES)
+    assert all(one.sentence and one.quantity and one.section for one in SENTENCES)

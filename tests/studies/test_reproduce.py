@@ -1,0 +1,383 @@
+"""The reproduction: how curves are trained and kept, and all figures at quick size."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from joulemesh.cli.reproduce import reproduce as command
+from joulemesh.data import partition
+from joulemesh.errors import ScenarioError
+from joulemesh.runs.reproduce import Reproduction, reproduce
+from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.reproduce import FIGURES, LEARNED, fig6, fig9
+from joulemesh.studies.reproduce.clock import Account, Chunk
+from joulemesh.studies.reproduce.runner import Job, Runner, Step, pad, planned
+from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.studies.reproduce.stage import DIGITS
+from joulemesh.studies.study import Entry
+from joulemesh.training.engine import DivergedError
+from joulemesh.views.reproduction_page import write_page
+
+SEEDS = (0, 1)
+
+
+def job(label: str, rounds: list[int], *, devices: int = 4, places: int = 0) -> Job:
+    scenario = DIGITS.scenario(devices, partition="dirichlet 0.5", each=100, eval_every=2, chunk=3)
+    return planned(label, scenario, rounds, places=places)
+
+
+# Curves -----------------------------------------------------------------------------------------
+
+
+def test_padding_keeps_everybodys_samples() -> None:
+    held = partition(np.arange(40) % 4, 3, kind="dirichlet", seed=5, sizes=[7, 9, 4])
+    padded = pad(held, 6, 5, 50)
+    assert padded.sizes.tolist() == [7, 9, 4, 5, 5, 20]
+    assert len(padded.order) == 50
+    for device in range(3):
+        assert padded.indices(device).tolist() == held.indices(device).tolist()
+
+
+def test_padded_curves_equal_plain_ones(tmp_path: Path) -> None:
+    """Devices that never take part change nothing but the shape of the program's arrays."""
+    runner = Runner(SEEDS, cache=tmp_path)
+    rounds = [2, 1, 3, 2]
+    found = runner.train([job("plain", rounds), job("padded", rounds, places=7)])
+    plain, padded = found["plain"], found["padded"]
+    assert plain.iteration.tolist() == padded.iteration.tolist() == [2, 4]
+    for curve in CURVES:
+        if curve != "train_loss":  # measured on other samples of each device
+            np.testing.assert_allclose(padded.curves[curve], plain.curves[curve], atol=2e-5)
+    # Both are the mean of four devices' losses on samples of their own.
+    np.testing.assert_allclose(padded.curves["train_loss"], plain.curves["train_loss"], rtol=0.3)
+    assert runner.account.device_steps == 2 * 2 * 4 * sum(rounds)  # curves, seeds, devices
+
+
+def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
+    first, second = job("first", [1, 2]), job("second", [2, 1])
+    runner = Runner(SEEDS, cache=tmp_path)
+    alone = runner.train([first])["first"]
+    assert (runner.account.computed, runner.account.cached) == (2, 0)
+    again = Runner(SEEDS, cache=tmp_path)
+    both = again.train([first, second])
+    assert (again.account.computed, again.account.cached) == (2, 2)
+    for curve in CURVES:
+        assert both["first"].curves[curve].tolist() == alone.curves[curve].tolist()
+
+
+def test_an_interrupted_figure_keeps_its_finished_curves(tmp_path: Path) -> None:
+    jobs = [job("first", [1, 2]), job("second", [2, 1])]
+
+    def interrupt(step: Step) -> None:
+        if step.label == "second":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Runner(SEEDS, cache=tmp_path, on_step=interrupt).train(jobs)
+    after = Runner(SEEDS, cache=tmp_path)
+    after.train(jobs)
+    assert (after.account.computed, after.account.cached) == (2, 2)
+
+
+def test_a_diverged_seed_is_replaced_so_that_the_program_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lineups: list[tuple[int, ...]] = []
+
+    def together(*given: Any) -> dict[int, Record]:
+        seeds = given[4]
+        lineups.append(seeds)
+        for seed in (7, 9):
+            if seed in seeds:
+                raise DivergedError(seed, seed, 0.1)
+        one = Record(np.array([1]), np.ones((1, 8)), np.ones(8), np.ones(1), np.ones(1), np.ones(4))
+        return dict.fromkeys(seeds, one)
+
+    monkeypatch.setattr(Runner, "_together", together)
+    entry = Runner((7, 8, 9), cache=tmp_path).train([job("a", [1])])["a"]
+    assert [len(seeds) for seeds in lineups] == [3, 3, 3]
+    assert entry.diverged == {7: 7, 9: 9}
+    assert np.isfinite(entry.final["test_accuracy"]).tolist() == [False, True, False]
+
+
+def test_a_figure_whose_seeds_all_diverge_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def together(*given: Any) -> dict[int, Record]:
+        raise DivergedError(1, max(given[4]), 0.1)
+
+    monkeypatch.setattr(Runner, "_together", together)
+    entry = Runner(SEEDS, cache=tmp_path).train([job("a", [1])])["a"]
+    assert set(entry.diverged) == {0, 1}
+
+
+def test_time_is_split_by_what_calls_did() -> None:
+    """2 s for 10 steps and 3 s an evaluation; of the second program only another figure tells."""
+    account = Account(pool=[Chunk("b", 4, 0, 4.0), Chunk("b", 4, 2, 8.0)])
+    for chunk in (Chunk("a", 10, 1, 5.0), Chunk("a", 20, 0, 4.0), Chunk("b", 4, 1, 6.0)):
+        account.charge(chunk)
+    training, evaluating = account.split()
+    assert (training, evaluating) == pytest.approx((2 + 4 + 4, 3 + 2))
+
+
+def entry_of(curves: list[list[float]], iteration: list[int]) -> Entry:
+    records = {
+        seed: Record(
+            np.array(iteration),
+            np.tile(np.array(curve)[:, None], (1, 8)),
+            np.zeros(8),
+            np.zeros(len(curve)),
+            np.zeros(len(curve)),
+            np.zeros(1),
+        )
+        for seed, curve in enumerate(curves)
+    }
+    return Entry.of("a", records, np.zeros(1))
+
+
+def test_iterations_to_a_target_by_hand() -> None:
+    curves = [
+        [0.3, 0.6, 0.7],  # between 10 and 20: 10 + (0.5 − 0.3)/(0.6 − 0.3) · 10
+        [0.6, 0.7, 0.8],  # between 0 (accuracy 0.1) and 10: 0.4/0.5 · 10
+        [0.2, 0.3, 0.4],  # never: the whole run
+        [0.2, 0.5, 0.4],  # reached exactly
+    ]
+    reached = fig6.iterations_to(entry_of(curves, [10, 20, 30]), 0.5)
+    assert reached == pytest.approx([10 + 20 / 3, 8.0, 30.0, 20.0])
+
+
+# Fig. 9's terms ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", fig9.CONFIG.rounds)
+@pytest.mark.parametrize("arena", fig9.CONFIG.arenas)
+def test_fig9_batteries_just_pay_for_the_adaptive_plan(arena: fig9.Arena, rounds: int) -> None:
+    scenario = fig9.calibrated(fig9.CONFIG, arena, rounds)
+    made = fig9.contenders(fig9.CONFIG, scenario, rounds, "energy")
+    adaptive = made[fig9.ADAPTIVE]
+    assert (adaptive.schedule.rounds.sum(axis=0) == arena.iterations * rounds).all()
+    compute_j = adaptive.reserve.compute_j.sum(axis=0) / (arena.iterations * rounds)
+    assert adaptive.leftover_j() == pytest.approx(compute_j / 2)  # half a round to spare
+    for contender in made.values():
+        assert (contender.leftover_j() >= 0).all()
+        assert contender.schedule.iterations >= 1
+    for label in ("GL", "balanced DFL", "PENS"):
+        assert (made[label].schedule.rounds == rounds).all()
+
+
+# All of it, at quick size -----------------------------------------------------------------------
+
+
+def call(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(arguments))
+
+
+class Quick:
+    """`joulemesh reproduce all --quick`, once for all tests of this file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, self.cache = folder / "out", folder / "cache"
+        self.result = call("all", "--quick", "--out", str(self.out), "--cache", str(self.cache))
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        with (self.out / f"{name}.csv").open(encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
+    return Quick(tmp_path_factory.mktemp("reproduction"))
+
+
+def test_every_figure_is_produced(quick: Quick) -> None:
+    assert quick.result.exit_code == 0, quick.result.output
+    for name in FIGURES:
+        assert quick.rows(name), name
+        for suffix, head in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+            assert (quick.out / f"{name}{suffix}").read_bytes().startswith(head)
+    assert (quick.out / "fig9-energy.svg").is_file()
+
+
+def test_every_claim_has_a_verdict_and_two_seeds_decide_nothing(quick: Quick) -> None:
+    rows = quick.rows("claims")
+    assert [row["id"] for row in rows] == [one.id for one in SENTENCES]
+    for row in rows:
+        if row["figure"] in LEARNED:
+            assert row["verdict"] == "undecided", row
+            assert row["basis"] == "2 seeds"
+        else:
+            assert row["verdict"] in ("holds", "does not hold"), row
+            assert row["basis"] == "exact"
+    assert (quick.out / "claims.md").read_text("utf-8").count("\n") == len(rows) + 2
+    assert f"of {len(rows)} claims" in quick.result.stdout
+
+
+def test_the_page_shows_every_figure_and_sentence(quick: Quick) -> None:
+    page = (quick.out / "README.md").read_text("utf-8")
+    for name in FIGURES:
+        assert f"({name}.png)" in page
+    for one in SENTENCES:
+        assert one.sentence in page
+    assert "`joulemesh reproduce all --quick`" in page
+    assert str(quick.out) not in page  # nothing of this machine's folders
+
+
+def test_where_the_time_went(quick: Quick) -> None:
+    timings = json.loads((quick.out / "timings.json").read_text("utf-8"))
+    assert timings["size"] == "quick"
+    assert {"jax", "python", "accelerator", "joulemesh"} <= set(timings["machine"])
+    assert list(timings["figures"]) == list(FIGURES)
+    for name, row in timings["figures"].items():
+        assert (row["device_steps"] > 0) == (name in LEARNED)
+        parts = row["compile_s"] + row["train_s"] + row["evaluate_s"]
+        assert parts <= row["wall_s"] + 0.1
+
+
+def test_device_steps_are_what_was_asked_for(quick: Quick) -> None:
+    """Fig. 8: two halves of 4 and 5 schemes, each spending its whole total on every device."""
+    timings = json.loads((quick.out / "timings.json").read_text("utf-8"))
+    each = 2 * (4 * 48 + 5 * 24) * 6 * 2  # partitions, rounds, devices, seeds
+    assert timings["figures"]["fig8"]["device_steps"] == each
+
+
+def test_what_methods_spent_is_within_equal_batteries(quick: Quick) -> None:
+    energy: dict[tuple[str, str, str], dict[str, float]] = {}
+    for row in quick.rows("fig9"):
+        place = energy.setdefault((row["task"], row["rounds"], row["equal"]), {})
+        place[row["method"]] = float(row["total_energy_j"])
+    assert len(energy) == 2 * 2 * 2
+    for (task, rounds, equal), spent in energy.items():
+        assert set(spent) == {"adaptive", "GL", "balanced DFL", "PENS"}
+        same = energy[task, rounds, "iterations"]["adaptive"]
+        assert spent["adaptive"] == same  # the same run serves both
+        if equal == "energy":  # all batteries hold half a round more than the plan spends
+            assert max(spent.values()) <= same * 1.1
+
+
+def test_called_again_nothing_is_computed_and_the_same_is_written(quick: Quick) -> None:
+    assert quick.result.exit_code == 0
+    kept = [path for path in sorted(quick.out.iterdir()) if path.suffix in (".csv", ".md", ".svg")]
+    before = {path: path.read_bytes() for path in kept}
+    made = reproduce(
+        quick=True, out=quick.out, cache=quick.cache, command="joulemesh reproduce all --quick"
+    )
+    assert made.computed == 0
+    assert {path: path.read_bytes() for path in kept} == before
+
+
+def test_one_figure_alone_keeps_the_others_verdicts(quick: Quick) -> None:
+    count = len(quick.rows("claims"))
+    made = reproduce(["table1"], quick=True, out=quick.out, cache=quick.cache)
+    assert list(made.outcomes) == ["table1"]
+    assert len(made.claims) == len(quick.rows("claims")) == count
+
+
+# Refusals ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """No data set can be had; tells which were asked for."""
+    asked: list[str] = []
+
+    def refuse(scenario: Any, data: Any = None) -> Any:
+        asked.append(scenario.training.dataset)
+        raise ScenarioError(f"{asked[-1]}: files.gz was not found in /data: name its folder")
+
+    monkeypatch.setattr("joulemesh.studies.reproduce.runner.the_dataset", refuse)
+    return asked
+
+
+def test_missing_data_cost_their_own_figures_only(no_data: list[str], tmp_path: Path) -> None:
+    made = reproduce(["fig5", "table1", "fig6", "fig8"], out=tmp_path / "out", cache=tmp_path)
+    assert list(made.outcomes) == ["table1"]
+    assert set(made.failures) == {"fig5", "fig6", "fig8"}
+    assert made.failures["fig5"] == "mnist: files.gz was not found in /data: name its folder"
+    assert no_data == ["mnist", "cifar-10"]  # each is asked for once
+    page = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "Not redone: mnist: files.gz was not found" in page
+
+
+def test_missing_data_end_in_exit_code_2(no_data: list[str], tmp_path: Path) -> None:
+    del no_data
+    out = tmp_path / "out"
+    done = call("fig6", "--out", str(out), "--cache", str(tmp_path / "c"))
+    assert done.exit_code == 2
+    assert "error: fig6 was not redone: cifar-10: files.gz" in done.stderr
+    assert (out / "claims.csv").is_file()
+
+
+def test_an_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*given: Any, **named: Any) -> Reproduction:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("joulemesh.runs.reproduce.reproduce", interrupt)
+    done = call("table1", "--out", str(tmp_path))
+    assert done.exit_code == 130
+    assert "the same command goes on with what is missing" in done.stderr
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+    done = call("table1", "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert told["figures"] == ["table1"]
+    assert {row["figure"] for row in told["claims"]} == {"table1"}
+
+
+def test_an_unknown_figure_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="'fig3' is not redone here: use table1, fig4"):
+        reproduce(["fig3"], out=tmp_path)
+    assert isinstance(call("fig3").exception, ScenarioError)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ScenarioError, match="choose another --out"):
+        reproduce(["table1"], out=tmp_path / "file" / "out")
+
+
+def test_results_of_another_size_are_not_mixed_in(tmp_path: Path) -> None:
+    reproduce(["fig7"], quick=True, out=tmp_path)
+    made = reproduce(["table1"], out=tmp_path)
+    assert {row["figure"] for row in made.claims} == {"table1"}
+
+
+def test_a_damaged_account_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "timings.json").write_text("{broken")
+    assert reproduce(["table1"], out=tmp_path).claims
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [("holds", "✓ holds"), ("does not hold", "✗ does not hold"), ("undecided", "? undecided")],
+)
+def test_the_page_takes_no_result_for_granted(verdict: str, words: str) -> None:
+    one = next(claim for claim in SENTENCES if claim.id == "fig8-adaptive-best")
+    row = {
+        "id": one.id,
+        "figure": one.figure,
+        "section": one.section,
+        "verdict": verdict,
+        "effect": "0.01",
+        "low": "-0.01",
+        "high": "0.03",
+        "unit": one.unit,
+        "basis": "5 seeds",
+        "sentence": one.sentence,
+        "quantity": one.quantity,
+        "detail": "iid",
+    }
+    page = write_page([row], pictures={}, notes={}, failures={}, timings={})
+    assert f"**Found:** {words}." in page
+    assert sum(mark in page for mark in ("✓", "✗", "? undecided")) == 1
