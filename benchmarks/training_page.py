@@ -177,7 +177,8 @@ def _limits(record: dict[str, Any]) -> str:
                 f"{moved / 1e6:.2f}",
                 f"{gflops:,.0f} ({100 * gflops / peak:.0f} %)",
                 f"{gigabytes:,.0f} ({100 * gigabytes / limits['copy_gb_s']:.0f} %)",
-                f"{min(by_work, by_memory):,.0f}",
+                f"{by_work:,.0f}",
+                f"{by_memory:,.0f}",
             ]
         )
     products = ", ".join(
@@ -185,12 +186,13 @@ def _limits(record: dict[str, Any]) -> str:
         for name, value in limits.items()
         if name.endswith("_gflops")
     )
-    header = ["work", "MFLOP", "MB", "GFLOP/s", "GB/s", "limit, device-steps/s"]
+    header = ["work", "MFLOP", "MB", "GFLOP/s", "GB/s", "limit by MFLOP", "by MB"]
     return (
         "## Distance to the limits\n\nMeasured on this machine in the same run: large products "
-        f"{products}; copies {limits['copy_gb_s']:,.0f} GB/s (read and written). Operations and "
-        "least bytes of a device-step are counted in `benchmarks/counts.py`; bytes assume that "
-        "the parameters of all devices and the activations of a batch do not stay in a cache, so "
-        "with few devices (or on a CPU, whose devices are trained one after another) memory "
-        "limits less than shown and a share may pass 100 %.\n\n" + table(header, rows)
+        f"{products} (in JAX's default precision); memory {limits['copy_gb_s']:,.0f} GB/s (read "
+        "and written). Operations and least bytes of a device-step are counted in "
+        "`benchmarks/counts.py`. Bytes assume that no cache holds the parameters of all devices or "
+        "the activations of a batch: with few devices, and on a CPU, which trains one device "
+        "after another, memory limits less than shown. Limits are in device-steps/s.\n\n"
+        + table(header, rows)
     )

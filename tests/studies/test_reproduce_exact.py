@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -17,6 +18,8 @@ from joulemesh.scenario import Scenario
 from joulemesh.studies.reproduce import fig7, fig8, redo, table1
 from joulemesh.studies.reproduce.outcome import Outcome, rows_csv
 from joulemesh.world import build_world
+
+Ints, Floats = NDArray[np.int64], NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +126,7 @@ def joules(energy: Outcome, physics: str, topology: str, devices: int) -> dict[s
     }
 
 
-def links_of(topology: str, devices: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def links_of(topology: str, devices: int) -> tuple[Ints, Floats, Floats]:
     """Edges, joules of one model over each (both ways alike) and the ring's joules, by hand."""
     scenario = Scenario.preset("paper").override(
         {
@@ -141,8 +144,9 @@ def links_of(topology: str, devices: int) -> tuple[np.ndarray, np.ndarray, np.nd
     bits = 32 * (784 * 200 + 200 + 200 * 10 + 10)
     each = bits / (20e6 * np.log2(1 + gain / noise_w))  # at 1 W joules are seconds
     assert world.graph.ring is not None
-    pairs = {tuple(sorted(pair)) for pair in zip(world.graph.ring, np.roll(world.graph.ring, -1))}
-    ring = np.array([cost for edge, cost in zip(edges, each) if tuple(edge) in pairs])
+    around = [*world.graph.ring.tolist(), int(world.graph.ring[0])]
+    pairs = {tuple(sorted(pair)) for pair in itertools.pairwise(around)}
+    ring = np.array([each[k] for k, edge in enumerate(edges.tolist()) if tuple(edge) in pairs])
     return edges, each, ring
 
 
@@ -184,11 +188,10 @@ def test_gossip_costs_what_its_ticks_cost(energy: Outcome, topology: str) -> Non
         neighbours[i].append(link)
         neighbours[j].append(link)
     rng = np.random.default_rng(1)
-    ticks = 300 * row["rounds"]
     spent = 0.0
-    for device, chance in zip(rng.integers(10, size=ticks).tolist(), rng.random(ticks).tolist()):
+    for device in rng.integers(10, size=300 * row["rounds"]).tolist():
         mine = neighbours[device]
-        spent += 2 * each[mine[int(chance * len(mine))]]
+        spent += 2 * float(each[mine[int(rng.random() * len(mine))]])
     assert row["exchange_j"] == pytest.approx(spent / 300, rel=0.01)
 
 
@@ -210,7 +213,7 @@ def test_all_schemes_of_fig8_spend_the_same_rounds(config: fig8.Config, half: in
     budget = config.halves[half]
     made = fig8.schedules(config, budget)
     assert {int(rounds.sum()) for rounds in made.values()} == {budget.total}
-    assert all(1 <= rounds.min() and rounds.max() <= budget.cap for rounds in made.values())
+    assert all(rounds.min() >= 1 and rounds.max() <= budget.cap for rounds in made.values())
     assert made[fig8.INVERSE].tolist() == made[fig8.ADAPTIVE][::-1].tolist()
     assert (np.diff(made[fig8.ADAPTIVE]) >= 0).all()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from joulemesh.data import partition
+from joulemesh.data import from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.training import DivergedError, Engine, Exchange, Options, Schedule, run_reference
@@ -39,6 +39,11 @@ def held_by(toy, seeds, kind="quantity", devices=DEVICES):
     return [partition(toy.y_train, devices, kind=kind, alpha=1.0, seed=seed) for seed in seeds]
 
 
+def usual(**changes):
+    """Settings that tests share, and with them compilations."""
+    return Options(**{"batch_size": 4, "chunk_iterations": 3, "eval_every": 2, **changes})
+
+
 def finish(engine):
     *_, (state, _) = engine.train()
     return engine.params(state)
@@ -54,25 +59,32 @@ def assert_equal_to_reference(engine, atol, iterations=None):
 
 
 @pytest.mark.parametrize(
-    ("mixing", "local_round", "optimizer", "weights"),
+    ("backend", "mixing", "local_round", "optimizer", "weights"),
     [
-        ("mean", "step", "sgd", "samples"),
-        ("mean", "epoch", "adam", "uniform"),
-        (gossip(0, 4), "epoch", "sgd", "uniform"),
-        (gossip(1, 1), "step", "adam", "samples"),
-        (ring(), "step", "sgd", "uniform"),
+        ("one processor", "mean", "step", "adam", "samples"),
+        ("one processor", gossip(0, 4), "epoch", "sgd", "uniform"),
+        ("two processors", "mean", "epoch", "adam", "uniform"),
+        ("two processors", gossip(1, 1), "step", "sgd", "samples"),
+        ("two processors", ring(), "step", "sgd", "uniform"),
+        ("rows together", "mean", "step", "sgd", "samples"),
+        ("rows together", gossip(0, 4), "epoch", "adam", "uniform"),
+        ("rows together", ring(), "step", "adam", "uniform"),
     ],
-    ids=["mean", "mean-epoch-adam", "dense-epoch", "dense-adam", "sparse"],
+    indirect=["backend"],
+    ids=[
+        "1-mean",
+        "1-dense",
+        "2-mean",
+        "2-dense",
+        "2-sparse",
+        "all-mean",
+        "all-dense",
+        "all-sparse",
+    ],
 )
 def test_engine_equals_reference(toy, backend, mixing, local_round, optimizer, weights):
-    options = Options(
-        precision="float64",
-        batch_size=4,
-        local_round=local_round,
-        optimizer=optimizer,
-        weights=weights,
-        chunk_iterations=3,
-        eval_every=2,
+    options = usual(
+        precision="float64", local_round=local_round, optimizer=optimizer, weights=weights
     )
     schedule = schedule_of(mixing, most=2 if local_round == "epoch" else 4)
     model = build("mlp", toy.shape, 3, (6,), l2=0.01)
@@ -89,10 +101,9 @@ def test_engine_equals_reference_on_every_partition(toy, kind):
     assert_equal_to_reference(engine, 1e-10)
 
 
+@pytest.mark.parametrize("backend", ["one processor", "rows together"], indirect=True)
 def test_engine_equals_reference_for_the_cnn(backend):
     rng = np.random.default_rng(0)
-    from joulemesh.data import from_arrays
-
     x, y = rng.normal(size=(24, 22, 22, 1)).astype(np.float32), np.arange(24) % 3
     images = from_arrays(x[:16], y[:16], x[16:], y[16:])
     held = [partition(images.y_train, 2, kind="iid", seed=0)]
@@ -103,7 +114,7 @@ def test_engine_equals_reference_for_the_cnn(backend):
 
 
 def test_single_precision_differs_by_rounding_only(toy, backend):
-    options = Options(batch_size=4, chunk_iterations=1)
+    options = usual()
     schedule = Schedule(np.array([[1, 2, 3, 4, 2]]))
     engine = Engine(build("mlp", toy.shape, 3, (6,)), toy, held_by(toy, (0,)), schedule, options)
     assert_equal_to_reference(engine, 5e-7)
@@ -113,7 +124,7 @@ def test_the_same_seed_gives_the_same_bits(toy, backend):
     model = build("mlp", toy.shape, 3, (6,))
 
     def once():
-        options = Options(batch_size=4, eval_every=1)
+        options = usual(eval_every=1)
         engine = Engine(model, toy, held_by(toy, (4,)), schedule_of("mean"), options, (4,))
         return engine.run(), finish(engine)
 
@@ -123,7 +134,7 @@ def test_the_same_seed_gives_the_same_bits(toy, backend):
 
 
 def test_seeds_in_one_program_are_single_runs(toy, backend):
-    model, options = build("mlp", toy.shape, 3, (6,)), Options(batch_size=4, eval_every=2)
+    model, options = build("mlp", toy.shape, 3, (6,)), usual()
     seeds = (11, 5, 8)
     schedule = schedule_of("mean")
     together = Engine(model, toy, held_by(toy, seeds), schedule, options, seeds)
@@ -138,17 +149,17 @@ def test_seeds_in_one_program_are_single_runs(toy, backend):
     assert not np.allclose(all_params["dense0_w"][0], all_params["dense0_w"][1], atol=1e-3)
 
 
+@pytest.mark.parametrize("backend", ["two processors", "rows together"], indirect=True)
 def test_chunks_do_not_change_a_bit(toy, backend):
     model = build("mlp", toy.shape, 3, (6,))
     found = []
-    for chunk in (1, 3, 10):
-        options = Options(batch_size=4, chunk_iterations=chunk, eval_every=3)
+    for chunk in (3, 10):
+        options = usual(chunk_iterations=chunk, eval_every=3)
         engine = Engine(model, toy, held_by(toy, (0,)), schedule_of("mean"), options)
         trace = engine.run()
         assert trace.iteration.tolist() == [3, 4]
         found.append((finish(engine), trace.test_loss))
     jax.tree.map(np.testing.assert_array_equal, found[0], found[1])
-    jax.tree.map(np.testing.assert_array_equal, found[0], found[2])
 
 
 def test_one_compilation_serves_every_schedule_of_a_shape(toy):
@@ -178,10 +189,10 @@ def test_a_state_can_be_taken_up_again(toy):
 
 @pytest.mark.parametrize("eval_every", [1, 100])
 def test_divergence_is_reported_with_its_iteration(toy, backend, eval_every):
-    rounds = np.full((12, 2), 3)
-    options = Options(batch_size=4, learning_rate=1e30, chunk_iterations=4, eval_every=eval_every)
+    rounds = np.full((12, DEVICES), 3)
+    options = usual(learning_rate=1e30, eval_every=eval_every)
     model = build("mlp", toy.shape, 3, (6,))
-    engine = Engine(model, toy, held_by(toy, (5,), devices=2), Schedule(rounds), options, (5,))
+    engine = Engine(model, toy, held_by(toy, (5,)), Schedule(rounds), options, (5,))
     with pytest.raises(DivergedError, match=r"diverged in iteration \d+ \(seed 5\)") as stopped:
         engine.run()
     assert stopped.value.iteration <= 2
@@ -250,12 +261,11 @@ def test_bfloat16_computes_coarsely_on_single_precision_parameters(toy):
 
 
 def test_a_departed_device_keeps_its_parameters(toy, backend):
-    options = Options(batch_size=4, chunk_iterations=2)
-    model = build("logistic", toy.shape, 3)
-    engine = Engine(model, toy, held_by(toy, (0,)), schedule_of("mean"), options)
-    (early, _), *_ = engine.train()
-    left = engine.params(early)["w"][0, 1]
-    late = finish(engine)["w"][0]
+    model = build("mlp", toy.shape, 3, (6,))
+    engine = Engine(model, toy, held_by(toy, (0,)), schedule_of("mean"), usual())
+    steps = engine.train()
+    left = engine.params(next(steps)[0])["dense0_w"][0, 1]  # departed after two iterations
+    late = finish(engine)["dense0_w"][0]
     np.testing.assert_array_equal(late[1], left)
     np.testing.assert_array_equal(late[0], late[2])
     assert not np.array_equal(late[0], left)

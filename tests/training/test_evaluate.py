@@ -43,6 +43,7 @@ def cross_entropy(params, x, y):
     return np.log(np.exp(logits).sum(axis=1)) - chosen, logits.argmax(axis=1) == y
 
 
+@pytest.mark.parametrize("backend", ["two processors", "rows together"], indirect=True)
 def test_evaluation_is_what_numpy_says(toy, backend):
     """All columns against a plain computation, after gossip that leaves devices apart."""
     devices, l2 = 5, 0.1

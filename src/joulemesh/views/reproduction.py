@@ -33,7 +33,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "joulemesh",  # the same figure gives the same bytes
 }
 # Okabe and Ito's colours, told apart by colour-blind readers too; dashes and markers tell the
-# curves apart in print without colours. With more curves than colours they repeat, with other dashes.
+# curves apart in print without colours, and where there are more curves than colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (5, 1.2, 1.2, 1.2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
