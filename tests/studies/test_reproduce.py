@@ -17,9 +17,10 @@ from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
 from joulemesh.runs.reproduce import Reproduction, reproduce
 from joulemesh.studies.record import CURVES, Record
-from joulemesh.studies.reproduce import FIGURES, LEARNED, fig6, fig9
+from joulemesh.studies.reproduce import FIGURES, LEARNED, fig6, fig9, redo
 from joulemesh.studies.reproduce.clock import Account, Chunk
-from joulemesh.studies.reproduce.runner import Job, Runner, Step, pad, planned
+from joulemesh.studies.reproduce.jobs import Job, pad, planned
+from joulemesh.studies.reproduce.runner import Runner, Step
 from joulemesh.studies.reproduce.sentences import SENTENCES
 from joulemesh.studies.reproduce.stage import DIGITS
 from joulemesh.studies.study import Entry
@@ -152,6 +153,43 @@ def test_iterations_to_a_target_by_hand() -> None:
     ]
     reached = fig6.iterations_to(entry_of(curves, [10, 20, 30]), 0.5)
     assert reached == pytest.approx([10 + 20 / 3, 8.0, 30.0, 20.0])
+
+
+class Enough(Exception):
+    """All that is wanted of a figure is known."""
+
+
+class Listening:
+    """A runner that only hears what it should train."""
+
+    seeds = SEEDS
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def train(self, jobs: list[Job]) -> Any:
+        self.jobs += jobs
+        raise Enough
+
+
+def test_few_programs_serve_all_curves() -> None:
+    """Compiling is most of a quick figure's time: curves that can share a program do."""
+    programs: set[Any] = set()
+    for name in LEARNED:
+        runner: Any = Listening()
+        with pytest.raises(Enough):
+            redo(name, quick=True, runner=runner)
+        labels = [one.label for one in runner.jobs]
+        assert len(set(labels)) == len(labels)
+        for one in runner.jobs:
+            schedule, training = one.contender.schedule, one.scenario.training
+            mixing = schedule.mixing
+            each = isinstance(mixing, np.ndarray) and len(mixing) > 1  # a matrix per iteration
+            samples = training.eval_device_samples
+            shape = (schedule.devices, schedule.kind, each, training.chunk_iterations, samples)
+            programs.add((one.contender.exchange, *shape))
+    # Mean, dense, GL and PENS of 6 devices; Fig. 5's mean and Fig. 6's dense of 7.
+    assert len(programs) == 6
 
 
 # Fig. 9's terms ---------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from joulemesh.studies.reproduce import fig7, fig8, redo, table1
 from joulemesh.studies.reproduce.outcome import Outcome, rows_csv
 from joulemesh.world import build_world
 
-Ints, Floats = NDArray[np.int64], NDArray[np.float64]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")

@@ -101,8 +101,7 @@ def test_engine_equals_reference_on_every_partition(toy, kind):
     assert_equal_to_reference(engine, 1e-10)
 
 
-@pytest.mark.parametrize("backend", ["one processor", "rows together"], indirect=True)
-def test_engine_equals_reference_for_the_cnn(backend):
+def test_engine_equals_reference_for_the_cnn():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(24, 22, 22, 1)).astype(np.float32), np.arange(24) % 3
     images = from_arrays(x[:16], y[:16], x[16:], y[16:])
@@ -133,6 +132,7 @@ def test_the_same_seed_gives_the_same_bits(toy, backend):
     np.testing.assert_array_equal(one.test_loss, two.test_loss)
 
 
+@pytest.mark.parametrize("backend", ["two processors", "rows together"], indirect=True)
 def test_seeds_in_one_program_are_single_runs(toy, backend):
     model, options = build("mlp", toy.shape, 3, (6,)), usual()
     seeds = (11, 5, 8)
@@ -143,13 +143,13 @@ def test_seeds_in_one_program_are_single_runs(toy, backend):
         alone = Engine(model, toy, held_by(toy, (seed,)), schedule, options, (seed,))
         params, single = finish(alone), alone.run()
         for name, leaf in params.items():
-            np.testing.assert_allclose(all_params[name][number], leaf[0], rtol=0, atol=1e-6)
-        np.testing.assert_allclose(trace.test_loss[:, number], single.test_loss[:, 0], rtol=1e-5)
+            np.testing.assert_array_equal(all_params[name][number], leaf[0])
+        np.testing.assert_array_equal(trace.test_loss[:, number], single.test_loss[:, 0])
     # Seeds are different runs.
     assert not np.allclose(all_params["dense0_w"][0], all_params["dense0_w"][1], atol=1e-3)
 
 
-@pytest.mark.parametrize("backend", ["two processors", "rows together"], indirect=True)
+@pytest.mark.parametrize("backend", ["rows together"], indirect=True)
 def test_chunks_do_not_change_a_bit(toy, backend):
     model = build("mlp", toy.shape, 3, (6,))
     found = []
@@ -212,6 +212,7 @@ def test_chunks_before_the_divergence_are_handed_out(toy):
     assert stopped.value.iteration == 5
 
 
+@pytest.mark.parametrize("backend", ["two processors", "rows together"], indirect=True)
 def test_a_method_has_its_own_exchange(toy, backend):
     """Each device takes the parameters of the next; the memory counts, the report tells."""
 
@@ -229,12 +230,12 @@ def test_a_method_has_its_own_exchange(toy, backend):
         model, toy, held_by(toy, (0, 1)), schedule, options, (0, 1), own_exchange=ring_shift
     )
     start = engine.init()
-    marked = jax.tree.map(
-        lambda leaf: (
-            leaf + np.repeat(np.arange(len(leaf) // 2), 2).reshape(-1, *[1] * (leaf.ndim - 1))
-        ),
-        jax.device_get(start.params),
-    )
+
+    def mark(leaf):
+        places = np.repeat(np.arange(len(leaf) // 2), 2)
+        return leaf + places.reshape(-1, *[1] * (leaf.ndim - 1)).astype(leaf.dtype)
+
+    marked = jax.tree.map(mark, jax.device_get(start.params))
     state = start._replace(
         params=jax.tree.map(lambda a, b: jax.device_put(a, b.sharding), marked, start.params)
     )
@@ -252,7 +253,7 @@ def test_a_method_has_its_own_exchange(toy, backend):
 def test_bfloat16_computes_coarsely_on_single_precision_parameters(toy):
     model, found = build("mlp", toy.shape, 3, (6,)), {}
     for precision in ("float32", "bfloat16"):
-        options = Options(batch_size=16, precision=precision)
+        options = usual(precision=precision)
         engine = Engine(model, toy, held_by(toy, (0,)), schedule_of("mean"), options)
         found[precision] = finish(engine)["dense0_w"]
     assert found["bfloat16"].dtype == np.float32

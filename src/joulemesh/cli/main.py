@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from joulemesh._version import __version__
-from joulemesh.cli import bounds, compare, estimate, init, plan, report, run, schema
+from joulemesh.cli import bounds, compare, estimate, init, plan, report, reproduce, run, schema
 from joulemesh.errors import JoulemeshError
 
 __all__ = ["app", "main"]
@@ -25,6 +25,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("estimate")(estimate.estimate)
 app.command("bounds")(bounds.bounds)
 app.command("schema")(schema.schema)

@@ -22,8 +22,9 @@ import numpy as np
 from joulemesh.methods import Setting
 from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.jobs import Job, planned
 from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
-from joulemesh.studies.reproduce.runner import Job, Runner, planned
+from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, FASHION, Task, curve_rows
 from joulemesh.studies.study import Entry
@@ -66,7 +67,7 @@ class Config:
 
     cases: tuple[Case, ...] = (
         Case(FASHION, ("grid",), 400, 10),
-        Case(CIFAR, ("ring", "complete"), 200, 10),
+        Case(CIFAR, ("ring", "complete"), 200, 8),
     )
     devices: int = 20
     rounds: int = 4

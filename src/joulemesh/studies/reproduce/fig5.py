@@ -4,8 +4,9 @@
 devices also hold fewer samples each; a second reading gives every device equally many whatever
 their number (notes E, "the N effect is confounded"). Both are done.
 
-Full scale, 5 seeds: 2 data sets × 2 readings × (5 + 10 + 20 + 40) × 400 × 5 × 5 = 3.0 M MLP
-device-steps (6.6 M with padding). One program serves all 16 curves: they are padded to 41 devices.
+Full scale, 5 seeds: 2 data sets × (5 + 10 + 20 + 40 + 5 + 10 + 20) × 400 × 5 × 5 = 2.2 M MLP
+device-steps (5.7 M with padding); with the most devices both readings are the same run. One program
+serves all curves: they are padded to 41 devices.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
 from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.jobs import Job, planned
 from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
-from joulemesh.studies.reproduce.runner import Job, Runner, planned
+from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import DIGITS, FASHION, MNIST, Task, at, curve_rows
 from joulemesh.studies.study import Entry
@@ -51,7 +53,7 @@ class Config:
     iterations: int = 400
     rounds: int = 5
     partition: str = "dirichlet 0.1"
-    evaluations: int = 20
+    evaluations: int = 10
     chunk: int = 10
     margin: float = 0.005
 

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from joulemesh.methods import Setting
 from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.jobs import Job, planned
 from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
-from joulemesh.studies.reproduce.runner import Job, Runner, planned
+from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, Task
 from joulemesh.studies.study import Entry
@@ -60,7 +61,7 @@ class Config:
     rounds: int = 5
     mixings: int = 1
     partition: str = "iid"
-    evaluations: int = 20
+    evaluations: int = 12
     chunk: int = 10
 
 

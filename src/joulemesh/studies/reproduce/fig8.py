@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.rounds import allocate
 from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.jobs import Job, planned
 from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
-from joulemesh.studies.reproduce.runner import Job, Runner, planned
+from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, Task, curve_rows
 from joulemesh.studies.study import Entry
@@ -68,8 +69,8 @@ class Config:
     task: Task = CIFAR
     devices: int = 20
     halves: tuple[Budget, ...] = (
-        Budget(1600, 20, (4,), 400, 10),
-        Budget(300, 10, (3, 6), 100, 10),
+        Budget(1600, 20, (4,), 400, 8),
+        Budget(300, 10, (3, 6), 100, 5),
     )
     zeta: float = 400.0
     partitions: tuple[str, ...] = ("iid", "dirichlet 0.1")

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
+from joulemesh.studies.reproduce.jobs import Job
 from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
-from joulemesh.studies.reproduce.runner import Job, Runner
+from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows
 from joulemesh.studies.study import Entry
@@ -68,7 +69,7 @@ class Config:
         chunk: iterations in one call of the program.
     """
 
-    arenas: tuple[Arena, ...] = (Arena(MNIST, 100, 10), Arena(CIFAR, 100, 7))
+    arenas: tuple[Arena, ...] = (Arena(MNIST, 100, 10), Arena(CIFAR, 100, 5))
     devices: int = 20
     rounds: tuple[int, ...] = (3, 5, 7, 9)
     topology: str = "grid"

@@ -2,12 +2,12 @@
 
 Accuracy along a curve is measured on the whole test set, so that its last point is the final one.
 Curves with another number of devices share one program: they are padded with devices that never
-take part (`pad`).
+take part (`jobs.pad`).
 """
 
 from __future__ import annotations
 
-__all__ = ["Job", "Runner", "Step", "pad", "planned"]
+__all__ = ["Runner", "Step"]
 
 import hashlib
 import json
@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from joulemesh.data import Dataset, Partition
+from joulemesh.data import Dataset
 from joulemesh.errors import JoulemeshError
 from joulemesh.methods import Contender
-from joulemesh.methods.base import Ledger
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
 from joulemesh.studies.cache import Cache
@@ -34,33 +33,16 @@ from joulemesh.studies.fingerprint import (
 )
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.reproduce.clock import Account, Chunk, compilations
+from joulemesh.studies.reproduce.jobs import Job, pad
 from joulemesh.studies.study import Entry
 from joulemesh.training.engine import DivergedError, Engine
 from joulemesh.training.options import Options
 from joulemesh.training.platform import configure
 from joulemesh.training.prepare import partitions, the_dataset, the_model
-from joulemesh.training.schedule import Mixing, Schedule
 from joulemesh.training.trace import Trace
 
 _TERMS = "reproduce-1"  # in every key: how runs are evaluated here
 _SPARE = 1_000_000  # the first of the seeds that stand in for diverged ones
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One curve.
-
-    Attributes:
-        label: its name within the figure.
-        scenario: data, model, partition and the settings of training.
-        contender: what the devices do.
-        places: pad to so many devices; 0 for none.
-    """
-
-    label: str
-    scenario: Scenario
-    contender: Contender
-    places: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,66 +55,6 @@ class Step:
     completed: int
     iterations: int
     accuracy: float
-
-
-def planned(
-    label: str,
-    scenario: Scenario,
-    rounds: ArrayLike,
-    *,
-    mixing: Mixing = "mean",
-    places: int = 0,
-) -> Job:
-    """A curve that is given by its rounds, without a price.
-
-    Args:
-        label: its name.
-        scenario: says what is learned.
-        rounds: τ, [n] or [n, N].
-        mixing: as the `Schedule`'s, of the scenario's N devices.
-        places: pad to so many devices.
-
-    Returns:
-        The job.
-    """
-    count = scenario.devices.count
-    tau = np.asarray(rounds, np.int32)
-    tau = np.broadcast_to(tau[:, None] if tau.ndim == 1 else tau, (len(tau), count))
-    wide = max(places, count)
-    inside = np.broadcast_to(np.arange(wide) < count, (len(tau), wide))
-    padded = np.zeros((len(tau), wide), np.int32)
-    padded[:, :count] = tau
-    if isinstance(mixing, np.ndarray) and wide > count:
-        matrices = np.broadcast_to(np.eye(wide), (len(mixing), wide, wide)).copy()
-        matrices[:, :count, :count] = mixing
-        mixing = matrices
-    n = len(tau)
-    free = Ledger(np.zeros((n, wide)), np.zeros((n, wide)), np.zeros(n), np.zeros(n), np.zeros(n))
-    schedule = Schedule(padded, inside, mixing=mixing)
-    return Job(label, scenario, Contender("planned", schedule, None, free, np.zeros(wide)), places)
-
-
-def pad(held: Partition, places: int, least: int, length: int) -> Partition:
-    """Add devices that never take part, so that every number of devices gives arrays of one size.
-
-    Args:
-        held: of the devices that do.
-        places: number of devices in the end; more than ``held`` has.
-        least: samples of each that is added (they are never looked at).
-        length: samples in the end; the last device takes what is missing.
-
-    Returns:
-        The partition.
-
-    >>> made = pad(Partition(np.array([4, 0, 2]), np.array([0, 1, 3])), 4, 2, 9)
-    >>> made.sizes, made.indices(1)
-    (array([1, 2, 2, 4]), array([0, 2]))
-    """
-    added = np.full(places - held.devices, least, np.int64)
-    added[-1] += length - len(held.order) - int(added.sum())
-    order = np.concatenate([held.order, np.zeros(int(added.sum()), np.int64)])
-    sizes = np.concatenate([held.sizes, added])
-    return Partition(order, np.concatenate([[0], np.cumsum(sizes)]))
 
 
 class Runner:
