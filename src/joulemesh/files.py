@@ -31,7 +31,7 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
     """
     path = Path(path)
     if not path.name or path.is_dir():
-        raise ScenarioError(f"cannot write {path}: it is a folder; add a file's name")
+        raise ScenarioError(f"cannot write {path}: Is a directory; choose another place")
     draft = path.with_name(path.name + f".{os.getpid()}.part")
     try:
         write(draft)

@@ -155,7 +155,7 @@ def test_iterations_to_a_target_by_hand() -> None:
     assert reached == pytest.approx([10 + 20 / 3, 8.0, 30.0, 20.0])
 
 
-class Enough(Exception):
+class EnoughError(Exception):
     """All that is wanted of a figure is known."""
 
 
@@ -169,7 +169,7 @@ class Listening:
 
     def train(self, jobs: list[Job]) -> Any:
         self.jobs += jobs
-        raise Enough
+        raise EnoughError
 
 
 def test_few_programs_serve_all_curves() -> None:
@@ -177,7 +177,7 @@ def test_few_programs_serve_all_curves() -> None:
     programs: set[Any] = set()
     for name in LEARNED:
         runner: Any = Listening()
-        with pytest.raises(Enough):
+        with pytest.raises(EnoughError):
             redo(name, quick=True, runner=runner)
         labels = [one.label for one in runner.jobs]
         assert len(set(labels)) == len(labels)

@@ -35,6 +35,7 @@ class Recipe(NamedTuple):
     batch: int
     local_round: str
     compute: Any
+    loop: bool  # one row after another, each its own steps; otherwise all together, masked
 
 
 class Carry(NamedTuple):
@@ -79,9 +80,10 @@ def _step(
         return scale * value, value
 
     slope = jax.grad(loss, has_aux=True)
-    if recipe.optimizer == "sgd":
+    if recipe.optimizer == "sgd" and not recipe.loop:
         # The step is the gradient of -η·loss: nothing but an addition is left to do for each
-        # parameter, which XLA can add to the product that makes the gradient.
+        # parameter, which XLA for GPUs adds to the product that makes the gradient. (For CPUs it
+        # does not, and then a lone addition takes longer than one fused with -η.)
         updates, value = slope(carry.params, jnp.where(going, -rate, 0))
         moments = carry.optimizer
     else:
@@ -105,7 +107,6 @@ def train_rows(
     first: jax.Array,
     carry: Carry,
     *,
-    loop: bool,
     stride: int,
 ) -> Carry:
     """Run every row's local rounds of one iteration, or some of their steps.
@@ -120,7 +121,6 @@ def train_rows(
         rounds: int32 [R], τ.
         first: int32 scalar, the step to begin with.
         carry: stacked [R, ...].
-        loop: one row after another, each its own steps; otherwise all rows together, masked.
         stride: how many steps, with rows together; 0 for as many as the longest row needs.
 
     Returns:
@@ -130,7 +130,7 @@ def train_rows(
     steps = rounds * per_round.astype(jnp.int32)
     rows = rows._replace(key=draws.fold(draws.fold(rows.key, iteration), rows.device))
     step = partial(_step, recipe, rate, data, order)
-    if loop:
+    if recipe.loop:
         return _one_by_one(step, rows, steps, carry)
     # A loop of known length never asks the accelerator whether to go on (see place.stride_of).
     count = stride or jnp.max(steps) - first

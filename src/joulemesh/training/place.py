@@ -95,7 +95,8 @@ def counts(
 ) -> tuple[int, int, int]:
     """Samples that curves are evaluated on: test, training, test for each device's own model."""
     each = sizes.mean(axis=0) if options.local_round == "epoch" else options.batch_size
-    trained = float((schedule.rounds * each).sum(axis=1).mean()) * options.eval_every
+    between = min(options.eval_every, schedule.iterations)
+    trained = float((schedule.rounds * each).sum(axis=1).mean()) * between
     return sample_counts(
         options.eval_share, trained, schedule.devices, test, options.eval_device_samples
     )

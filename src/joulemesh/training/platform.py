@@ -77,21 +77,24 @@ def loops_over_rows() -> bool:
 
 
 @lru_cache(maxsize=8)
-def compiler_options(deterministic: bool = False) -> dict[str, Any]:
+def compiler_options(deterministic: bool = False, images: bool = False) -> dict[str, Any]:
     """XLA options for training on this backend, those that this version of XLA knows.
 
     Args:
         deterministic: ask for kernels that give the same bits in every run.
+        images: the model keeps its activations as images (sums over them are long).
 
     Returns:
         Options for ``jax.jit(..., compiler_options=...)``.
     """
     wanted: dict[str, Any]
     if jax.default_backend() == "cpu":
-        # YNNPACK splits even small products over all threads: 1.6 times slower per core here.
+        # YNNPACK splits even small operations over all threads, of which there are as many as
+        # there are shards already: the MLP is 1.6 times faster without it. Only the CNN's long
+        # sums (gradients of biases) gain, 1.4 times in all.
         # A maximum that swallows NaN would hide a divergence behind ReLU.
         wanted = {
-            "xla_cpu_experimental_ynn_fusion_type": "",
+            "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE" if images else "",
             "xla_cpu_enable_fast_min_max": False,
         }
     elif jax.default_backend() == "gpu":

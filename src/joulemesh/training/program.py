@@ -47,7 +47,7 @@ class Programs(NamedTuple):
 @lru_cache(maxsize=32)
 def programs(spec: Spec) -> Programs:
     """Make the functions of a spec; they compile when first called."""
-    options = compiler_options(spec.deterministic)
+    options = compiler_options(spec.deterministic, images=spec.model.batch_axis == "map")
     state: Any = None
     whole: Any = None
     if spec.mesh.size > 1:
@@ -145,12 +145,14 @@ def _train(
     spec: Spec, fixed: Fixed, slice_: Slice, block: jax.Array, state: State
 ) -> tuple[State, jax.Array]:
     """Local training; also the iteration, for every seed in which a loss was not finite."""
-    recipe = Recipe(spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute)
+    recipe = Recipe(
+        spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute, spec.loop
+    )
     rounds = jnp.repeat(slice_.rounds[slice_.iteration[block]], spec.seeds)
     carry = Carry(state.params, state.optimizer, jnp.zeros(len(rounds), fixed.weights.dtype))
     trained: Carry = _sharded(
         spec,
-        partial(train_rows, recipe, loop=spec.loop, stride=spec.stride),
+        partial(train_rows, recipe, stride=spec.stride),
         (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, WHOLE, ROWS),
         ROWS,
     )(
