@@ -59,7 +59,7 @@ def layers(work: Work) -> list[Layer]:
         return [Layer(1, k, o) for k, o in pairwise((features, *work.hidden, 10))]
     side, found = shape[0], []
     for channels, outputs in pairwise((shape[2], *CONV_WIDTHS)):
-        side -= 2
+        side -= 2 + side % 2  # the odd row and column that pooling drops are not computed
         found.append(Layer(side * side, 9 * channels, outputs, patches=True, pooled=4))
         side //= 2
     flat = side * side * CONV_WIDTHS[-1]

@@ -96,8 +96,10 @@ def apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     """
     h = x.astype(params["conv0_w"].dtype)
     for layer in range(len(CONV_WIDTHS)):
-        # Bias and ReLU commute with the maximum; after it there is a quarter of the work.
-        pooled = max_pool(conv3x3(h, params[f"conv{layer}_w"]))
+        # What the pool would drop, an odd last row and column, is not computed; bias and ReLU
+        # commute with the maximum, and after it there is a quarter of the work.
+        height, width = (side - side % 2 for side in h.shape[1:3])
+        pooled = max_pool(conv3x3(h[:, :height, :width], params[f"conv{layer}_w"]))
         h = jax.nn.relu(pooled + params[f"conv{layer}_b"])
     h = jax.nn.relu(dense(params, "dense0", h.reshape(len(h), -1)))
     return dense(params, "dense1", h)
