@@ -8,8 +8,6 @@ import pytest
 
 from joulemesh.views.report import write_report
 
-pytestmark = pytest.mark.slow
-
 X_LABEL = "document.querySelector('#learning .x-label').textContent"
 Y_LABEL = "document.querySelector('#learning .y-label').textContent"
 FIRST_PATH = "document.querySelector('#learning path.line').getAttribute('d')"
