@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["Checkpoints"]
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -45,16 +46,24 @@ class Checkpoints:
             ScenarioError: the disk is full or the folder cannot be written; older ones are kept.
         """
         place = self.folder / str(int(state.iteration))
+        # Orbax logs the traceback of what is raised below; the user needs the one line only.
+        log = logging.getLogger("absl")
+        level = log.level
+        log.setLevel(logging.CRITICAL)
         try:
             self._writer.save(place, state._asdict(), force=True)
             self._writer.wait_until_finished()
             for old in self.saved()[:-_KEPT]:
                 shutil.rmtree(self.folder / str(old), ignore_errors=True)
         except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
-            reason = " ".join(str(error).split())[:200]
+            reason = " ".join(str(error).split())
+            full = "No space left on device"
+            reason = full if full in reason else reason[:200]
             raise ScenarioError(
                 f"cannot write the checkpoint {place}: {reason}; make room, then --resume"
             ) from error
+        finally:
+            log.setLevel(level)
 
     def restore(self, engine: Engine) -> State | None:
         """The newest state that can be read, placed as the engine wants it; None without any."""
