@@ -98,7 +98,9 @@ def publish(
     folder = BENCH / "quick" if quick else OUT
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}{suffix}.md").write_text(text)
-    (folder / f"{name}{suffix}.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / f"{name}{suffix}.json").write_text(
+        json.dumps(record, indent=1).replace(f"{ROOT}/", "") + "\n"
+    )
 
 
 def _accelerator(where: dict[str, Any]) -> str:

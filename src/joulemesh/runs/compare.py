@@ -41,7 +41,7 @@ class Comparison(Study):
         Args:
             folder: made if need be; files of these names in it are replaced.
         """
-        from joulemesh.runs.folder import versions
+        from joulemesh.runs.folder import flat, versions
         from joulemesh.views.comparison_page import render_comparison
         from joulemesh.views.figures import save_figure
 
@@ -58,7 +58,7 @@ class Comparison(Study):
             drawn = self.figure(axes)
             for suffix in (".png", ".svg"):
                 save_figure(drawn, place / f"{name}{suffix}")
-        write_text(place / "report.html", render_comparison(self, versions=_flat(versions())))
+        write_text(place / "report.html", render_comparison(self, versions=flat(versions())))
 
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
@@ -129,14 +129,3 @@ def compare(
         on_progress=on_progress,
     )
     return Comparison(**{f.name: getattr(study, f.name) for f in fields(study)})
-
-
-def _flat(record: dict[str, Any]) -> dict[str, str]:
-    """Names and texts of a record whose values may be dicts or lists."""
-    flat: dict[str, str] = {}
-    for name, value in record.items():
-        if isinstance(value, dict):
-            flat |= {key: str(item) for key, item in value.items()}
-        else:
-            flat[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return flat

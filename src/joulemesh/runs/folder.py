@@ -25,20 +25,10 @@ from joulemesh.files import write_bytes, write_text
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.result import Chunk, Result, cumulative
 from joulemesh.scenario import Scenario
+from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import Trace
 
-__all__ = ["METRICS", "RunFolder", "free_folder"]
-
-METRICS = (
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "device_accuracy_mean",
-    "device_accuracy_min",
-    "device_accuracy_max",
-    "drift",
-    "consensus",
-)
+__all__ = ["RunFolder", "flat", "free_folder", "versions"]
 
 
 def free_folder(base: Path, name: str) -> Path:
@@ -110,11 +100,11 @@ class RunFolder:
         """Curves so far; nothing in them depends on the wall clock."""
         rows = io.StringIO()
         writer = csv.writer(rows, lineterminator="\n")
-        writer.writerow(["seed", "iteration", *METRICS, "energy_j", "time_s"])
+        writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s"])
         energy, clock = cumulative(plan, trace.iteration)
         for s, seed in enumerate(seeds):
             for k, iteration in enumerate(trace.iteration):
-                values = [float(getattr(trace, name)[k, s]) for name in METRICS]
+                values = [float(getattr(trace, name)[k, s]) for name in CURVES]
                 writer.writerow([seed, int(iteration), *values, float(energy[k]), float(clock[k])])
         write_text(self.path / "metrics.csv", rows.getvalue())
 
@@ -131,7 +121,7 @@ class RunFolder:
             name: np.array([[float(r[name]) for r in part] for part in mine], dtype)
             .reshape(len(seeds), len(iteration))
             .T
-            for name in METRICS
+            for name in CURVES
         }
         return Trace(iteration, **columns)
 
@@ -186,6 +176,21 @@ def versions() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "accelerators": [device.device_kind for device in jax.local_devices()],
     }
+
+
+def flat(record: dict[str, Any]) -> dict[str, str]:
+    """Names and texts of a record whose values may be dicts or lists.
+
+    >>> flat({"python": "3.11", "packages": {"jax": "0.10"}, "seeds": [0, 1]})
+    {'python': '3.11', 'jax': '0.10', 'seeds': '0, 1'}
+    """
+    texts: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            texts |= {key: str(item) for key, item in value.items()}
+        else:
+            texts[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return texts
 
 
 def safetensors(params: Any) -> bytes:

@@ -12,7 +12,7 @@ from joulemesh.data import Partition, load
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plan import plan as make_plan
-from joulemesh.runs.folder import RunFolder, versions
+from joulemesh.runs.folder import RunFolder, flat, versions
 from joulemesh.runs.result import Result, cumulative
 from joulemesh.training.prepare import partitions
 from joulemesh.training.trace import Trace
@@ -42,7 +42,7 @@ def write_run_report(path: Path, result: Result) -> None:
         result.trace,
         result.seeds,
         result.partitions[0].histogram(labels, classes),
-        _flat(versions()),
+        flat(versions()),
         wall,
         final=result.final,
     )
@@ -61,7 +61,7 @@ def report_of_folder(path: Path, target: Path) -> None:
     part: Partition = partitions(scenario, dataset, seeds[:1], plan.work.round_samples)[0]
     trace = folder.read_trace(seeds, plan.iterations, np.float64)
     histogram = part.histogram(dataset.y_train, dataset.classes)
-    _write(target, plan, trace, seeds, histogram, _flat(record), None)
+    _write(target, plan, trace, seeds, histogram, flat(record), None)
 
 
 def _write(
@@ -102,13 +102,3 @@ def _write(
             seeds=seeds,
         ),
     )
-
-
-def _flat(record: dict[str, Any]) -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for name, value in record.items():
-        if isinstance(value, dict):
-            flat |= {key: str(item) for key, item in value.items()}
-        else:
-            flat[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return flat
