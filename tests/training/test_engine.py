@@ -170,7 +170,7 @@ def test_one_compilation_serves_every_schedule_of_a_shape(toy):
         engine = Engine(model, toy, held_by(toy, (most,)), Schedule(rounds), options, (most,))
         engine.run()
     assert engine.programs.advance._cache_size() == 1
-    assert engine.programs.measure._cache_size() == 1
+    assert engine.programs.watched._cache_size() == 1
 
 
 def test_a_state_can_be_taken_up_again(toy):

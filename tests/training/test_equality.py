@@ -151,11 +151,11 @@ def test_the_same_seed_gives_the_same_bits_and_chunks_do_not_matter():
 def test_one_compilation_serves_every_schedule_of_the_same_shape():
     engine = _engine((0,))
     engine.run()
-    before = engine.programs.advance._cache_size(), engine.programs.measure._cache_size()
+    before = engine.programs.advance._cache_size(), engine.programs.watched._cache_size()
     other = _engine((0,), rounds=np.full((6, DEVICES), 9))
     other.run()
     assert other.programs is engine.programs
-    after = other.programs.advance._cache_size(), other.programs.measure._cache_size()
+    after = other.programs.advance._cache_size(), other.programs.watched._cache_size()
     assert after == before
     assert max(before) == 1
 

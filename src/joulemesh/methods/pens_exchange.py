@@ -17,10 +17,13 @@ from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import IntArray
 from joulemesh.methods.sampling import PENS_FIRST, PENS_SECOND, Neighbours, scores, world_key
 from joulemesh.models.core import Model, Params
+from joulemesh.training.evaluate import in_groups
 from joulemesh.training.exchange import Context, Exchange
 from joulemesh.training.objective import gather, weighted_loss
 from joulemesh.training.platform import loops_over_rows
 
+# Samples looked at side by side on an accelerator: as many as training has at once.
+_SAMPLES_TOGETHER = 4096
 _NEVER = np.uint32(0xFFFFFFFF)  # a score that comes after all others
 
 
@@ -170,9 +173,8 @@ class Pens:
 
         count, each = owner.shape
         viewer = jnp.repeat(jnp.arange(count), each)
-        together = 1 if loops_over_rows() else 32
-        pairs = (viewer, owner.reshape(-1))
-        found: jax.Array = lax.map(loss, pairs, batch_size=together)
+        together = 1 if loops_over_rows() else max(1, _SAMPLES_TOGETHER // self.evaluated)
+        found: jax.Array = in_groups(loss, (viewer, owner.reshape(-1)), together)
         return found.reshape(count, each)
 
     # The price ----------------------------------------------------------------------------------

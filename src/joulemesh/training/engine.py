@@ -11,7 +11,7 @@ __all__ = ["DivergedError", "Engine", "State"]
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -27,21 +27,27 @@ from joulemesh.training import draws, exchange, place, platform
 from joulemesh.training.evaluate import Panel
 from joulemesh.training.exchange import Exchange
 from joulemesh.training.layout import Layout
-from joulemesh.training.options import Options, make_optimizer
+from joulemesh.training.options import Options
 from joulemesh.training.panel import Sheets, make_sheets
-from joulemesh.training.parts import NEVER, Fixed, Record, Slice, Spec, State
+from joulemesh.training.parts import NEVER, Blocks, Fixed, Record, Slice, Spec, State
 from joulemesh.training.platform import ROWS, WHOLE
 from joulemesh.training.program import programs
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.trace import Trace
 
 # Cost of a mean, in steps, and the number of devices at which a product with a matrix costs one;
-# measured on an H200 with the MLP of 159,010 parameters.
-_MEAN_STEPS, _DENSE_STEP = 0.4, 10
+# measured on an H200 with the MLP of 159,010 parameters. Steps on images cost so many times more.
+_MEAN_STEPS, _DENSE_STEP, _IMAGE_STEP = 0.4, 10, 50
 # Blocks in one call on an accelerator, where a call of any other number would compile again.
 _TOGETHER = 8
 # Samples evaluated at once, on a CPU (where their activations stay in the cache) and otherwise.
 _EVALUATED_LOOP, _EVALUATED = 256, 1024
+
+
+def _part(blocks: Blocks, first: Any, stop: Any = None) -> Blocks:
+    """Some of the blocks, or one."""
+    which = first if stop is None else slice(first, stop)
+    return Blocks(*(values[which] for values in blocks))
 
 
 class DivergedError(JoulemeshError):
@@ -140,7 +146,9 @@ class Engine:
         if platform.loops_over_rows() or own_exchange is not None:
             return 0
         dear = self.schedule.devices / _DENSE_STEP if self.schedule.kind != "mean" else 0.0
-        return place.stride_of(self._longest, _MEAN_STEPS + dear * self.schedule.mixing_rounds)
+        steps = _MEAN_STEPS + dear * self.schedule.mixing_rounds
+        images = self.model.batch_axis == "map"
+        return place.stride_of(self._longest, steps / _IMAGE_STEP if images else steps)
 
     def _sharding(self, spec: Any) -> Any:
         if self.spec.mesh.size == 1:
@@ -188,24 +196,13 @@ class Engine:
 
             rows, whole = self._sharding(ROWS), self._sharding(WHOLE)
             params = jax.device_put(jax.tree.map(stack, *drawn), rows)
-            moments, memory = jax.jit(self._memories)(params)
+            moments, memory = self.programs.memories(params)
             return State(
                 params,
                 jax.device_put(moments, rows),
                 jax.device_put(memory, whole),
                 jax.device_put(np.int32(0), whole),
             )
-
-    def _memories(self, params: Params) -> tuple[Any, Any]:
-        """The first state of every row's optimiser, and of the exchange."""
-        optimizer = make_optimizer(self.options.optimizer, self.options.learning_rate)
-        shape = (self.layout.places, len(self.seeds))
-        by_device = jax.tree.map(
-            lambda leaf: leaf.reshape(*shape, *leaf.shape[1:])[: self.schedule.devices], params
-        )
-        own = self.spec.exchange
-        memory = own.init(by_device) if own.all_seeds else jax.vmap(own.init, 1)(by_device)
-        return jax.vmap(optimizer.init)(params), memory
 
     def initial(self, seed: int) -> Params:
         """The initial parameters of a seed, as NumPy arrays."""
@@ -228,7 +225,7 @@ class Engine:
         """
         stop = min(start + self.spec.chunk, self.schedule.iterations)
         with self._scope():
-            slice_, ends = place.slice_of(
+            slice_, blocks, ends = place.slice_of(
                 self.schedule,
                 self.options,
                 self.layout,
@@ -245,36 +242,48 @@ class Engine:
             at = 0
             # Nothing here waits for the accelerator until the whole chunk is in its queue.
             for number, end in zip(measured, ends[measured], strict=True):
-                state = self._advance(state, slice_, at, int(end), records)
-                went = bool(self.schedule.exchanged[start + number])
-                agree = went and self.spec.exchange is exchange.mean
-                state, record, panel = self.programs.measure(
-                    state, self._fixed, slice_, self._curve, np.int32(end), agree=agree
+                state = self._advance(state, slice_, _part(blocks, at, end), records)
+                state, record, drift = self.programs.watched(
+                    state, self._fixed, slice_, _part(blocks, end)
                 )
                 records.append(record)
-                panels.append(panel)
+                panels.append(self._panel(state, start + int(number))._replace(drift=drift))
                 at = int(end) + 1
-            state = self._advance(state, slice_, at, int(ends[-1]) + 1, records)
+            state = self._advance(state, slice_, _part(blocks, at, len(blocks.step)), records)
             finite = self.programs.finite(state.params)
             reports = jax.device_get((records, panels, finite))
         return state, self._trace(reports, measured, start, stop)
 
-    def _advance(
-        self, state: State, slice_: Slice, first: int, stop: int, records: list[Record]
-    ) -> State:
-        """Run blocks first..stop-1; in calls of known length where there is a stride."""
+    def _advance(self, state: State, slice_: Slice, blocks: Blocks, records: list[Record]) -> State:
+        """Run blocks; in calls of known length where there is a stride."""
+        first, stop = 0, len(blocks.step)
         while first < stop:
-            length = None
-            after = stop
-            if self.spec.stride:
-                length = _TOGETHER if stop - first >= _TOGETHER else 1
-                after = first + length
-            state, record = self.programs.advance(
-                state, self._fixed, slice_, np.int32(first), np.int32(after), length=length
-            )
+            if not self.spec.stride:
+                part = jax.tree.map(partial(np.pad, pad_width=(0, self.spec.chunk - stop)), blocks)
+                state, record = self.programs.advance(state, self._fixed, slice_, part, stop)
+                first = stop
+            elif stop - first >= _TOGETHER:
+                part = _part(blocks, first, first + _TOGETHER)
+                state, record = self.programs.advance(state, self._fixed, slice_, part)
+                first += _TOGETHER
+            else:  # one more program for a few blocks would take longer to compile
+                part = _part(blocks, first)
+                state, record, _ = self.programs.watched(state, self._fixed, slice_, part)
+                first += 1
             records.append(record)
-            first = after
         return state
+
+    def _panel(self, state: State, iteration: int) -> Panel:
+        """Evaluate after an iteration (from 0)."""
+        went = bool(self.schedule.exchanged[iteration])
+        agree = went and self.spec.exchange is exchange.mean
+        return self._scored(state, self._curve, iteration, agree=agree)
+
+    def _scored(self, state: State, sheets: Sheets, iteration: int, *, agree: bool) -> Panel:
+        fixed, active = self._fixed, self.layout.spread(self.schedule.active[iteration], False)
+        return self.programs.evaluate(
+            state.params, fixed.train, fixed.test, fixed.weights, sheets, active, agree=agree
+        )
 
     def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
         """Run to the end of the schedule.
@@ -332,11 +341,9 @@ class Engine:
         done = int(state.iteration)
         everything = max(int(p.sizes.max()) for p in self.partitions) * self.schedule.devices
         test = len(self.dataset.y_test)
-        active = self.schedule.active[max(done - 1, 0)]
         with self._scope():
             sheets = jax.device_put(self._sheets((test, everything, test)), self._sharding(WHOLE))
-            where = self.layout.spread(active, False)
-            panel = self.programs.evaluate(state.params, self._fixed, sheets, jnp.asarray(where))
+            panel = self._scored(state, sheets, max(done - 1, 0), agree=False)
             columns = {name: np.asarray(v)[None] for name, v in panel._asdict().items()}
         return Trace(np.array([done]), **columns)
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["Panel", "Samples", "consensus_error", "mean_model", "sample_counts", "score"]
+__all__ = [
+    "Panel",
+    "Samples",
+    "consensus_error",
+    "in_batches",
+    "in_groups",
+    "mean_model",
+    "regulariser",
+    "sample_counts",
+    "score",
+]
 
 from typing import Any, NamedTuple
 
@@ -104,6 +114,31 @@ def in_batches(index: Any, weight: Any, shards: int, batch: int) -> Samples:
     return Samples(
         index.reshape(-1, size).astype(np.int32), weight.reshape(-1, size, weight.shape[1])
     )
+
+
+def in_groups(function: Any, values: Any, most: int) -> Any:
+    """Map a function over leading axes, some side by side, in equal groups (so one compilation).
+
+    Args:
+        function: of one of the values.
+        values: a pytree of arrays [m, ...].
+        most: size of a group, at most; 1 for one after another.
+
+    Returns:
+        What the function gives, stacked [m, ...].
+
+    >>> in_groups(lambda x: 2 * x, jnp.arange(5), 3).tolist()
+    [0, 2, 4, 6, 8]
+    """
+    if most == 1:
+        return lax.map(function, values)
+    count = len(jax.tree.leaves(values)[0])
+    groups = -(-count // most)
+    size = -(-count // groups)
+    # The last ones again, to fill the last group.
+    at = jnp.minimum(jnp.arange(groups * size), count - 1).reshape(groups, size)
+    done = lax.map(jax.vmap(function), jax.tree.map(lambda leaf: leaf[at], values))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], done)
 
 
 def score(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Partition
 from joulemesh.models.core import Model, Params
-from joulemesh.training.evaluate import Samples, in_batches, regulariser, score
+from joulemesh.training.evaluate import Samples, in_batches, in_groups, regulariser, score
 from joulemesh.training.layout import Layout
 from joulemesh.training.objective import Array, Data
 from joulemesh.training.platform import BATCHES, ROWS, WHOLE
@@ -174,5 +174,5 @@ def device_accuracy(
     def row(params: Params) -> jax.Array:
         return score(model, compute, test, samples, params)[1][0]
 
-    accuracy: jax.Array = lax.map(row, params, batch_size=None if loop else _ROWS_TOGETHER)
+    accuracy: jax.Array = in_groups(row, params, 1 if loop else _ROWS_TOGETHER)
     return accuracy

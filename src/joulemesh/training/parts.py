@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["NEVER", "Fixed", "Record", "Slice", "Spec", "State"]
+__all__ = ["NEVER", "Blocks", "Fixed", "Record", "Slice", "Spec", "State"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
-from joulemesh.training.exchange import Exchange
+from joulemesh.training.exchange import Exchange, mean
 from joulemesh.training.local import Rows
 from joulemesh.training.objective import Array, Data
 
@@ -49,9 +49,14 @@ class Slice(NamedTuple):
     active: Array  # bool [C, places]
     exchanged: Array  # bool [C]
     mixing: Any  # [C, places, places], [1, places, places], or ()
-    iteration: Array  # int32 [blocks]: which of the chunk's iterations a block belongs to
-    step: Array  # int32 [blocks]: its first step
-    last: Array  # bool [blocks]: whether it ends the iteration
+
+
+class Blocks(NamedTuple):
+    """Parts of a chunk that are run one after another; of a single one, scalars."""
+
+    iteration: Array  # int32: which of the chunk's iterations it belongs to
+    step: Array  # int32: its first step
+    last: Array  # bool: whether it ends the iteration
 
 
 class Record(NamedTuple):
@@ -85,3 +90,9 @@ class Spec:
     def compute(self) -> Any:
         """Dtype in which losses are computed."""
         return jnp.dtype(self.precision)
+
+    @property
+    def scoring(self) -> Spec:
+        """The same without what evaluation need not know."""
+        spec = replace(self, exchange=mean, kind="mean", chunk=0, stride=0)
+        return replace(spec, optimizer="sgd", local_round="step", batch=0)

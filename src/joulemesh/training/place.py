@@ -29,8 +29,11 @@ from joulemesh.training.layout import Layout
 from joulemesh.training.local import Rows
 from joulemesh.training.objective import Data, scale_of
 from joulemesh.training.options import Options
-from joulemesh.training.parts import Fixed, Slice
+from joulemesh.training.parts import Blocks, Fixed, Slice
 from joulemesh.training.schedule import Schedule
+
+# Times the least cost that a stride may have.
+_LITTLE_MORE = 1.05
 
 
 def check(
@@ -172,7 +175,8 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
         exchange_steps: cost of an exchange, in steps.
 
     Returns:
-        The stride.
+        The stride; the smallest of those that cost little more than the best, so that schedules
+        whose exchanges are cheap share one program.
 
     >>> stride_of(np.array([5, 5, 5]), 0.3), stride_of(np.array([1, 2, 3, 4]), 0.1)
     (5, 1)
@@ -180,7 +184,8 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
     candidates = np.unique(np.r_[longest, 1 : min(65, longest.max() + 1)])
     candidates = candidates[candidates > 0]
     blocks = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
-    return int(candidates[np.argmin(blocks * (candidates + exchange_steps))])
+    cost = blocks * (candidates + exchange_steps)
+    return int(candidates[np.argmax(cost <= _LITTLE_MORE * cost.min())])
 
 
 def slice_of(
@@ -192,7 +197,7 @@ def slice_of(
     dtype: Any,
     longest: NDArray[np.int64],
     stride: int,
-) -> tuple[Slice, NDArray[np.int64]]:
+) -> tuple[Slice, Blocks, NDArray[np.int64]]:
     """The schedule of iterations start..stop-1, padded to the length of a chunk.
 
     Args:
@@ -206,20 +211,19 @@ def slice_of(
         stride: steps in a block; 0 for all of an iteration.
 
     Returns:
-        The slice, and for each iteration the block that ends it.
+        The slice, its blocks, and for each iteration the block that ends it.
     """
     chunk = options.chunk_iterations
 
-    def padded(values: NDArray[Any], length: int = chunk) -> NDArray[Any]:
-        return np.pad(values, [(0, length - len(values))] + [(0, 0)] * (values.ndim - 1))
+    def padded(values: NDArray[Any]) -> NDArray[Any]:
+        return np.pad(values, [(0, chunk - len(values))] + [(0, 0)] * (values.ndim - 1))
 
     mixing: Any = ()
     if schedule.kind == "dense":
         mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
         mixing = mixing if schedule.static else padded(mixing)
-    blocks = np.maximum(1, -(-longest // stride)) if stride else np.ones_like(longest)
-    capacity = chunk * int(blocks.max())
-    here = blocks[start:stop]
+    count = np.maximum(1, -(-longest // stride)) if stride else np.ones_like(longest)
+    here = count[start:stop]
     ends = np.cumsum(here) - 1
     iteration = np.repeat(np.arange(stop - start), here)
     nth = np.arange(len(iteration)) - (ends - here + 1)[iteration]
@@ -230,8 +234,6 @@ def slice_of(
         active=padded(layout.spread(schedule.active[start:stop], False)),
         exchanged=padded(schedule.exchanged[start:stop]),
         mixing=mixing,
-        iteration=padded(iteration.astype(np.int32), capacity),
-        step=padded((nth * stride).astype(np.int32), capacity),
-        last=padded(last, capacity),
     )
-    return made, ends
+    blocks = Blocks(iteration.astype(np.int32), (nth * stride).astype(np.int32), last)
+    return made, blocks, ends

@@ -1,8 +1,10 @@
 """The compiled programs: iterations of local training and exchange, and measured ones.
 
 Loop bounds, the number of iterations and the learning rate are traced, so one compilation serves
-every schedule of the same shape. There is no branch: iterations that are measured have a program
-of their own, and the host, which knows the schedule, calls one or the other without waiting.
+every schedule of the same shape. There is no branch: the last block before an evaluation has a
+program of its own, which also looks at how far devices have drifted apart, and the host, which
+knows the schedule, calls one or the other without waiting. Evaluation is a program by itself:
+compiled once for a model, whatever the schedule and the exchange.
 A chunk is a sequence of blocks. On a CPU a block is an iteration. On an accelerator a loop whose
 end is computed there costs a question and an answer each time round (about 40 µs, as long as a
 step), so a block is a fixed number of steps, with an exchange that counts only at the end of an
@@ -29,44 +31,60 @@ from joulemesh.training import draws
 from joulemesh.training.evaluate import Panel, consensus_error, mean_model
 from joulemesh.training.exchange import Context
 from joulemesh.training.local import Carry, Recipe, train_rows
-from joulemesh.training.objective import Array
+from joulemesh.training.objective import Data
+from joulemesh.training.options import make_optimizer
 from joulemesh.training.panel import Sheets, device_accuracy, mean_scores
-from joulemesh.training.parts import NEVER, Fixed, Record, Slice, Spec, State
+from joulemesh.training.parts import NEVER, Blocks, Fixed, Record, Slice, Spec, State
 from joulemesh.training.platform import ROWS, WHOLE, compiler_options
 
 
 class Programs(NamedTuple):
     """The compiled functions of a spec."""
 
+    memories: Callable[[Params], tuple[Any, Any]]
     advance: Callable[..., tuple[State, Record]]
-    measure: Callable[..., tuple[State, Record, Panel]]
-    evaluate: Callable[[Params, Fixed, Sheets, Array], Panel]
+    watched: Callable[..., tuple[State, Record, jax.Array]]
+    evaluate: Callable[..., Panel]
     finite: Callable[[Params], jax.Array]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def programs(spec: Spec) -> Programs:
     """Make the functions of a spec; they compile when first called."""
-    options = compiler_options(spec.deterministic, images=spec.model.batch_axis == "map")
     state: Any = None
     whole: Any = None
     if spec.mesh.size > 1:
         rows, whole = NamedSharding(spec.mesh, ROWS), NamedSharding(spec.mesh, WHOLE)
         state = State(rows, rows, whole, whole)
-
-    def compiled(function: Any, **arguments: Any) -> Any:
-        return jax.jit(partial(function, spec), compiler_options=options, **arguments)
-
+    compiled = partial(_compiled, spec)
+    evaluate, finite = _scoring(spec.scoring)
     return Programs(
-        advance=compiled(
-            _advance, donate_argnums=0, static_argnames="length", out_shardings=(state, whole)
-        ),
-        measure=compiled(
-            _measure, donate_argnums=0, static_argnames="agree", out_shardings=(state, whole, whole)
-        ),
-        evaluate=compiled(_evaluate),
-        finite=compiled(_finite),
+        memories=compiled(_memories),
+        advance=compiled(_advance, donate_argnums=0, out_shardings=(state, whole)),
+        watched=compiled(_watched, donate_argnums=0, out_shardings=(state, whole, whole)),
+        evaluate=evaluate,
+        finite=finite,
     )
+
+
+@lru_cache(maxsize=32)
+def _scoring(spec: Spec) -> tuple[Any, Any]:
+    """What looks at parameters only, and serves every schedule and exchange."""
+    return _compiled(spec, _panel, static_argnames="agree"), _compiled(spec, _finite)
+
+
+def _compiled(spec: Spec, function: Any, **arguments: Any) -> Any:
+    options = compiler_options(spec.deterministic, images=spec.model.batch_axis == "map")
+    return jax.jit(partial(function, spec), compiler_options=options, **arguments)
+
+
+def _memories(spec: Spec, params: Params) -> tuple[Any, Any]:
+    """The first state of every row's optimiser, and of the exchange."""
+    optimizer = make_optimizer(spec.optimizer, 0.0)  # rates come with the steps
+    by_device = jax.tree.map(lambda leaf: leaf[: spec.devices], _by_device(spec, params))
+    own = spec.exchange
+    memory = own.init(by_device) if own.all_seeds else jax.vmap(own.init, 1)(by_device)
+    return jax.vmap(optimizer.init)(params), memory
 
 
 def _sharded(spec: Spec, function: Any, in_specs: Any, out_specs: Any) -> Any:
@@ -83,33 +101,26 @@ def _by_device(spec: Spec, params: Params) -> Params:
 
 
 def _advance(
-    spec: Spec,
-    state: State,
-    fixed: Fixed,
-    slice_: Slice,
-    first: jax.Array,
-    stop: jax.Array,
-    *,
-    length: int | None = None,
+    spec: Spec, state: State, fixed: Fixed, slice_: Slice, blocks: Blocks, count: Any = None
 ) -> tuple[State, Record]:
-    """Run the blocks first..stop-1 of a chunk, or (a loop of known length) ``length`` of them."""
+    """Run the first ``count`` of the blocks; all (a loop of known length) unless given."""
 
-    def one(block: jax.Array, state: State) -> tuple[State, Record]:
+    def one(number: Any, state: State) -> tuple[State, Record]:
+        block = jax.tree.map(lambda values: values[number], blocks)
         state, bad = _train(spec, fixed, slice_, block, state)
         state, sent = _exchange(spec, fixed, slice_, block, state)
-        return state, Record(bad, sent)
+        return state, Record(bad, _at(spec, block.iteration, sent))
 
     def body(number: jax.Array, carry: tuple[State, Record]) -> tuple[State, Record]:
         state, record = carry
-        block = first + number
-        state, (bad, sent) = one(block, state)
-        sent = jax.tree.map(jnp.add, record.sent, _at(spec, slice_.iteration[block], sent))
-        return state, Record(jnp.minimum(record.bad, bad), sent)
+        state, new = one(number, state)
+        sent = jax.tree.map(jnp.add, record.sent, new.sent)
+        return state, Record(jnp.minimum(record.bad, new.bad), sent)
 
-    shapes = jax.eval_shape(one, jnp.int32(0), state)[1]
-    sent = jax.tree.map(lambda s: jnp.zeros((spec.chunk, *s.shape), s.dtype), shapes.sent)
+    shapes = jax.eval_shape(one, 0, state)[1]
+    sent = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.sent)
     carry = (state, Record(jnp.full(spec.seeds, NEVER, jnp.int32), sent))
-    count = stop - first if length is None else length
+    count = len(blocks.step) if count is None else count
     final: tuple[State, Record] = lax.fori_loop(0, count, body, carry)
     return final
 
@@ -121,34 +132,24 @@ def _at(spec: Spec, number: jax.Array, sent: Any) -> Any:
     )
 
 
-def _measure(
-    spec: Spec,
-    state: State,
-    fixed: Fixed,
-    slice_: Slice,
-    sheets: Sheets,
-    block: jax.Array,
-    *,
-    agree: bool,
-) -> tuple[State, Record, Panel]:
-    """Run the last block of an iteration and evaluate; after a mean, devices agree."""
-    number = slice_.iteration[block]
-    active = slice_.active[number]
+def _watched(
+    spec: Spec, state: State, fixed: Fixed, slice_: Slice, block: Blocks
+) -> tuple[State, Record, jax.Array]:
+    """Run one block; also the consensus error before its exchange."""
     state, bad = _train(spec, fixed, slice_, block, state)
-    drift = consensus_error(_by_device(spec, state.params), active)
+    drift = consensus_error(_by_device(spec, state.params), slice_.active[block.iteration])
     state, sent = _exchange(spec, fixed, slice_, block, state)
-    panel = _panel(spec, fixed, sheets, state.params, active, agree)
-    return state, Record(bad, _at(spec, number, sent)), panel._replace(drift=drift)
+    return state, Record(bad, _at(spec, block.iteration, sent)), drift
 
 
 def _train(
-    spec: Spec, fixed: Fixed, slice_: Slice, block: jax.Array, state: State
+    spec: Spec, fixed: Fixed, slice_: Slice, block: Blocks, state: State
 ) -> tuple[State, jax.Array]:
     """Local training; also the iteration, for every seed in which a loss was not finite."""
     recipe = Recipe(
         spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute, spec.loop
     )
-    rounds = jnp.repeat(slice_.rounds[slice_.iteration[block]], spec.seeds)
+    rounds = jnp.repeat(slice_.rounds[block.iteration], spec.seeds)
     carry = Carry(state.params, state.optimizer, jnp.zeros(len(rounds), fixed.weights.dtype))
     trained: Carry = _sharded(
         spec,
@@ -162,7 +163,7 @@ def _train(
         fixed.rows,
         state.iteration.astype(jnp.uint32),
         rounds,
-        slice_.step[block],
+        block.step,
         carry,
     )
     finite = jnp.all(jnp.isfinite(trained.loss).reshape(spec.places, spec.seeds), axis=0)
@@ -171,10 +172,10 @@ def _train(
 
 
 def _exchange(
-    spec: Spec, fixed: Fixed, slice_: Slice, block: jax.Array, state: State
+    spec: Spec, fixed: Fixed, slice_: Slice, block: Blocks, state: State
 ) -> tuple[State, Any]:
     """Apply the exchange; devices that do not take part keep what they have."""
-    number, last = slice_.iteration[block], slice_.last[block]
+    number, last = block.iteration, block.last
     old = _by_device(spec, state.params)
     context = _context(spec, fixed, slice_, number, state.iteration)
     if spec.exchange.all_seeds:
@@ -250,16 +251,20 @@ def _finite(spec: Spec, params: Params) -> jax.Array:
     return jnp.all(jnp.stack(checks), axis=0)
 
 
-def _evaluate(spec: Spec, params: Params, fixed: Fixed, sheets: Sheets, active: jax.Array) -> Panel:
-    return _panel(spec, fixed, sheets, params, active, False)
-
-
 def _panel(
-    spec: Spec, fixed: Fixed, sheets: Sheets, params: Params, active: jax.Array, agree: bool
+    spec: Spec,
+    params: Params,
+    train: Data,
+    test: Data,
+    weights: jax.Array,
+    sheets: Sheets,
+    active: jax.Array,
+    *,
+    agree: bool = False,
 ) -> Panel:
     """Evaluate the mean model and the devices' own; if these agree, the mean model is theirs."""
     view = _by_device(spec, params)
-    share = jnp.where(active[:, None], fixed.weights, 0)
+    share = jnp.where(active[:, None], weights, 0)
     share = share / jnp.sum(share, axis=0)
     centre = mean_model(view, share)
     scores = _sharded(
@@ -267,7 +272,7 @@ def _panel(
         partial(mean_scores, spec.model, spec.compute, spec.mesh.size > 1),
         (WHOLE, WHOLE, sheets.specs(), WHOLE, WHOLE),
         WHOLE,
-    )(fixed.train, fixed.test, sheets, centre, share)
+    )(train, test, sheets, centre, share)
     if agree:
         accuracy = jnp.tile(scores.shared_accuracy, spec.places)
     else:
@@ -276,7 +281,7 @@ def _panel(
             partial(device_accuracy, spec.model, spec.compute, spec.loop),
             (WHOLE, WHOLE, ROWS),
             ROWS,
-        )(fixed.test, sheets.device, params)
+        )(test, sheets.device, params)
     accuracy = accuracy.reshape(spec.places, spec.seeds)
     nothing = jnp.zeros_like(scores.test_loss)
     here = active[:, None]
