@@ -11,6 +11,7 @@ import csv
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from benchmarks.common import ROOT, machine, table
 FOLDER = ROOT / "docs" / "comparison"
 METHODS = ("adaptive", "fixed:3", "inverse", "gossip-learning", "balanced", "pens", "d-psgd")
 EQUAL = ("iterations", "energy", "time")
+RUNS = FOLDER / "results" / "runs.json"
+BEGIN, END = "<!-- at a glance: written by the command -->", "<!-- end -->"
 
 
 def compare_one(path: Path, equal: str, seeds: int, cache: str | None) -> dict[str, Any]:
@@ -34,6 +37,7 @@ def compare_one(path: Path, equal: str, seeds: int, cache: str | None) -> dict[s
     study.save(draft)
     shutil.move(draft / "table.csv", results / f"{name}.csv")
     shutil.move(draft / "figure.png", results / f"{name}.png")
+    shutil.move(draft / "comparison.csv", results / f"{name}-curves.csv")  # to draw it again
     shutil.rmtree(draft)
     return {"name": name, "seconds": time.perf_counter() - begun, "computed": study.computed}
 
@@ -43,7 +47,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cache", default=None)
-    parser.add_argument("--page", action="store_true", help="only write tables.md from the results")
+    parser.add_argument(
+        "--page", action="store_true", help="only write the tables again from the results"
+    )
     arguments = parser.parse_args()
     if arguments.page:
         write_page()
@@ -61,7 +67,7 @@ def main() -> None:
         "seeds": arguments.seeds,
         "runs": done,
     }
-    (FOLDER / "results" / "runs.json").write_text(json.dumps(record, indent=1) + "\n")
+    RUNS.write_text(json.dumps(record, indent=1) + "\n")
     write_page()
 
 
@@ -70,26 +76,82 @@ def _figure(row: dict[str, str], name: str, scale: float = 1.0, digits: int = 1)
         return "–"
     half = row[f"{name}_ci95"]
     spread = f" ± {float(half) * scale:.{digits}f}" if half and float(half) > 1e-12 else ""
-    return f"{float(row[name]) * scale:.{digits}f}{spread}"
+    return _minus(f"{float(row[name]) * scale:.{digits}f}") + spread
+
+
+def _minus(number: str) -> str:
+    """A number with a true minus sign, and none before zero."""
+    return number.replace("-", "−") if float(number) else number.lstrip("-")
+
+
+def _results() -> Iterator[tuple[Path, str, list[dict[str, str]]]]:
+    """Scenario, terms and rows of every comparison that has been made."""
+    for path in sorted(FOLDER.glob("*.toml"), reverse=True):
+        for equal in EQUAL:
+            source = FOLDER / "results" / f"{path.stem}-{equal}.csv"
+            if source.is_file():
+                with open(source, newline="", encoding="utf-8") as file:
+                    yield path, equal, list(csv.DictReader(file))
+
+
+def _title(path: Path) -> str:
+    """The scenario in words: its file's first line."""
+    return path.read_text("utf-8").splitlines()[0].lstrip("# ").rstrip(".")
+
+
+def glance() -> str:
+    """How far every method is from adaptive, in points of accuracy, for all comparisons."""
+    rows = []
+    for path, equal, found in _results():
+        methods = {row["method"]: row for row in found if row["status"] == "ran"}
+        adaptive = _figure(methods["adaptive"], "accuracy", 100)
+        rows.append([path.stem, equal, adaptive, *(_apart(methods.get(m)) for m in METHODS[1:])])
+    return table(["scenario", "equal", "adaptive %", *METHODS[1:]], rows)
+
+
+def _apart(row: dict[str, str] | None) -> str:
+    """A difference; bold where the method is ahead beyond its interval."""
+    if row is None:
+        return "–"
+    words = _figure(row, "accuracy_difference", 100)
+    ahead = float(row["accuracy_difference"]) > float(row["accuracy_difference_ci95"] or 0)
+    return f"**+{words}**" if ahead else words
+
+
+def _origin() -> str:
+    record = json.loads(RUNS.read_text("utf-8"))
+    where = record["machine"]
+    seconds = sum(run["seconds"] for run in record["runs"])
+    return (
+        f"Made by `make comparison` on one {record['accelerator'][0]} ({where['cores']} cores of "
+        f"{where['processor']}), Python {where['python']}, JAX {where['versions']['jax']}, "
+        f"{record['seeds']} seeds, in {seconds:.0f} s for {len(record['runs'])} comparisons."
+    )
 
 
 def write_page() -> None:
-    """tables.md: every result as a table, with its figure."""
+    """tables.md: every result as a table, with its figure; and the summary in README.md."""
     header = ["method", "accuracy %", "vs adaptive", "devices' own %", "iterations", "energy J"]
     header += ["time s", "J to target"]
-    parts = ["# Comparison: all tables\n\nMade by `make comparison`; 95 % intervals over seeds.\n"]
-    for path in sorted(FOLDER.glob("*.toml")):
-        for equal in EQUAL:
-            source = FOLDER / "results" / f"{path.stem}-{equal}.csv"
-            if not source.is_file():
-                continue
-            with open(source, newline="") as file:
-                rows = [_row(row) for row in csv.DictReader(file)]
-            parts.append(
-                f"## {path.stem}, equal {equal}\n\n{table(header, rows)}\n\n"
-                f"![{path.stem}, equal {equal}](results/{path.stem}-{equal}.png)\n"
-            )
-    (FOLDER / "tables.md").write_text("\n".join(parts))
+    parts = [
+        f"# Comparison: all tables\n\n{_origin()}\n",
+        "Means over seeds ± the half-width of their 95 % interval; differences are paired by seed. "
+        "Accuracy is that of the mean of the devices' models on all test samples, *devices' own* "
+        "that of each device's model. The target, the dotted line in the figures, is 95 % of the "
+        "best method's final accuracy; joules to it are given where all seeds get there. Curves "
+        "are measured on a part of the test samples, tables on all of them.\n",
+    ]
+    for path, equal, rows in _results():
+        parts.append(
+            f"## {path.stem}, equal {equal}\n\n{_title(path)}.\n\n"
+            f"{table(header, [_row(row) for row in rows])}\n\n"
+            f"![{path.stem}, equal {equal}](results/{path.stem}-{equal}.png)\n"
+        )
+    (FOLDER / "tables.md").write_text("\n".join(parts), "utf-8")
+    page = (FOLDER / "README.md").read_text("utf-8")
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    (FOLDER / "README.md").write_text(f"{before}{BEGIN}\n\n{glance()}\n\n{END}{after}", "utf-8")
 
 
 def _row(row: dict[str, str]) -> list[str]:

@@ -17,8 +17,8 @@ HOME = Path(joulemesh.__file__).parent
 
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
-    ("_version", "errors", "files", "tables"),
-    ("presets",),
+    ("_version", "errors", "files", "optional", "tables"),
+    ("presets", "profiles"),
     ("scenario",),
     ("data", "models"),
     ("world",),
@@ -33,7 +33,17 @@ ORDER = (
     ("__main__",),
 )
 PLACE = {room: line for line, rooms in enumerate(ORDER) for room in rooms}
-NEVER_JAX = ("errors", "files", "tables", "scenario", "world", "aggregation", "planning")
+NEVER_JAX = (
+    "errors",
+    "files",
+    "optional",
+    "tables",
+    "profiles",
+    "scenario",
+    "world",
+    "aggregation",
+    "planning",
+)
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from joulemesh.runs.result import Result
     from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
+    from joulemesh.views.notebook import notebook_html
 
 __all__ = [
     "Comparison",
@@ -31,6 +32,7 @@ __all__ = [
     "ScenarioError",
     "__version__",
     "compare",
+    "notebook_html",
     "plan",
     "run",
 ]
@@ -45,6 +47,7 @@ _HOME = {
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
     "compare": "joulemesh.runs.compare",
+    "notebook_html": "joulemesh.views.notebook",
     "plan": "joulemesh.planning.plan",
     "run": "joulemesh.runs.run",
 }

@@ -20,6 +20,9 @@ def double_precision() -> Iterator[None]:
         yield
 
 
+CATALOGUE = ((32, 32, 3), (28, 28, 1))
+
+
 def library_conv(x: jax.Array, w: jax.Array) -> jax.Array:
     kernel = w.reshape(3, 3, x.shape[-1], -1)
     axes = ("NHWC", "HWIO", "NHWC")
@@ -64,7 +67,9 @@ def test_pooling_and_its_gradient_equal_the_librarys(height: int, width: int) ->
     np.testing.assert_array_equal(ours_vjp(ours)[0], theirs_vjp(ours)[0])
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1)])
+@pytest.mark.parametrize(
+    "shape", [(22, 24, 3), *(pytest.param(s, marks=pytest.mark.slow) for s in CATALOGUE)]
+)
 def test_logits_and_gradients_equal_those_of_the_library_network(shape: tuple[int, ...]) -> None:
     model = build("cnn", shape, 10)
     params = jax.tree.map(lambda p: p.astype(jnp.float64), model.init(jax.random.key(2)))

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -133,8 +134,17 @@ def test_interrupted_and_resumed_runs_end_with_the_same_bits(tiny, finished, tmp
 
 
 def _command(folder: Path, *more: str) -> list[str]:
+    """The same run by another process, on as many processors as JAX has here.
+
+    Bits depend on how rows are shared between them.
+    """
+    here = sorted(os.sched_getaffinity(0))[: jax.local_device_count()]
+    start = (
+        f"import os, runpy; os.sched_setaffinity(0, {here});"
+        "runpy.run_module('joulemesh', run_name='__main__', alter_sys=True)"
+    )
     changes = [f"--set={name}={value}" for name, value in TINY.items()]
-    return [sys.executable, "-m", "joulemesh", "run", *changes, "--out", str(folder), *more]
+    return [sys.executable, "-c", start, "run", *changes, "--out", str(folder), *more]
 
 
 def _kill_and_resume(folder: Path, wait_s: float) -> None:
@@ -152,7 +162,7 @@ def _kill_and_resume(folder: Path, wait_s: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "moment", [0, 1, *(pytest.param(k, marks=pytest.mark.slow) for k in range(2, 20))]
+    "moment", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 20))]
 )
 def test_killed_at_a_random_moment_and_resumed(finished, tmp_path, moment):
     _, folder = finished
@@ -185,11 +195,11 @@ def test_a_disk_that_fills_up_leaves_a_good_run_behind(tiny, finished, tmp_path,
     target, saved = tmp_path / "full", []
     save = Checkpoints.save
 
-    def full_later(self, state):
+    def full_later(self, engine, state):
         if saved:
             raise ScenarioError("cannot write the checkpoint: No space left on device")
         saved.append(int(state.iteration))
-        save(self, state)
+        save(self, engine, state)
 
     monkeypatch.setattr("joulemesh.runs.run._SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(Checkpoints, "save", full_later)
@@ -224,7 +234,8 @@ def test_more_devices_than_samples(tiny):
     x, y = np.zeros((3, 2), np.float32), np.array([0, 1, 0])
     with pytest.raises(ScenarioError, match="resample"):
         joulemesh.run(tiny, data=(x, y, x, y))
-    many = joulemesh.run(tiny.override({"training.partition": "resample"}), data=(x, y, x, y))
+    resampled = tiny.override({"training.partition": "resample", "training.model": "logistic"})
+    many = joulemesh.run(resampled, data=(x, y, x, y))
     assert many.accuracy.shape == (6,)
 
 

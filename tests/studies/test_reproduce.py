@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner, Result
 from joulemesh.cli.reproduce import reproduce as command
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
-from joulemesh.runs.reproduce import Reproduction, reproduce
+from joulemesh.runs.reproduce import Reproduction, redraw_folder, reproduce
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.reproduce import FIGURES, LEARNED, fig6, fig9, redo
 from joulemesh.studies.reproduce.clock import Account, Chunk
@@ -307,10 +308,29 @@ def test_called_again_nothing_is_computed_and_the_same_is_written(quick: Quick) 
     kept = [*quick.out.glob("*.csv"), *quick.out.glob("*.svg"), quick.out / "claims.md"]
     before = {path: path.read_bytes() for path in kept}
     made = reproduce(
-        quick=True, out=quick.out, cache=quick.cache, command="joulemesh reproduce all --quick"
+        ["fig4", "fig7", "fig9"],
+        quick=True,
+        out=quick.out,
+        cache=quick.cache,
+        command="joulemesh reproduce all --quick",
     )
     assert made.computed == 0
     assert {path: path.read_bytes() for path in kept} == before
+
+
+def test_figures_and_page_can_be_had_again_from_the_numbers(quick: Quick, tmp_path: Path) -> None:
+    """Nothing is trained: all that is drawn and written is in the tables."""
+    out = tmp_path / "again"
+    shutil.copytree(quick.out, out)
+    drawn = [path for path in out.iterdir() if path.suffix in (".png", ".svg", ".md")]
+    before = {path: path.read_bytes() for path in out.iterdir() if path not in drawn}
+    for path in drawn:
+        path.unlink()
+    done = call("--redraw", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert {path: path.read_bytes() for path in before} == before
+    assert all(path.is_file() for path in drawn)
+    assert (out / "README.md").read_bytes() == (quick.out / "README.md").read_bytes()
 
 
 def test_one_figure_alone_keeps_the_others_verdicts(quick: Quick) -> None:
@@ -394,6 +414,32 @@ def test_results_of_another_size_are_not_mixed_in(tmp_path: Path) -> None:
 def test_a_damaged_account_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "timings.json").write_text("{broken")
     assert reproduce(["table1"], out=tmp_path).claims
+
+
+def test_there_must_be_numbers_to_draw(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="holds no reproduction"):
+        redraw_folder(tmp_path)
+    reproduce(["fig7"], quick=True, out=tmp_path)
+    (tmp_path / "fig7.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ScenarioError, match=r"fig7\.csv .* is missing or not as it was written"):
+        redraw_folder(tmp_path)
+
+
+def test_a_discussion_is_pointed_to_where_there_is_one(tmp_path: Path) -> None:
+    reproduce(["table1"], out=tmp_path)
+    assert "discussion.md" not in (tmp_path / "README.md").read_text("utf-8")
+    (tmp_path / "discussion.md").write_text("words")
+    redraw_folder(tmp_path)
+    assert "(discussion.md)" in (tmp_path / "README.md").read_text("utf-8")
+
+
+def test_the_page_says_where_evaluating_cannot_be_told_apart() -> None:
+    row = {"wall_s": 8.0, "compile_s": 1.0, "train_s": 4.0, "device_steps": 5, "compilations": 1}
+    figures = {"fig4": row | {"evaluate_s": 1.0}, "fig6": row | {"evaluate_s": 0.0}}
+    page = write_page([], pictures={}, notes={}, failures={}, timings={"figures": figures})
+    assert "Evaluating takes 6.2 % of the wall time." in page  # 1 of 16 s
+    assert "In fig6 every call trains and evaluates in the same proportion" in page
+    assert "| all | 16.0 | 2.0 | 8.0 | 1.0 | 10 | 2 |" in page
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from jax.sharding import Mesh
 
 from joulemesh.data import from_arrays
-from joulemesh.training import platform
+from joulemesh.training import Engine, platform
+from joulemesh.training.evaluate import Panel
 
 platform.configure(cpu_shards=2)
 
@@ -32,3 +33,13 @@ def backend(request, monkeypatch):
     monkeypatch.setattr(platform, "row_mesh", lambda devices: mesh)
     monkeypatch.setattr(platform, "loops_over_rows", lambda: request.param != "rows together")
     return request.param
+
+
+@pytest.fixture
+def unevaluated(monkeypatch):
+    """Train without evaluating: a program by itself, which takes longest to compile."""
+
+    def nothing(engine, state, iteration):
+        return Panel(*[np.zeros(len(engine.seeds))] * len(Panel._fields))
+
+    monkeypatch.setattr(Engine, "_panel", nothing)

@@ -32,11 +32,12 @@ def _rounds(iterations, devices=DEVICES):
 
 
 MIXINGS = {
-    "mean": {"mixing": "mean"},
-    "weighted": {"mixing": "mean", "weights": np.array([1.0, 2.0, 3.0, 4.0, 5.0])},
-    "dense": {"mixing": metropolis_weights(RING, DEVICES).toarray()[None]},
-    "changing": {"mixing": lambda t: np.roll(np.eye(DEVICES), t + 1, axis=1)},
-    "sparse": {"mixing": sparse.csr_array(metropolis_weights(RING, DEVICES)), "mixing_rounds": 3},
+    "weighted": ("step", {"mixing": "mean", "weights": np.array([1.0, 2.0, 3.0, 4.0, 5.0])}),
+    "changing": ("epoch", {"mixing": lambda t: np.roll(np.eye(DEVICES), t + 1, axis=1)}),
+    "sparse": (
+        "epoch",
+        {"mixing": sparse.csr_array(metropolis_weights(RING, DEVICES)), "mixing_rounds": 3},
+    ),
 }
 
 
@@ -52,61 +53,20 @@ def _assert_equal(engine, atol, iterations=None):
 
 
 @pytest.mark.parametrize("mixing", MIXINGS)
-@pytest.mark.parametrize("local_round", ["step", "epoch"])
-def test_every_mixing_in_float64(mixing, local_round):
+def test_more_mixings_in_float64(mixing, unevaluated):
+    """Those that test_engine.py does not try: given weights, functions of t, epochs of a list."""
     data = _data((4,))
     held = partition(data.y_train, DEVICES, kind="quantity", alpha=1.0)
+    local_round, how = MIXINGS[mixing]
     options = Options(
-        batch_size=8, precision="float64", local_round=local_round, chunk_iterations=2
+        batch_size=8,
+        precision="float64",
+        local_round=local_round,
+        chunk_iterations=2,
+        eval_every=1,
     )
-    engine = Engine(
-        build("mlp", data.shape, 3, (6,)),
-        data,
-        [held],
-        Schedule(_rounds(3), **MIXINGS[mixing]),
-        options,
-    )
-    _assert_equal(engine, 1e-10)
-
-
-@pytest.mark.parametrize("model", ["logistic", "mlp", "cnn"])
-def test_every_model_in_float64_and_float32(model):
-    data = _data((22, 22, 1) if model == "cnn" else (4,), 30)
-    held = partition(data.y_train, 2, kind="dirichlet", alpha=0.5)
-    learner = build(model, data.shape, 3, (6,), l2=0.01)
-    options = Options(batch_size=4, precision="float64", chunk_iterations=2)
-    engine = Engine(learner, data, [held], Schedule(_rounds(2, 2)), options)
-    _assert_equal(engine, 1e-10)
-    single = Options(batch_size=4, chunk_iterations=1)
-    engine = Engine(learner, data, [held], Schedule(_rounds(1, 2)), single)
-    _assert_equal(engine, 2e-5)
-
-
-@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "quantity", "resample"])
-def test_every_partition_and_an_optimiser_with_memory(kind):
-    data = _data((4,))
-    held = partition(data.y_train, DEVICES, kind=kind, alpha=0.5)
-    options = Options(batch_size=8, precision="float64", optimizer="adam", learning_rate=0.01)
-    engine = Engine(build("logistic", data.shape, 3), data, [held], Schedule(_rounds(3)), options)
-    _assert_equal(engine, 1e-10)
-
-
-@pytest.mark.parametrize("mixing", ["mean", "dense", "sparse"])
-def test_departures_and_skipped_exchanges(mixing):
-    data = _data((4,))
-    held = partition(data.y_train, DEVICES, kind="iid")
-    rounds, active = _rounds(4), np.ones((4, DEVICES), bool)
-    active[2:, 1] = False
-    rounds[~active] = 0
-    schedule = Schedule(rounds, active, np.array([True, False, True, True]), **MIXINGS[mixing])
-    engine = Engine(
-        build("logistic", data.shape, 3),
-        data,
-        [held],
-        schedule,
-        Options(batch_size=8, precision="float64"),
-    )
-    _assert_equal(engine, 1e-10)
+    model = build("mlp", data.shape, 3, (6,))
+    _assert_equal(Engine(model, data, [held], Schedule(_rounds(3), **how), options), 1e-10)
 
 
 def _engine(seeds, rounds=None, **options):
@@ -117,55 +77,12 @@ def _engine(seeds, rounds=None, **options):
     return Engine(build("mlp", data.shape, 3, (6,)), data, parts, schedule, chosen, seeds)
 
 
-def test_one_program_with_several_seeds_equals_single_runs():
-    together = _engine((3, 4, 9), precision="float64")
-    *_, (state, _) = together.train()
-    for number, seed in enumerate((3, 4, 9)):
-        alone = _engine((seed,), precision="float64")
-        *_, (own, _) = alone.train()
-        for ours, theirs in zip(
-            jax.tree.leaves(together.params(state)), jax.tree.leaves(alone.params(own)), strict=True
-        ):
-            np.testing.assert_allclose(ours[number], theirs[0], rtol=0, atol=1e-12)
-
-
-def test_the_same_seed_gives_the_same_bits_and_chunks_do_not_matter():
-    first, second = _engine((0,)).run(), _engine((0,)).run()
-    assert np.array_equal(first.test_loss, second.test_loss)
-    longer = _engine((0,), precision="float64")
-    *_, (one, _) = longer.train()
-    whole = Engine(
-        longer.model,
-        longer.dataset,
-        longer.partitions,
-        longer.schedule,
-        Options(batch_size=8, chunk_iterations=6, eval_every=2, precision="float64"),
-    )
-    *_, (other, _) = whole.train()
-    for a, b in zip(
-        jax.tree.leaves(longer.params(one)), jax.tree.leaves(whole.params(other)), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-
-
-def test_one_compilation_serves_every_schedule_of_the_same_shape():
-    engine = _engine((0,))
-    engine.run()
-    before = engine.programs.advance._cache_size(), engine.programs.watched._cache_size()
-    other = _engine((0,), rounds=np.full((6, DEVICES), 9))
-    other.run()
-    assert other.programs is engine.programs
-    after = other.programs.advance._cache_size(), other.programs.watched._cache_size()
-    assert after == before
-    assert max(before) == 1
-
-
 def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path):
     engine = _engine((0, 1))
     kept = Checkpoints(tmp_path / "checkpoint")
     states = engine.train()
     state, _ = next(states)
-    kept.save(state)
+    kept.save(engine, state)
     *_, (final, _) = states
     again = Checkpoints(tmp_path / "checkpoint").restore(engine)
     assert int(again.iteration) == 2
@@ -180,7 +97,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     engine = _engine((0,))
     kept = Checkpoints(tmp_path)
     for state, _ in engine.train():
-        kept.save(state)
+        kept.save(engine, state)
     assert kept.saved() == [4, 6]
     for path in (tmp_path / "6").rglob("*"):
         if path.is_file():

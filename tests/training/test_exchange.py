@@ -48,7 +48,7 @@ def test_dense_by_hand():
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from([1, 4, 7]), st.integers(1, 3), st.integers(0, 2**32 - 1))
+@given(st.sampled_from([1, 6]), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_sparse_is_the_power_of_the_dense_matrix(devices, rounds, seed):
     rng = np.random.default_rng(seed)
     matrix = (rng.random((devices, devices)) < 0.4) + np.eye(devices)

@@ -16,8 +16,11 @@ from joulemesh.training.schedule import Schedule
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("model", ["logistic", "mlp", "cnn"])
-def test_engine_equals_reference_on_an_accelerator(model):
+@pytest.mark.parametrize(
+    ("model", "start"),
+    [("logistic", "own"), ("mlp", "own"), ("cnn", "own"), ("mlp", "factored"), ("cnn", "shared")],
+)
+def test_engine_equals_reference_on_an_accelerator(model, start):
     if jax.default_backend() == "cpu":
         pytest.skip("there is no accelerator here")
     rng = np.random.default_rng(0)
@@ -27,7 +30,7 @@ def test_engine_equals_reference_on_an_accelerator(model):
     learner = build(model, data.shape, 3, (6,), l2=0.01)
     options = Options(batch_size=4, precision="float64", chunk_iterations=2)
     schedule = Schedule(rng.integers(1, 6, (3, 4)))
-    engine = Engine(learner, data, [held], schedule, options)
+    engine = Engine(learner, data, [held], schedule, options, start=start)
     slow = run_reference(engine)[0]
     *_, (state, _) = engine.train()
     fast = engine.params(state)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from joulemesh.training import Options, Schedule
 from joulemesh.training.layout import Layout
-from joulemesh.training.place import slice_of, stride_of
+from joulemesh.training.place import slice_of
+from joulemesh.training.way import stride_of
 
 LONGEST = st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any).map(np.array)
 

@@ -24,10 +24,7 @@ def bounds(
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1.
-
-    Example: `joulemesh bounds --set training.model=logistic --set training.l2=0.1`
-    """
+    """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1."""
     from joulemesh.studies.gap import gap_under_bound
 
     study = gap_under_bound(read_scenario(file, preset, changes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,12 +11,13 @@ import typer
 
 from joulemesh import files
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario import Scenario
+from joulemesh.scenario import Scenario, profile_notes
 
 __all__ = ["FileArgument", "JsonOption", "PresetOption", "SetOption", "read_scenario", "write_text"]
 
 FileArgument = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="A scenario (TOML); else the preset.")
+    Path | None,
+    typer.Argument(metavar="FILE", help="A scenario (TOML or JSON); else the preset."),
 ]
 PresetOption = Annotated[
     str, typer.Option("--preset", help="A scenario by name: default, paper, narrowband.")
@@ -30,7 +32,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> Scenario:
     """The scenario that a command's arguments name."""
     scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
-    return scenario.override(dict(_change(text) for text in changes)) if changes else scenario
+    if changes:
+        scenario = scenario.override(dict(_change(text) for text in changes))
+    for note in profile_notes(scenario.devices, scenario.network):
+        print(f"note: {note}", file=sys.stderr)
+    return scenario
 
 
 def _change(text: str) -> tuple[str, Any]:

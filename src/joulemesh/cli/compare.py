@@ -63,9 +63,6 @@ def compare(
 
     Runs are kept: another method or seed computes only what is new, and a comparison that was
     stopped goes on when it is asked for again. A method that cannot run is a row that says why.
-
-    Examples: `joulemesh compare`, `joulemesh compare fleet.toml --equal time --out study`,
-    `joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2`
     """
     scenario = read_scenario(file, preset, changes)
     for path in load or []:

@@ -26,8 +26,6 @@ def estimate(
     """Measure m, M, σ, G, δ and the initial gap on the scenario's own model and data.
 
     Prints a `[bounds]` section to paste into the scenario; `joulemesh plan` then shows the bounds.
-
-    Example: `joulemesh estimate --set training.model=logistic --set training.l2=0.01`
     """
     from joulemesh.training.constants import estimate_bounds
 

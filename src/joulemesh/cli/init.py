@@ -13,15 +13,12 @@ __all__ = ["init"]
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="Where to write it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
     preset: PresetOption = "default",
     changes: SetOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a scenario file in which every field is explained.
-
-    Example: `joulemesh init fleet.toml --set devices.count=50`
-    """
+    """Write a scenario file in which every field is explained."""
     scenario = read_scenario(None, preset, changes)
     write_text(file, scenario.to_toml(comments=True), force=force)
     typer.echo(f"wrote {file}; now: joulemesh plan {file}")

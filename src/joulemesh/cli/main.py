@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from joulemesh._version import __version__
-from joulemesh.cli import bounds, compare, estimate, init, plan, report, reproduce, run, schema
+from joulemesh.cli import (
+    bounds,
+    compare,
+    doctor,
+    estimate,
+    init,
+    plan,
+    profiles,
+    report,
+    reproduce,
+    run,
+    schema,
+)
 from joulemesh.errors import JoulemeshError
 
 __all__ = ["app", "main"]
@@ -19,16 +32,45 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Plan and simulate decentralized federated learning on an energy and latency budget.",
+    epilog="Begin with: `joulemesh run`, or `joulemesh COMMAND --help` for examples.",
 )
-app.command("init")(init.init)
-app.command("plan")(plan.plan)
-app.command("run")(run.run)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
-app.command("estimate")(estimate.estimate)
-app.command("bounds")(bounds.bounds)
-app.command("schema")(schema.schema)
+
+# Commands in the order of their use, each with what to type to try it.
+_COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
+    init.init: (
+        "joulemesh init fleet.toml",
+        "joulemesh init fleet.toml --set devices.profile=raspberry-pi-4 --set devices.count=50",
+    ),
+    profiles.profiles: ("joulemesh profiles", "joulemesh profiles raspberry-pi-4"),
+    plan.plan: (
+        "joulemesh plan",
+        "joulemesh plan fleet.toml --set plan.rounds=backfill --json",
+    ),
+    run.run: (
+        "joulemesh run",
+        "joulemesh run fleet.toml --out runs/fleet --seeds 5 --tensorboard logs",
+    ),
+    compare.compare: (
+        "joulemesh compare",
+        "joulemesh compare fleet.toml --equal time --out study",
+        "joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2",
+    ),
+    report.report: ("joulemesh report runs/default-001",),
+    reproduce.reproduce: ("joulemesh reproduce fig7", "joulemesh reproduce all --quick"),
+    estimate.estimate: ("joulemesh estimate --set training.model=logistic --set training.l2=0.01",),
+    bounds.bounds: ("joulemesh bounds --set training.model=logistic --set training.l2=0.1",),
+    schema.schema: ("joulemesh schema > scenario.schema.json",),
+    doctor.doctor: ("joulemesh doctor", "joulemesh doctor --json > doctor.json"),
+}
+
+
+def _examples(lines: tuple[str, ...]) -> str:
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n\n".join([title, *(f"- `{line}`" for line in lines)])
+
+
+for _command, _lines in _COMMANDS.items():
+    app.command(_command.__name__, epilog=_examples(_lines))(_command)
 
 
 def _version(wanted: bool) -> None:

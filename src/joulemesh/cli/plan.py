@@ -31,10 +31,7 @@ def plan(
         typer.Option("--figure", help="Draw map, rounds and energy (.png, .svg, .pdf)."),
     ] = None,
 ) -> None:
-    """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up.
-
-    Examples: `joulemesh plan`, `joulemesh plan fleet.toml --set plan.rounds=backfill --json`
-    """
+    """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up."""
     from joulemesh.planning.plan import plan as make_plan
 
     made = make_plan(read_scenario(file, preset, changes))

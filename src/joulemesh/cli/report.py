@@ -11,15 +11,12 @@ __all__ = ["report"]
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it; report.html in the folder.")
     ] = None,
 ) -> None:
-    """Write the HTML report of a run, finished or not.
-
-    Example: `joulemesh report runs/default-001`
-    """
+    """Write the HTML report of a run, finished or not."""
     from joulemesh.runs.report import report_of_folder
 
     target = out or folder / "report.html"

@@ -25,7 +25,7 @@ __all__ = ["reproduce"]
 def reproduce(
     figure: Annotated[
         str,
-        typer.Argument(metavar="[table1|fig4|fig5|fig6|fig7|fig8|fig9|all]", help="What to redo."),
+        typer.Argument(metavar="PART", help="table1, fig4, fig5, fig6, fig7, fig8, fig9 or all."),
     ] = "all",
     quick: Annotated[
         bool,
@@ -46,20 +46,25 @@ def reproduce(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Folder of single runs; the user's cache else.")
     ] = None,
+    redraw: Annotated[
+        bool,
+        typer.Option("--redraw", help="Only draw figures and page again, from --out's numbers."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Redo the paper's tables and figures, and say of each of its sentences whether it holds.
 
     Every run is kept: interrupted and called again, it computes only what is missing. Data that
     cannot be had cost their own figures only; the exit code is then 2.
-
-    Examples: `joulemesh reproduce fig7`, `joulemesh reproduce all --quick`
     """
     from joulemesh.runs.reproduce import reproduce as redo
     from joulemesh.studies.reproduce import FIGURES
 
     if figure != "all" and figure not in FIGURES:
         raise ScenarioError(f"{figure!r} is not redone here: use {', '.join(FIGURES)} or all")
+    if redraw:
+        _redraw(out, quick=quick, json=json)
+        return
     if not quick and not json:
         print("the full size is meant for a GPU; --quick takes minutes on a CPU", file=sys.stderr)
     try:
@@ -91,6 +96,16 @@ def reproduce(
         print(f"error: {name} was not redone: {why}", file=sys.stderr)
     if made.failures:
         raise typer.Exit(2)
+
+
+def _redraw(out: Path | None, *, quick: bool, json: bool) -> None:
+    from joulemesh.runs.reproduce import redraw_folder
+
+    made = redraw_folder(out or Path("reproduction-quick" if quick else "reproduction"))
+    if json:
+        typer.echo(json_format.dumps(made.summary()))
+    else:
+        typer.echo(f"figures and {made.folder / 'README.md'} are drawn and written again")
 
 
 def _command(figure: str, quick: bool, seeds: int | None) -> str:

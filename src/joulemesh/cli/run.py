@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json as json_format
+import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -16,12 +20,32 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
+from joulemesh.errors import JoulemeshError
 
 if TYPE_CHECKING:
     from joulemesh.runs.result import Result
+    from joulemesh.runs.supervise import Group
+    from joulemesh.runs.tensorboard import TensorBoard
     from joulemesh.scenario import Scenario
 
 __all__ = ["run"]
+
+_SEVERAL = "Several processes"
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What is asked for, whoever carries it out."""
+
+    file: Path | None
+    preset: str
+    changes: list[str] | None
+    out: Path | None
+    seeds: int
+    resume: bool
+    deterministic: bool
+    tensorboard: Path | None
+    json: bool
 
 
 def run(
@@ -41,6 +65,43 @@ def run(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Ask XLA for deterministic kernels.")
     ] = False,
+    tensorboard: Annotated[
+        Path | None, typer.Option("--tensorboard", help="Also log the curves to this folder.")
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--hosts",
+            metavar="auto",
+            help="Train on all processes that Slurm, Kubernetes or Open MPI has started.",
+            rich_help_panel=_SEVERAL,
+        ),
+    ] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            "--coordinator",
+            metavar="HOST:PORT",
+            help="Train on several processes; where process 0 runs, with a free port.",
+            rich_help_panel=_SEVERAL,
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", help="How many processes.", rich_help_panel=_SEVERAL),
+    ] = None,
+    process_id: Annotated[
+        int | None,
+        typer.Option(
+            "--process-id", help="Which of them this is, from 0.", rich_help_panel=_SEVERAL
+        ),
+    ] = None,
+    join_timeout: Annotated[
+        int,
+        typer.Option(
+            "--join-timeout", help="Seconds to wait for the others.", rich_help_panel=_SEVERAL
+        ),
+    ] = 300,
     json: JsonOption = False,
 ) -> None:
     """Train on all devices as the plan says; accuracy against iterations, joules and seconds.
@@ -48,33 +109,112 @@ def run(
     Ctrl-C stops at the next safe moment with everything saved; `--resume` goes on from there and
     ends with the same bits.
 
-    Examples: `joulemesh run`, `joulemesh run fleet.toml --out runs/fleet --seeds 5`
+    Several processes (`--hosts auto`, or `--coordinator`, `--processes` and `--process-id`) share
+    the devices; all get the same scenario, process 0 writes, and a run may be resumed on another
+    number of them.
+    """
+    from joulemesh.runs.supervise import Group
+
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs --out DIR")
+    order = _Order(file, preset, changes, out, seeds, resume, deterministic, tensorboard, json)
+    group = Group.asked(hosts, coordinator, processes, process_id, join_timeout)
+    if group is not None:
+        _together(group, order)
+    _carry_out(order)
+
+
+def _together(group: Group, order: _Order) -> NoReturn:
+    """Be one of several processes; a child does the work, so that every end has clear words."""
+    from joulemesh.runs.supervise import supervise
+
+    if not order.resume:
+        read_scenario(order.file, order.preset, order.changes)  # a bad one need not meet the others
+    folder = f"--out {order.out} " if order.out is not None else ""
+    resume = f"`joulemesh run {folder}--resume` goes on from the last checkpoint"
+    child = supervise(group, resume)
+    from joulemesh.training import hosts, joining
+
+    code = 0
+    try:
+        with hosts.losses_named():
+            where = (group.coordinator, group.processes, group.process_id)
+            joining.start(*where, timeout_s=group.timeout_s)
+            child.joined()
+            _carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
+    except JoulemeshError as error:
+        code = 2
+        print(f"error: {error}", file=sys.stderr)
+    except hosts.HostLostError as error:
+        code = 1
+        print(f"error: {error}; {resume}", file=sys.stderr)
+    except typer.Exit as end:
+        code = end.exit_code
+    except KeyboardInterrupt:
+        code = 130
+    except Exception:
+        code = 1
+        sys.excepthook(*sys.exc_info())
+    child.leave(code)
+    if code != 1:
+        joining.stop()
+    os._exit(code)
+
+
+def _carry_out(
+    order: _Order,
+    *,
+    leads: bool = True,
+    told: Callable[[Callable[[], str]], str] = lambda action: action(),
+) -> None:
+    """Run, or go on with a run.
+
+    Args:
+        order: what is asked for.
+        leads: whether this process writes; of several, one does.
+        told: does something on the process that writes, and tells all what came of it.
     """
     from joulemesh.runs.folder import RunFolder, free_folder
     from joulemesh.runs.show import show_result
+    from joulemesh.scenario import Scenario
 
-    if out is None:
-        if resume:
-            raise typer.BadParameter("--resume needs --out DIR")
-        out = free_folder(Path("runs"), file.stem if file is not None else preset)
+    name = order.file.stem if order.file is not None else order.preset
+    out = order.out or free_folder(Path("runs"), name)
     folder = RunFolder(out)
-    if resume and folder.finished:
-        typer.echo(f"the run in {out} is finished; nothing to do", err=json)
-        if json:
-            typer.echo((out / "result.json").read_text("utf-8").replace("\n", ""))
+    if order.resume and told(lambda: "yes" if folder.finished else ""):
+        if leads:
+            typer.echo(f"the run in {out} is finished; nothing to do", err=order.json)
+            if order.json:
+                typer.echo((out / "result.json").read_text("utf-8").replace("\n", ""))
         return
-    if resume and folder.started and file is None and not changes:
-        scenario = folder.scenario()
+    before = ""
+    if order.resume and order.file is None and not order.changes:
+        before = told(lambda: folder.scenario().to_json() if folder.started else "")
+    if before:
+        scenario = Scenario.from_json(before)
     else:
-        scenario = read_scenario(file, preset, changes)
+        scenario = read_scenario(order.file, order.preset, order.changes)
     try:
-        result = _with_progress(scenario, out, seeds, resume, deterministic, quiet=json)
+        with _logger(order.tensorboard if leads else None, order.seeds) as log:
+            result = _with_progress(
+                scenario,
+                out,
+                order.seeds,
+                order.resume,
+                order.deterministic,
+                quiet=order.json or not leads,
+                on_metrics=log,
+            )
     except KeyboardInterrupt:
-        if not folder.started:
+        if leads and not folder.started:
             raise
-        print(f"stopped; `joulemesh run --out {out} --resume` goes on from here", file=sys.stderr)
+        if leads:
+            again = f"`joulemesh run --out {out} --resume`"
+            print(f"stopped; {again} goes on from here", file=sys.stderr)
         raise typer.Exit(130) from None
-    if json:
+    if not leads:
+        return
+    if order.json:
         typer.echo(json_format.dumps(result.summary()))
         return
     from rich.console import Console
@@ -83,8 +223,23 @@ def run(
     typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
 
 
+def _logger(folder: Path | None, seeds: int) -> AbstractContextManager[TensorBoard | None]:
+    if folder is None:
+        return nullcontext()
+    from joulemesh.runs.tensorboard import TensorBoard
+
+    return TensorBoard(folder, seeds=seeds)
+
+
 def _with_progress(
-    scenario: Scenario, out: Path, seeds: int, resume: bool, deterministic: bool, *, quiet: bool
+    scenario: Scenario,
+    out: Path,
+    seeds: int,
+    resume: bool,
+    deterministic: bool,
+    *,
+    quiet: bool,
+    on_metrics: TensorBoard | None,
 ) -> Result:
     """Run with a live line on standard error: iteration, accuracy, joules, time left."""
     from rich.console import Console
@@ -123,4 +278,5 @@ def _with_progress(
             resume=resume,
             deterministic=deterministic,
             on_progress=show,
+            on_metrics=on_metrics,
         )

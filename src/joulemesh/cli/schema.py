@@ -12,8 +12,5 @@ __all__ = ["schema"]
 
 
 def schema() -> None:
-    """Print the JSON Schema of a scenario file, so that editors complete and check it.
-
-    Example: `joulemesh schema > scenario.schema.json`
-    """
+    """Print the JSON Schema of a scenario file, so that editors complete and check it."""
     typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))

@@ -7,6 +7,7 @@ __all__ = ["DATASETS", "DataSpec", "check_name", "spec"]
 import difflib
 from dataclasses import dataclass
 
+from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.npz import read_npz_sizes
 from joulemesh.errors import ScenarioError
 
@@ -50,13 +51,13 @@ def check_name(dataset: str) -> None:
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: dataset = 'cifar10' is unknown (did you mean 'cifar-10'?): ...
     """
-    if dataset in _SPECS or dataset.endswith(".npz"):
+    if dataset in _SPECS or dataset.endswith(".npz") or dataset.startswith(PREFIX):
         return
     near = difflib.get_close_matches(dataset.lower(), DATASETS, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ScenarioError(
-        f"dataset = {dataset!r} is unknown{hint}: use one of {', '.join(DATASETS)} or the path of "
-        f"an .npz file"
+        f"dataset = {dataset!r} is unknown{hint}: use one of {', '.join(DATASETS)}, the path of "
+        f"an .npz file, or hf:OWNER/NAME"
     )
 
 
@@ -65,7 +66,7 @@ def spec(dataset: str) -> DataSpec:
 
     Args:
         dataset: a name, or the path of an ``.npz`` file, of which only headers and training
-            labels are read.
+            labels are read; one of the hub is fetched first, if it never was.
 
     Returns:
         The DataSpec.
@@ -76,4 +77,6 @@ def spec(dataset: str) -> DataSpec:
     check_name(dataset)
     if dataset in _SPECS:
         return _SPECS[dataset]
+    if dataset.startswith(PREFIX):
+        return DataSpec(dataset, *read_npz_sizes(hub_file(dataset)))
     return DataSpec(dataset, *read_npz_sizes(dataset))

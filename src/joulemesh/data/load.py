@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["load"]
+__all__ = ["given_folders", "load"]
 
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from joulemesh.data.catalog import check_name, spec
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.download import fetch
 from joulemesh.data.files import cifar_images, idx_array
+from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.locate import Located, locate
 from joulemesh.data.npz import read_npz
 from joulemesh.data.sources import SOURCES, Source
@@ -45,8 +47,9 @@ def load(
     variable JOULEMESH_DATA names, then in the cache; then they are downloaded into the cache.
 
     Args:
-        dataset: ``digits`` (embedded), ``mnist``, ``fashion-mnist``, ``cifar-10`` or the path of
-            an ``.npz`` file with x_train, y_train, x_test and y_test.
+        dataset: ``digits`` (embedded), ``mnist``, ``fashion-mnist``, ``cifar-10``, the path of
+            an ``.npz`` file with x_train, y_train, x_test and y_test, or ``hf:OWNER/NAME`` for a
+            data set of the Hugging Face hub (see `joulemesh.data.hub`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
         cache_dir: where downloads and decoded arrays are kept; the user's cache folder if None.
         download: whether files may be fetched.
@@ -64,6 +67,8 @@ def load(
     check_name(dataset)
     if dataset == "digits":
         return _digits()
+    if dataset.startswith(PREFIX):
+        return replace(read_npz(hub_file(dataset, cache_dir)), name=dataset)
     if dataset not in SOURCES:
         return read_npz(dataset)
     source = SOURCES[dataset]
@@ -96,7 +101,7 @@ def _arrays(
     source: Source, data_dir: str | Path | None, cache: Path, download: bool, progress: bool
 ) -> Arrays:
     looked = []
-    for given, folder in _given_folders(data_dir):
+    for given, folder in given_folders(data_dir):
         if not folder.is_dir():
             raise ScenarioError(f"{given} = {folder} is not a folder: correct or remove it")
         looked.append(str(folder))
@@ -124,7 +129,8 @@ def _arrays(
     return _decoded(located, cache)
 
 
-def _given_folders(data_dir: str | Path | None) -> Iterator[tuple[str, Path]]:
+def given_folders(data_dir: str | Path | None) -> Iterator[tuple[str, Path]]:
+    """Folders that the user names, each with what names it."""
     if data_dir is not None:
         yield "data_dir", Path(data_dir).expanduser()
     if os.environ.get("JOULEMESH_DATA"):

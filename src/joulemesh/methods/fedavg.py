@@ -60,6 +60,7 @@ def star_costs(setting: Setting) -> LinkCosts:
         np.append(power_w, power_w.mean()),
         world.bandwidth_hz,
         world.noise_w_per_hz,
+        world.max_rate_bps,
     )
 
 

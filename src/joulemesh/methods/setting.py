@@ -243,7 +243,8 @@ class Setting:
             name: as the user wrote it.
             rounds: τ of every device, or [N].
             prices: of any stretch of iterations.
-            mixing, mixing_rounds: what the engine applies.
+            mixing: what the engine applies.
+            mixing_rounds: how many times.
             exchanged: False for a method without exchange.
             exchange: the method's own exchange.
             settle: see `Contender`.

@@ -34,6 +34,8 @@ class Model:
         l2: weight of the regulariser (l2/2)·||params||².
         batch_axis: what is quicker over devices on a CPU, ``jax.vmap`` or ``jax.lax.map``; on an
             accelerator ``vmap`` always is.
+        split: the name of the input layer's weights among the parameters (a flat dict), and
+            (the other parameters, x @ weights) -> logits; None if there is no such layer.
 
     >>> toy = Model("toy", lambda key: {"w": jnp.zeros((3, 2))}, lambda p, x: x @ p["w"])
     >>> toy.parameters
@@ -45,6 +47,7 @@ class Model:
     apply: Apply
     l2: float = 0.0
     batch_axis: Literal["vmap", "map"] = "vmap"
+    split: tuple[str, Apply] | None = None
 
     @cached_property
     def parameters(self) -> int:
@@ -92,7 +95,8 @@ def _build(
     if name == "logistic":
         return Model(name, logistic.init(features, classes), logistic.apply, l2)
     if name == "mlp":
-        return Model(name, mlp.init((features, *hidden, classes)), mlp.apply, l2)
+        split = ("dense0_w", mlp.after_input)
+        return Model(name, mlp.init((features, *hidden, classes)), mlp.apply, l2, split=split)
     return Model(name, cnn.init(shape, classes), cnn.apply, l2, batch_axis="map")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["apply", "dense", "init", "init_dense"]
+__all__ = ["after_input", "apply", "dense", "init", "init_dense"]
 
 import math
 from collections.abc import Callable, Sequence
@@ -61,8 +61,24 @@ def apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     >>> apply(init((4, 3, 2))(jax.random.key(0)), jnp.ones((5, 2, 2))).shape
     (5, 2)
     """
-    h = x.reshape(len(x), -1).astype(params["dense0_w"].dtype)
-    last = len(params) // 2 - 1
-    for layer in range(last):
-        h = jax.nn.relu(dense(params, f"dense{layer}", h))
-    return dense(params, f"dense{last}", h)
+    flat = x.reshape(len(x), -1).astype(params["dense0_w"].dtype)
+    return after_input(params, flat @ params["dense0_w"])
+
+
+def after_input(params: dict[str, jax.Array], z: jax.Array) -> jax.Array:
+    """Compute logits [B, classes] from the product with the input layer's weights.
+
+    Args:
+        params: those of the first layer's weights are not looked at, and may be missing.
+        z: [B, outputs of the first layer].
+
+    >>> params = init((4, 3, 2))(jax.random.key(0))
+    >>> bool(jnp.all(after_input(params, jnp.ones((5, 4)) @ params.pop("dense0_w"))
+    ...              == apply(init((4, 3, 2))(jax.random.key(0)), jnp.ones((5, 2, 2)))))
+    True
+    """
+    z = z + params["dense0_b"]
+    last = sum(name.endswith("_b") for name in params) - 1
+    for layer in range(1, last + 1):
+        z = dense(params, f"dense{layer}", jax.nn.relu(z))
+    return z

@@ -1,4 +1,4 @@
-"""A plan for other programs: JSON under the names of the API, arrays in an ``.npz`` file."""
+"""A plan for other programs: JSON, arrays in an ``.npz`` file, a data frame, a networkx graph."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
+from joulemesh.optional import frame, require
+from joulemesh.scenario import Scenario
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
 
-__all__ = ["plan_json", "plan_record", "save_plan"]
+__all__ = ["plan_frame", "plan_from_json", "plan_graph", "plan_json", "plan_record", "save_plan"]
 
 _MOST_ENTRIES = 1_000_000
 
@@ -112,3 +115,76 @@ def save_plan(plan: Plan, path: str | Path) -> None:
             np.savez(file, allow_pickle=False, **arrays)
 
     write_whole(path, write)
+
+
+def plan_from_json(text: str) -> Plan:
+    """The plan that ``plan_json`` wrote: planned again, and found the same."""
+    from joulemesh.planning.plan import plan
+
+    try:
+        record = json.loads(text)
+        said = record["scenario"], int(record["parameters"]), int(record["device_rounds"])
+        spent_j = float(record["energy_j"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"the text is no plan ({type(error).__name__}: {reason}); Plan.to_json writes one"
+        ) from None
+    values, parameters, rounds = said
+    made = plan(Scenario(**values), parameters=parameters)
+    same = made.rounds.tolist() == record["rounds"] if isinstance(record["rounds"], list) else True
+    same = same and int(made.rounds.sum()) == rounds
+    if not (same and math.isclose(float(made.spent_j.sum()), spent_j, rel_tol=1e-9)):
+        raise ScenarioError(
+            f"the scenario in the text now gives {int(made.rounds.sum())} rounds and "
+            f"{made.spent_j.sum():.6g} J, not its {rounds} and {spent_j:.6g} J; it was made from "
+            "the user's own data, from files that changed, or by another version: plan it again"
+        )
+    return made
+
+
+def plan_frame(plan: Plan) -> Any:
+    """One row per device, as a pandas DataFrame."""
+    at = plan.world.graph.positions_m
+    columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
+    return frame(
+        {
+            "device": np.arange(len(at)),
+            "x_m": at[:, 0],
+            "y_m": at[:, 1],
+            **{name: np.asarray(getattr(plan, name)) for name in columns},
+            "rounds": plan.rounds.sum(axis=0),
+            "binding": plan.binding.astype(object),
+        },
+        "device",
+    )
+
+
+def plan_graph(plan: Plan) -> Any:
+    """Devices and links, as a networkx Graph."""
+    graph, channel = plan.world.graph, plan.world.channel
+    costs = plan.world.costs(channel.quantile_gain(plan.scenario.plan.fade_quantile))
+    used = np.zeros(len(graph.edges), np.bool_)
+    used[plan.history.route.link_index] = True
+    made = require("networkx", "a graph").Graph()
+    rounds = plan.rounds.sum(axis=0)
+    for i, (x, y) in enumerate(graph.positions_m.tolist()):
+        made.add_node(
+            i,
+            pos=(x, y),
+            energy_budget_j=float(plan.energy_budget_j[i]),
+            spent_j=float(plan.spent_j[i]),
+            rounds=int(rounds[i]),
+            binding=str(plan.binding[i]),
+        )
+    slower_s = np.maximum(costs.forward_s, costs.backward_s)
+    columns = {
+        "gain": channel.mean_gain,
+        "rate_bps": 1.0 / slower_s,
+        "energy_j_per_bit": costs.weight() / 2,
+        "weight": costs.weight(),
+    }
+    for k, (i, j) in enumerate(graph.edges.tolist()):
+        figures = {name: float(values[k]) for name, values in columns.items()}
+        made.add_edge(i, j, **figures, used=bool(used[k]))
+    return made

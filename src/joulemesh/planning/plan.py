@@ -204,6 +204,58 @@ class Plan:
 
         save_plan(self, path)
 
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan that `to_json` wrote, made again from the scenario in it.
+
+        Raises:
+            ScenarioError: the text is no plan, or its scenario no longer gives the same one.
+
+        >>> import joulemesh
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> bool((Plan.from_json(made.to_json()).rounds == made.rounds).all())
+        True
+        """
+        from joulemesh.planning.export import plan_from_json
+
+        return plan_from_json(text)
+
+    def frame(self) -> Any:
+        """One row per device, as a pandas DataFrame: place, battery, what it went on, rounds.
+
+        >>> import joulemesh
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> int(made.frame()["rounds"].sum()) == int(made.rounds.sum())
+        True
+        """
+        from joulemesh.planning.export import plan_frame
+
+        return plan_frame(self)
+
+    def graph(self) -> Any:
+        """Devices and links, as a ``networkx.Graph``.
+
+        Nodes have ``pos`` (metres), ``energy_budget_j``, ``spent_j``, ``rounds`` and ``binding``.
+        Edges have ``gain``, ``rate_bps`` (the slower way), ``energy_j_per_bit`` (mean of both),
+        ``weight`` (sum of both: the tree's) and ``used`` by the scheme; under fading they are
+        priced as forecast. `Scenario.with_graph` takes it back.
+
+        >>> import joulemesh
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> sum(used for _, _, used in made.graph().edges(data="used")) == len(made.edges)
+        True
+        """
+        from joulemesh.planning.export import plan_graph
+
+        return plan_graph(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        import joulemesh  # the front door knows the views; this room does not
+
+        page: str = joulemesh.notebook_html(self)
+        return page
+
 
 def plan(
     scenario: Scenario,

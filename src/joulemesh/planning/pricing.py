@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.errors import ScenarioError
 from joulemesh.planning.ledger import (
     exchange_energy_j,
     exchange_latency_s,
@@ -25,6 +26,7 @@ FloatArray = NDArray[np.float64]
 
 LINK_REPORT_BITS = 64.0  # one link's cost, flooded so that every device computes the same tree
 _BLOCK = 64  # random schedules priced at a time
+_MOST_PAIRS = 200_000_000  # that meet in a plan: some minutes
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ class Pricer:
         """Price of a scheme's exchanges in iterations start..stop−1 (counted from 0)."""
         if not scheme.random:
             return self.route(scheme.route(costs, start), costs)
+        if scheme.rounds * (stop - start) > _MOST_PAIRS:
+            raise ScenarioError(
+                f"{stop - start} iterations with {scheme.rounds} {scheme.kind} of gossip each are "
+                f"{scheme.rounds * (stop - start):,} to draw and price, more than {_MOST_PAIRS:,}; "
+                "lower plan.iterations or plan.gossip_rounds, or use the tree or a ring"
+            )
         parts = [
             self._random(scheme, costs, low, min(low + _BLOCK, stop))
             for low in range(start, stop, _BLOCK)

@@ -11,6 +11,7 @@ from joulemesh.data.catalog import spec
 from joulemesh.models.sizes import parameter_count
 from joulemesh.scenario import Scenario
 from joulemesh.world.devices import resolve
+from joulemesh.world.limits import require_room
 
 __all__ = ["Workload", "explicit_sizes", "workload"]
 
@@ -47,6 +48,7 @@ def workload(
     >>> work.parameters, work.model_bits, float(work.round_samples[0])
     (4810, 153920.0, 32.0)
     """
+    require_room(scenario)
     training = scenario.training
     if parameters is None:
         data = spec(training.dataset)

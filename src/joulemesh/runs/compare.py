@@ -6,11 +6,13 @@ __all__ = ["Comparison", "compare"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
+from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
 from joulemesh.studies.study import AXES, Study
@@ -60,11 +62,29 @@ class Comparison(Study):
                 save_figure(drawn, place / f"{name}{suffix}")
         write_text(place / "report.html", render_comparison(self, versions=flat(versions())))
 
-    def _repr_html_(self) -> str:
-        """The table, for a notebook."""
-        from joulemesh.views.comparison_page import table_html
+    def frame(self, what: str = "curves") -> Any:
+        """Curves or table, as a pandas DataFrame.
 
-        return table_html(self)
+        Args:
+            what: ``"curves"`` (a row for every method, seed and evaluation) or ``"table"`` (a row
+                for every method, with intervals and differences).
+
+        Returns:
+            The columns of ``comparison.csv`` or of ``table.csv``.
+        """
+        if what not in ("curves", "table"):
+            raise ScenarioError(f"frame({what!r}) is unknown; use 'curves' or 'table'")
+        if what == "table":
+            rows = self.table()
+            return frame({name: [row[name] for row in rows] for name in rows[0]}, "method")
+        text = StringIO(self.to_csv())
+        return require("pandas", "a data frame").read_csv(text)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from joulemesh.views.notebook import study_html
+
+        return study_html(self)
 
 
 def compare(

@@ -28,7 +28,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import Trace
 
-__all__ = ["RunFolder", "flat", "free_folder", "versions"]
+__all__ = ["RunFolder", "flat", "free_folder", "trace_of", "versions"]
 
 
 def free_folder(base: Path, name: str) -> Path:
@@ -108,22 +108,14 @@ class RunFolder:
                 writer.writerow([seed, int(iteration), *values, float(energy[k]), float(clock[k])])
         write_text(self.path / "metrics.csv", rows.getvalue())
 
-    def read_trace(self, seeds: tuple[int, ...], completed: int, dtype: Any) -> Trace:
-        """The evaluations up to an iteration, from ``metrics.csv``; numbers come back exactly."""
+    def metrics_text(self) -> str:
+        """What ``write_metrics`` wrote; empty before."""
         path = self.path / "metrics.csv"
-        rows: list[dict[str, str]] = []
-        if path.is_file():
-            with open(path, newline="", encoding="utf-8") as file:
-                rows = [r for r in csv.DictReader(file) if int(r["iteration"]) <= completed]
-        mine = [[r for r in rows if int(r["seed"]) == seed] for seed in seeds]
-        iteration = np.array([int(r["iteration"]) for r in mine[0]], np.int64)
-        columns = {
-            name: np.array([[float(r[name]) for r in part] for part in mine], dtype)
-            .reshape(len(seeds), len(iteration))
-            .T
-            for name in CURVES
-        }
-        return Trace(iteration, **columns)
+        return path.read_text("utf-8") if path.is_file() else ""
+
+    def read_trace(self, seeds: tuple[int, ...], completed: int, dtype: Any) -> Trace:
+        """The evaluations up to an iteration, from ``metrics.csv``."""
+        return trace_of(self.metrics_text(), seeds, completed, dtype)
 
     def write_timings(self, setup_s: float, chunks: Sequence[Chunk]) -> None:
         """Wall clock by chunk, of the process that wrote last."""
@@ -163,6 +155,24 @@ class RunFolder:
         write_text(self.path / name, json.dumps(value, indent=1) + "\n")
 
 
+def trace_of(text: str, seeds: tuple[int, ...], completed: int, dtype: Any) -> Trace:
+    """The evaluations up to an iteration, from the text of ``metrics.csv``; exactly as they were.
+
+    >>> trace_of("", (0,), 5, np.float32).test_loss.shape
+    (0, 1)
+    """
+    rows = [r for r in csv.DictReader(io.StringIO(text)) if int(r["iteration"]) <= completed]
+    mine = [[r for r in rows if int(r["seed"]) == seed] for seed in seeds]
+    iteration = np.array([int(r["iteration"]) for r in mine[0]], np.int64)
+    columns = {
+        name: np.array([[float(r[name]) for r in part] for part in mine], dtype)
+        .reshape(len(seeds), len(iteration))
+        .T
+        for name in CURVES
+    }
+    return Trace(iteration, **columns)
+
+
 def versions() -> dict[str, Any]:
     """Software and hardware that decide the bits of a run."""
     import jax
@@ -174,7 +184,8 @@ def versions() -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "platform": platform.platform(),
         "backend": jax.default_backend(),
-        "accelerators": [device.device_kind for device in jax.local_devices()],
+        "accelerators": [device.device_kind for device in jax.devices()],
+        "processes": jax.process_count(),
     }
 
 

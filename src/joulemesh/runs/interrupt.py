@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any, Self
 
@@ -13,14 +14,19 @@ __all__ = ["Interrupt"]
 class Interrupt:
     """While entered, the first SIGINT (or SIGTERM) only sets ``asked``.
 
+    Args:
+        settle_s: signals that follow the first within so many seconds are the same wish: a
+            process may be told by its terminal, by its parent and by its cluster.
+
     >>> with Interrupt() as interrupt:
     ...     interrupt.asked
     False
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settle_s: float = 0.0) -> None:
         self.asked = False
-        self.stopped_at: int | None = None
+        self.settle_s = settle_s
+        self._settled = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -30,9 +36,10 @@ class Interrupt:
         return self
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if not self.asked:
+            self.asked, self._settled = True, time.monotonic() + self.settle_s
+        elif time.monotonic() >= self._settled:
             raise KeyboardInterrupt
-        self.asked = True
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -16,9 +17,9 @@ from joulemesh._version import __version__
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import write_text
 from joulemesh.studies.claims import claims_csv, read_claims
-from joulemesh.studies.reproduce import FIGURES, LEARNED, redo
+from joulemesh.studies.reproduce import FIGURES, LEARNED, redo, redraw
 from joulemesh.studies.reproduce.clock import Account, compilations
-from joulemesh.studies.reproduce.outcome import Outcome, rows_csv
+from joulemesh.studies.reproduce.outcome import Outcome, Picture, rows_csv
 from joulemesh.studies.reproduce.sentences import SENTENCES
 from joulemesh.views.figures import save_figure
 from joulemesh.views.reproduction import draw_picture
@@ -28,7 +29,7 @@ from joulemesh.views.verdicts import claims_markdown
 if TYPE_CHECKING:
     from joulemesh.studies.reproduce.runner import Runner, Step
 
-__all__ = ["Reproduction", "reproduce"]
+__all__ = ["Reproduction", "redraw_folder", "reproduce"]
 
 OnStep = Callable[[str, "Step | None"], None]
 
@@ -78,6 +79,7 @@ class Reproduction:
             "figures": figures,
             "notes": earlier.get("notes", {}) if same else {},
             "pictures": earlier.get("pictures", {}) if same else {},
+            "setups": earlier.get("setups", {}) if same else {},
         }
         table = self.folder / "claims.csv"
         if same and table.is_file():
@@ -87,10 +89,7 @@ class Reproduction:
         """Write one part's numbers and figures."""
         name, folder = outcome.name, self.folder
         write_text(folder / f"{name}.csv", rows_csv(outcome.rows))
-        for picture in outcome.pictures:
-            figure = draw_picture(picture)
-            for suffix in (".png", ".svg"):
-                save_figure(figure, folder / f"{picture.name}{suffix}")
+        self.draw(name, outcome.pictures, outcome.setup)
         self.outcomes[name] = outcome
         self.computed += account.computed
         mine = {finding.claim.id: finding.row() for finding in outcome.findings}
@@ -102,12 +101,24 @@ class Reproduction:
             figures[name] = account.row()
         self.timings["figures"] = {key: figures[key] for key in FIGURES if key in figures}
         self.timings["notes"][name] = list(outcome.notes)
-        self.timings["pictures"][name] = [f"{picture.name}.png" for picture in outcome.pictures]
         self._write()
+
+    def draw(self, name: str, pictures: Sequence[Picture], setup: str) -> None:
+        """Draw one part's figures."""
+        for picture in pictures:
+            figure = draw_picture(picture)
+            for suffix in (".png", ".svg"):
+                save_figure(figure, self.folder / f"{picture.name}{suffix}")
+        self.timings["pictures"][name] = [f"{picture.name}.png" for picture in pictures]
+        self.timings["setups"][name] = setup
 
     def finish(self) -> None:
         """Write the table of claims and the page."""
         self._write()
+        self.write_pages()
+
+    def write_pages(self) -> None:
+        """Write what is there to be read: the claims in full, and the page."""
         write_text(self.folder / "claims.md", claims_markdown(self.claims))
         page = write_page(
             self.claims,
@@ -115,6 +126,7 @@ class Reproduction:
             notes=self.timings["notes"],
             failures=self.failures,
             timings=self.timings,
+            discussed=(self.folder / "discussion.md").is_file(),
         )
         write_text(self.folder / "README.md", page)
 
@@ -183,6 +195,48 @@ def reproduce(
             runner = _runner(made.seeds, data_dir, cache)
         _redo(made, name, quick, runner, on_step)
     made.finish()
+    return made
+
+
+def redraw_folder(folder: str | Path) -> Reproduction:
+    """Draw the figures and write the page of a reproduction anew, from the numbers it left.
+
+    Args:
+        folder: with ``timings.json``, ``claims.csv`` and the tables of the figures.
+
+    Returns:
+        The reproduction as it was; nothing is trained, and no number or verdict changes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     made = reproduce(["table1"], out=place)
+    ...     again = redraw_folder(place)
+    >>> again.claims == [{name: str(cell) for name, cell in row.items()} for row in made.claims]
+    True
+    """
+    place = Path(folder)
+    kept = _earlier(place / "timings.json")
+    table = place / "claims.csv"
+    if not kept.get("figures") or not table.is_file():
+        raise ScenarioError(
+            f"{place} holds no reproduction: timings.json or claims.csv is missing; run it first"
+        )
+    for name in ("notes", "pictures", "setups"):
+        kept.setdefault(name, {})
+    made = Reproduction(place, kept["size"], tuple(kept["seeds"]), kept["command"], timings=kept)
+    made.claims = list(read_claims(table.read_text("utf-8")))
+    for name in kept["figures"]:
+        try:
+            with (place / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+            shown = redraw(name, rows, quick=made.size == "quick")
+        except (OSError, KeyError, ValueError):
+            raise ScenarioError(
+                f"{name}.csv in {place} is missing or not as it was written: redo {name} first"
+            ) from None
+        made.draw(name, *shown)
+    write_text(place / "timings.json", json.dumps(made.timings, indent=1) + "\n")
+    made.write_pages()
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.optional import frame
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
+from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import Trace
 
-__all__ = ["Chunk", "Result", "cumulative", "steps_per_round"]
+__all__ = ["Chunk", "Metrics", "Result", "cumulative", "metrics", "steps_per_round"]
 
 FloatArray = NDArray[np.floating]
+Metrics = dict[str, int | float]
+"""One evaluation of one seed: a row of ``metrics.csv``."""
 
 
 class Chunk(NamedTuple):
@@ -42,6 +46,18 @@ def cumulative(
     """Joules of all devices and seconds of the clock after some iterations (counted from 1)."""
     spent = (plan.compute_j + plan.exchange_j).sum(axis=1)
     return np.cumsum(spent)[iteration - 1], np.cumsum(plan.latency_s)[iteration - 1]
+
+
+def metrics(
+    plan: Plan, trace: Trace, seeds: Sequence[int], *, since: int = 0, until: int | None = None
+) -> Iterator[Metrics]:
+    """One row for every seed of some of the evaluations, with the joules and seconds so far."""
+    energy, clock = cumulative(plan, trace.iteration)
+    for k, iteration in list(enumerate(trace.iteration.tolist()))[since:until]:
+        for s, seed in enumerate(seeds):
+            values = {name: float(getattr(trace, name)[k, s]) for name in CURVES}
+            costs = {"energy_j": float(energy[k]), "time_s": float(clock[k])}
+            yield {"seed": seed, "iteration": iteration, **values, **costs}
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +141,21 @@ class Result:
             "wall_s": sum(chunk.wall_s for chunk in self.chunks),
             "setup_s": self.setup_s,
         }
+
+    def frame(self) -> Any:
+        """All evaluations, as a pandas DataFrame: one row for every evaluation and seed.
+
+        Returns:
+            The columns of ``metrics.csv``.
+        """
+        rows = list(metrics(self.plan, self.trace, self.seeds))
+        return frame({name: [row[name] for row in rows] for name in rows[0]})
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from joulemesh.views.notebook import outcome_html
+
+        return outcome_html(self)
 
     def save(self, folder: str | Path) -> None:
         """Write the run folder of this result (all but the checkpoint) to a new place."""

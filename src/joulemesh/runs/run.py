@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plan import plan as make_plan
-from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.folder import RunFolder, trace_of
 from joulemesh.runs.interrupt import Interrupt
-from joulemesh.runs.result import Chunk, Result, cumulative, steps_per_round
+from joulemesh.runs.result import Chunk, Metrics, Result, cumulative, metrics, steps_per_round
 from joulemesh.scenario import Scenario
+from joulemesh.training import hosts
 from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.engine import Engine, State
 from joulemesh.training.from_plan import schedule_of
@@ -31,6 +33,8 @@ from joulemesh.training.trace import Trace
 __all__ = ["Progress", "mean_params", "run"]
 
 _SAVE_EVERY_S = 0.25
+# Of several processes each may be told to stop more than once, by who has started it.
+_SETTLE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,12 @@ def run(
     resume: bool = False,
     deterministic: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
+    on_metrics: Callable[[Metrics], None] | None = None,
 ) -> Result:
     """Train on all devices as the plan says.
+
+    In a program of several processes (``jax.distributed``) all of them call this alike, and all
+    get the result; process 0 alone writes, and calls ``on_progress`` and ``on_metrics``.
 
     Args:
         scenario: what is asked.
@@ -77,6 +85,8 @@ def run(
         resume: go on with the run in ``out``, if there is one.
         deterministic: ask XLA for kernels that give the same bits in every run.
         on_progress: called after every chunk.
+        on_metrics: called with a dict for every evaluation and seed, a row of ``metrics.csv``, once
+            it is kept: a run that is stopped and resumed tells each of them once.
 
     Returns:
         The result.
@@ -96,50 +106,70 @@ def run(
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
     engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
-    session = _Session(plan, engine, _folder(out, resume), begun)
-    session.resume_or_begin()
-    with Interrupt() as interrupt:
-        while not session.finished:
-            session.advance(last_wish=lambda: interrupt.asked)
-            if on_progress is not None:
-                on_progress(session.progress())
-            if interrupt.asked and not session.finished:
-                raise KeyboardInterrupt
-    return session.finish()
+    alone, leads = hosts.alone(), hosts.leads()
+    with hosts.losses_named():
+        session = _Session(plan, engine, begun)
+        session.resume_or_begin(out, resume)
+        with Interrupt(0.0 if alone else _SETTLE_S) as interrupt:
+            while not session.finished:
+                stop = session.advance(last_wish=lambda: interrupt.asked)
+                if on_metrics is not None and leads:
+                    session.tell(on_metrics)
+                if on_progress is not None and leads:
+                    on_progress(session.progress())
+                if (stop or (alone and interrupt.asked)) and not session.finished:
+                    raise KeyboardInterrupt
+        return session.finish()
 
 
 class _Session:
     """One run under way: the engine's state, what was measured, and the folder that keeps it."""
 
-    def __init__(self, plan: Plan, engine: Engine, folder: RunFolder | None, begun: float) -> None:
-        self.plan, self.engine, self.folder, self.begun = plan, engine, folder, begun
-        self.checkpoints = Checkpoints(folder.checkpoint) if folder is not None else None
+    def __init__(self, plan: Plan, engine: Engine, begun: float) -> None:
+        self.plan, self.engine, self.begun = plan, engine, begun
+        self.folder: RunFolder | None = None  # of several processes only the leader has one
+        self.checkpoints: Checkpoints | None = None
         whole = engine.fingerprint() + plan.scenario.to_toml()
         self.fingerprint = hashlib.sha256(whole.encode()).hexdigest()
         self.traces: list[Trace] = []
         self.chunks: list[Chunk] = []
         self.saved_at = 0.0
+        self.kept = self.told = 0
 
-    def resume_or_begin(self) -> None:
+    def resume_or_begin(self, out: str | Path | None, resume: bool) -> None:
         """Take up the run in the folder where it was left, or start it."""
-        engine, folder, state = self.engine, self.folder, None
-        if folder is not None and folder.started:
-            if folder.start_record()["fingerprint"] != self.fingerprint:
-                raise ScenarioError(
-                    f"the run in {folder.path} was made from another scenario, data or model; "
-                    "resume it with its own scenario.toml, or choose another --out"
-                )
-            assert self.checkpoints is not None
-            state = self.checkpoints.restore(engine)
-        elif folder is not None:
-            folder.begin(self.plan, engine.seeds, self.fingerprint)
+        engine, state = self.engine, None
+        asked = f"{self.fingerprint} {out is not None} {resume}"
+        hosts.same(hashlib.sha256(asked.encode()).hexdigest(), "scenario, data or option")
+        hosts.meet(engine.spec.mesh)
+        begun = hosts.on_leader(partial(self._open, out, resume))
+        if out is not None:
+            self.checkpoints = Checkpoints(RunFolder(out).checkpoint)
+            state = self.checkpoints.restore(engine) if begun else None
         self.state = engine.init() if state is None else state
-        if folder is not None and self.completed:
+        if self.completed:
+            text = hosts.on_leader(lambda: self.folder.metrics_text() if self.folder else "")
             wide = engine.options.precision == "float64"
             dtype = np.float64 if wide else np.float32
-            self.traces = [folder.read_trace(engine.seeds, self.completed, dtype)]
+            self.traces = [trace_of(text, engine.seeds, self.completed, dtype)]
+            self.told = len(self.traces[0].iteration)
         self.first = self.completed
         self.setup_s = time.perf_counter() - self.begun
+
+    def _open(self, out: str | Path | None, resume: bool) -> str:
+        """Make the folder, or look at the run in it; the text is empty for a new run."""
+        self.folder = folder = _folder(out, resume)
+        if folder is None:
+            return ""
+        if not folder.started:
+            folder.begin(self.plan, self.engine.seeds, self.fingerprint)
+            return ""
+        if folder.start_record()["fingerprint"] != self.fingerprint:
+            raise ScenarioError(
+                f"the run in {folder.path} was made from another scenario, data or model; "
+                "resume it with its own scenario.toml, or choose another --out"
+            )
+        return "begun"
 
     @property
     def completed(self) -> int:
@@ -149,8 +179,15 @@ class _Session:
     def finished(self) -> bool:
         return self.completed >= self.plan.iterations
 
-    def advance(self, last_wish: Callable[[], bool]) -> None:
-        """Run one chunk and keep it."""
+    def advance(self, last_wish: Callable[[], bool]) -> bool:
+        """Run one chunk and keep it.
+
+        Args:
+            last_wish: asked after the chunk: is this to be the last?
+
+        Returns:
+            Whether it is for any of the processes.
+        """
         start, clock = self.completed, time.perf_counter()
         self.state, trace = self.engine.run_chunk(self.state, start)
         wall = time.perf_counter() - clock
@@ -158,18 +195,33 @@ class _Session:
         per_round = steps_per_round(self.plan.scenario, self.engine.partitions)
         steps = self.plan.rounds[start : self.completed].sum(axis=0) * per_round
         self.chunks.append(Chunk(self.completed, int(steps.sum()), wall))
-        self._keep(at_once=self.finished or last_wish())
+        # Chunks shorter than a quarter of a second share a checkpoint; the leader's clock counts.
+        due = self.folder is not None and time.perf_counter() - self.saved_at >= _SAVE_EVERY_S
+        stop, due = hosts.any_of(last_wish(), due)
+        if self.checkpoints is not None and (due or stop or self.finished):
+            self._keep(self.checkpoints)
+        return stop
 
-    def _keep(self, at_once: bool) -> None:
-        """Save after every chunk; chunks shorter than a quarter of a second share a checkpoint."""
-        now = time.perf_counter()
-        if self.folder is None or (now - self.saved_at < _SAVE_EVERY_S and not at_once):
-            return
-        assert self.checkpoints is not None
+    def _keep(self, checkpoints: Checkpoints) -> None:
+        hosts.on_leader(self._write_curves)
+        checkpoints.save(self.engine, self.state)
+        self.saved_at = time.perf_counter()
+        self.kept = self.completed
+
+    def _write_curves(self) -> str:
+        assert self.folder is not None
         self.folder.write_metrics(self.plan, self.trace, self.engine.seeds)
         self.folder.write_timings(self.setup_s, self.chunks)
-        self.checkpoints.save(self.state)
-        self.saved_at = time.perf_counter()
+        return ""
+
+    def tell(self, listener: Callable[[Metrics], None]) -> None:
+        """Pass on the evaluations that are kept and were not passed on before."""
+        kept = self.completed if self.folder is None else self.kept
+        trace = self.trace
+        known = int(np.sum(trace.iteration <= kept))
+        for row in metrics(self.plan, trace, self.engine.seeds, since=self.told, until=known):
+            listener(row)
+        self.told = max(known, self.told)
 
     @property
     def trace(self) -> Trace:
@@ -199,11 +251,15 @@ class _Session:
             self.setup_s,
             tuple(self.chunks),
         )
-        if self.folder is not None and not self.folder.finished:
-            self.folder.finish(result)
+        hosts.on_leader(partial(self._write_result, result))
         if self.checkpoints is not None:
             self.checkpoints.close()
         return result
+
+    def _write_result(self, result: Result) -> str:
+        if self.folder is not None and not self.folder.finished:
+            self.folder.finish(result)
+        return ""
 
 
 def _compilation_cache() -> Path:

@@ -31,7 +31,7 @@ from joulemesh.planning.workload import explicit_sizes
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or kept does not change them.
-_ROOMS = ("data", "models", "world", "aggregation", "planning", "training", "methods")
+_ROOMS = ("scenario", "data", "models", "world", "aggregation", "planning", "training", "methods")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]+")
 
 
@@ -45,7 +45,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 @lru_cache(maxsize=1)
 def code_digest() -> str:
     """A digest of the package's own code that computes, and of its version and JAX's."""
-    files = [_HOME / "scenario.py", *(p for room in _ROOMS for p in (_HOME / room).rglob("*.py"))]
+    files = [p for room in _ROOMS for p in (_HOME / room).rglob("*.py")]
     code = [path.relative_to(_HOME).as_posix().encode() + path.read_bytes() for path in files]
     said = (joulemesh.__version__, jax.__version__, jax.default_backend(), jax.local_device_count())
     return _digest([repr(said).encode(), *sorted(code)])

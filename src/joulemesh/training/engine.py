@@ -9,6 +9,8 @@ from __future__ import annotations
 __all__ = ["DivergedError", "Engine", "State"]
 
 import hashlib
+import math
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import JoulemeshError
 from joulemesh.models.core import Model, Params
-from joulemesh.training import draws, exchange, place, platform
+from joulemesh.training import draws, exchange, hosts, place, platform
 from joulemesh.training.evaluate import Panel
 from joulemesh.training.exchange import Exchange
 from joulemesh.training.layout import Layout
@@ -34,10 +36,8 @@ from joulemesh.training.platform import ROWS, WHOLE
 from joulemesh.training.program import programs
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.trace import Trace
+from joulemesh.training.way import Start, always_alike, check_memory, choose
 
-# Cost of a mean, in steps, and the number of devices at which a product with a matrix costs one;
-# measured on an H200 with the MLP of 159,010 parameters. Steps on images cost so many times more.
-_MEAN_STEPS, _DENSE_STEP, _IMAGE_STEP = 0.4, 10, 50
 # Blocks in one call on an accelerator, where a call of any other number would compile again.
 _TOGETHER = 8
 # Samples evaluated at once, on a CPU (where their activations stay in the cache) and otherwise.
@@ -77,6 +77,7 @@ class Engine:
         options: settings.
         seeds: repetition seeds; each redraws initial parameters and batches.
         own_exchange: a method's own exchange, in place of the schedule's mixing.
+        start: whether each device's parameters are kept (`way.choose`).
 
     >>> from joulemesh.data import load, partition
     >>> from joulemesh.models import build
@@ -99,6 +100,7 @@ class Engine:
         seeds: Sequence[int] = (0,),
         *,
         own_exchange: Exchange | None = None,
+        start: Start = "auto",
     ) -> None:
         self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
         self.schedule, self.options = schedule, options or Options()
@@ -108,6 +110,21 @@ class Engine:
         self._dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
         mesh = platform.row_mesh(schedule.devices)
         self.layout = self._deal(mesh.size, shuffle=own_exchange is None)
+        way = choose(
+            start,
+            model,
+            self.options,
+            schedule,
+            self._longest,
+            math.prod(dataset.shape),
+            len(self.seeds),
+            own_exchange is not None,
+        )
+        self.alike = always_alike(self.options, schedule, own_exchange is not None)
+        # What the state holds: every device's parameters, or a single one's that all share.
+        self.held = self.layout
+        if way.shared:
+            self.held = Layout.deal(np.ones(1), len(self.seeds), 1)
         built_in = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
         self.spec = Spec(
             model=model,
@@ -122,15 +139,16 @@ class Engine:
             seeds=len(self.seeds),
             chunk=self.options.chunk_iterations,
             loop=platform.loops_over_rows(),
-            stride=self._stride(own_exchange),
+            way=way,
             deterministic=self.options.deterministic,
             mesh=mesh,
         )
         self.programs = programs(self.spec)
+        self._check_memory()
         with self._scope():
             self._fixed = self._place()
             sheets = self._sheets(self.sample_counts)
-            self._curve: Sheets = jax.device_put(sheets, self._sharding(WHOLE))
+            self._curve: Sheets = hosts.put(sheets, self._sharding(WHOLE))
 
     def _scope(self) -> AbstractContextManager[Any]:
         return platform.precision_scope(self.options.precision)
@@ -141,14 +159,12 @@ class Engine:
         work = self.schedule.rounds.sum(axis=0, dtype=np.int64) * per_round.mean(axis=0)
         return Layout.deal(work, len(self.seeds), shards, shuffle=shuffle)
 
-    def _stride(self, own_exchange: Exchange | None) -> int:
-        """Steps in a block; all of an iteration where that is no loss, or exchanges are dear."""
-        if platform.loops_over_rows() or own_exchange is not None:
-            return 0
-        dear = self.schedule.devices / _DENSE_STEP if self.schedule.kind != "mean" else 0.0
-        steps = _MEAN_STEPS + dear * self.schedule.mixing_rounds
-        images = self.model.batch_axis == "map"
-        return place.stride_of(self._longest, steps / _IMAGE_STEP if images else steps)
+    def _check_memory(self) -> None:
+        """Refuse a state that does not fit, with a copy of the parameters to work on."""
+        state = self.shapes()
+        parts = (state.params, state.params, state.optimizer, state.exchange)
+        needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(parts))
+        check_memory(needed // jax.process_count(), self.held.devices, len(self.seeds))
 
     def _sharding(self, spec: Any) -> Any:
         if self.spec.mesh.size == 1:
@@ -173,7 +189,7 @@ class Engine:
         # Rows are shared between processors; everything else each of them holds.
         specs: Any = jax.tree.map(lambda _: self._sharding(WHOLE), fixed)
         specs = specs._replace(rows=jax.tree.map(lambda _: self._sharding(ROWS), fixed.rows))
-        placed: Fixed = jax.device_put(fixed, specs)
+        placed: Fixed = hosts.put(fixed, specs)
         return placed
 
     @property
@@ -192,17 +208,35 @@ class Engine:
             drawn = [self.initial(seed) for seed in self.seeds]
 
             def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
-                return np.tile(np.stack(leaves), (self.layout.places,) + (1,) * leaves[0].ndim)
+                return np.tile(np.stack(leaves), (self.held.places,) + (1,) * leaves[0].ndim)
 
-            rows, whole = self._sharding(ROWS), self._sharding(WHOLE)
-            params = jax.device_put(jax.tree.map(stack, *drawn), rows)
+            rows, whole = self.shardings
+            params = hosts.put(jax.tree.map(stack, *drawn), rows)
             moments, memory = self.programs.memories(params)
             return State(
                 params,
-                jax.device_put(moments, rows),
-                jax.device_put(memory, whole),
-                jax.device_put(np.int32(0), whole),
+                hosts.put(moments, rows),
+                hosts.put(memory, whole),
+                hosts.put(np.int32(0), whole),
             )
+
+    @property
+    def shardings(self) -> tuple[Any, Any]:
+        """Where what is held for each row lies, and what every processor holds."""
+        rows = WHOLE if self.spec.way.shared else ROWS
+        return self._sharding(rows), self._sharding(WHOLE)
+
+    def shapes(self) -> State:
+        """Shapes and types of a state."""
+        rows = self.held.places * len(self.seeds)
+        with self._scope():
+            shape: Any = jax.ShapeDtypeStruct
+            params = jax.tree.map(
+                lambda leaf: shape((rows, *leaf.shape), self._dtype),
+                jax.eval_shape(self.model.init, jax.random.key(0)),
+            )
+            moments, memory = jax.eval_shape(self.programs.memories, params)
+            return State(params, moments, memory, shape((), np.dtype(np.int32)))
 
     def initial(self, seed: int) -> Params:
         """The initial parameters of a seed, as NumPy arrays."""
@@ -233,9 +267,9 @@ class Engine:
                 stop,
                 self._dtype,
                 self._longest,
-                self.spec.stride,
+                self.spec.way.stride,
             )
-            slice_ = jax.device_put(slice_, self._sharding(WHOLE))
+            slice_ = hosts.put(slice_, self._sharding(WHOLE))
             measured = np.flatnonzero(place.measured(self.options, self.schedule, start, stop))
             records: list[Record] = []
             panels: list[Panel] = []
@@ -258,7 +292,7 @@ class Engine:
         """Run blocks; in calls of known length where there is a stride."""
         first, stop = 0, len(blocks.step)
         while first < stop:
-            if not self.spec.stride:
+            if not self.spec.way.stride:
                 part = jax.tree.map(partial(np.pad, pad_width=(0, self.spec.chunk - stop)), blocks)
                 state, record = self.programs.advance(state, self._fixed, slice_, part, stop)
                 first = stop
@@ -342,24 +376,38 @@ class Engine:
         everything = max(int(p.sizes.max()) for p in self.partitions) * self.schedule.devices
         test = len(self.dataset.y_test)
         with self._scope():
-            sheets = jax.device_put(self._sheets((test, everything, test)), self._sharding(WHOLE))
-            panel = self._scored(state, sheets, max(done - 1, 0), agree=False)
+            sheets = hosts.put(self._sheets((test, everything, test)), self._sharding(WHOLE))
+            agree = self.spec.way.shared
+            panel = self._scored(state, sheets, max(done - 1, 0), agree=agree)
             columns = {name: np.asarray(v)[None] for name, v in panel._asdict().items()}
         return Trace(np.array([done]), **columns)
 
     def params(self, state: State) -> Params:
         """Every device's parameters, as NumPy arrays stacked [seeds, devices, ...]."""
-        return jax.tree.map(lambda leaf: self.layout.devices_of(np.asarray(leaf)), state.params)
+        devices = self.schedule.devices
+
+        def each(leaf: Any) -> NDArray[Any]:
+            held = self.held.devices_of(hosts.fetch(leaf, everywhere=True))
+            return np.broadcast_to(held, (len(held), devices, *held.shape[2:]))
+
+        return jax.tree.map(each, state.params)
 
     def fingerprint(self) -> str:
-        """A digest of all that decides the numbers, to refuse to resume something else."""
+        """A digest of all that decides the numbers, to refuse to resume something else.
+
+        It is the same on any number of processors and processes.
+        """
         digest = hashlib.sha256()
         shapes = jax.eval_shape(self.model.init, jax.random.key(0))
-        digest.update(repr((self.options, self.seeds, self.model.name, self.model.l2)).encode())
-        digest.update(repr((shapes, self.dataset.name, self.layout.order.tolist())).encode())
-        schedule = self.schedule
-        for array in (schedule.rounds, schedule.active, schedule.exchanged):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        own = self.spec.exchange.apply
+        names = (self.model.name, self.dataset.name, own.__module__)
+        known = (*names, getattr(own, "__qualname__", ""), self.model.l2, self.seeds, shapes)
+        digest.update(repr((self.options, *known)).encode())
+        data = self.dataset
+        for array in (data.x_train, data.y_train, data.x_test, data.y_test):
+            digest.update(zlib.crc32(np.ascontiguousarray(array).data).to_bytes(4))
+        for part in place.marks_of(self.schedule):
+            digest.update(part)
         for partition in self.partitions:
             digest.update(partition.order.tobytes() + partition.offsets.tobytes())
         return digest.hexdigest()

@@ -55,6 +55,7 @@ class DeviceLosses:
 
     def __init__(self, model: Model, dataset: Dataset, held: Partition) -> None:
         self.model, self.held = model, held
+        self._compiled: dict[str, Callable[..., Any]] = {}
         with self._scope():
             scale, shift = scale_of(dataset, np.float64)
             self._data = jax.device_put(Data(dataset.x_train, dataset.y_train, scale, shift))
@@ -87,16 +88,19 @@ class DeviceLosses:
         value, _ = weighted_loss(self.model, self._unravel(w), x, y, weight, jnp.float64)
         return value
 
-    def _each(self, function: Callable[..., Any], w: NDArray[np.float64]) -> Any:
-        """A function of (w, index, weight), device after device."""
+    def _each(self, name: str, function: Callable[..., Any], w: NDArray[np.float64]) -> Any:
+        """A function of (w, index, weight), device after device; compiled once for its name."""
+        if name not in self._compiled:
+            self._compiled[name] = jax.jit(
+                lambda w, i, u: jax.lax.map(lambda pair: function(w, *pair), (i, u))
+            )
         with self._scope():
-            one = partial(function, jnp.asarray(w))
-            mapped = jax.jit(lambda i, u: jax.lax.map(lambda pair: one(*pair), (i, u)))
-            return jax.tree.map(np.asarray, mapped(self._index, self._weight))
+            found = self._compiled[name](jnp.asarray(w), self._index, self._weight)
+            return jax.tree.map(np.asarray, found)
 
     def value(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
         """float64 [N]: F_i(w)."""
-        values: NDArray[np.float64] = self._each(self._loss, w)
+        values: NDArray[np.float64] = self._each("value", self._loss, w)
         return values
 
     def minima(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -114,8 +118,8 @@ class DeviceLosses:
 
     def moments(self, w: NDArray[np.float64], batch: int) -> Moments:
         """Moments of every device's stochastic gradient at w, for batches of a size."""
-        whole = self._each(jax.grad(self._loss), w)  # [N, k]
-        squares = self._each(self._mean_square, w)
+        whole = self._each("gradient", jax.grad(self._loss), w)  # [N, k]
+        squares = self._each("mean square", self._mean_square, w)
         own = (whole**2).sum(axis=1)
         variance = np.maximum(squares - own, 0.0) / batch
         apart = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1)
@@ -148,7 +152,7 @@ class DeviceLosses:
 
             return _lanczos(product, len(w), steps)
 
-        ends = self._each(extremes, w)
+        ends = self._each(f"curvature in {steps} steps", extremes, w)
         return float(ends[:, 0].min()), float(ends[:, 1].max())
 
 

@@ -109,6 +109,15 @@ class Layout:
         order[order == self.devices] += np.arange(missing)
         return sparse.csr_array(sparse.csr_array(whole)[order][:, order])
 
+    def rows_of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Put [S, N, ...] in the order of rows; padding repeats the last device.
+
+        >>> Layout.deal(np.ones(3), 1, 2).rows_of(np.array([[[5], [6], [7]]])).ravel()
+        array([5, 6, 7, 7])
+        """
+        places = values[:, np.minimum(self.order, self.devices - 1)]
+        return np.swapaxes(places, 0, 1).reshape(-1, *values.shape[2:])
+
     def devices_of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Take [rows, ...] back to [S, N, ...].
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Carry", "Recipe", "Rows", "train_rows"]
+__all__ = ["Carry", "Recipe", "Rows", "draw", "sgd_step", "steps_of", "train_rows"]
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ class Carry(NamedTuple):
     loss: Array  # of the latest step; not finite from the first such step on
 
 
-def _draw(recipe: Recipe, row: Rows, order: jax.Array, step: jax.Array) -> tuple[Any, jax.Array]:
+def draw(recipe: Recipe, row: Rows, order: jax.Array, step: jax.Array) -> tuple[Any, jax.Array]:
     """The batch of one row's step: indices into the training set, and weights."""
     lanes = jnp.arange(recipe.batch, dtype=jnp.uint32)
     key = (row.key[0][None], row.key[1][None])
@@ -60,7 +60,7 @@ def _draw(recipe: Recipe, row: Rows, order: jax.Array, step: jax.Array) -> tuple
     return order[row.start + position.astype(jnp.int32)], weight
 
 
-def _step(
+def sgd_step(
     recipe: Recipe,
     rate: Array,
     data: Data,
@@ -71,7 +71,7 @@ def _step(
     carry: Carry,
 ) -> Carry:
     """One SGD step of one row; a row that is no longer going stays as it is."""
-    index, weight = _draw(recipe, row, order, number)
+    index, weight = draw(recipe, row, order, number)
     x, y = gather(data, index)
     weight = weight.astype(data.scale.dtype)
 
@@ -94,6 +94,15 @@ def _step(
         moments = jax.tree.map(partial(jnp.where, going), moments, carry.optimizer)
     latest = jnp.where(going, value, carry.loss)
     return Carry(optax.apply_updates(carry.params, updates), moments, latest)
+
+
+def steps_of(
+    recipe: Recipe, rows: Rows, iteration: jax.Array, rounds: jax.Array
+) -> tuple[Rows, jax.Array]:
+    """The rows with their keys of an iteration, and how many steps each takes in it, int32 [R]."""
+    per_round = draws.steps_per_round(rows.size, recipe.batch, recipe.local_round)
+    key = draws.fold(draws.fold(rows.key, iteration), rows.device)
+    return rows._replace(key=key), rounds * per_round.astype(jnp.int32)
 
 
 def train_rows(
@@ -126,10 +135,8 @@ def train_rows(
     Returns:
         The new carry.
     """
-    per_round = draws.steps_per_round(rows.size, recipe.batch, recipe.local_round)
-    steps = rounds * per_round.astype(jnp.int32)
-    rows = rows._replace(key=draws.fold(draws.fold(rows.key, iteration), rows.device))
-    step = partial(_step, recipe, rate, data, order)
+    rows, steps = steps_of(recipe, rows, iteration, rounds)
+    step = partial(sgd_step, recipe, rate, data, order)
     if recipe.loop:
         return _one_by_one(step, rows, steps, carry)
     # A loop of known length never asks the accelerator whether to go on (see place.stride_of).

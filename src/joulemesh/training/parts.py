@@ -15,6 +15,7 @@ from joulemesh.training import draws
 from joulemesh.training.exchange import Exchange, mean
 from joulemesh.training.local import Rows
 from joulemesh.training.objective import Array, Data
+from joulemesh.training.way import Way
 
 # "No iteration" in reports of the first bad one.
 NEVER = 2**31 - 1
@@ -23,7 +24,7 @@ NEVER = 2**31 - 1
 class State(NamedTuple):
     """Everything that a run carries from one iteration to the next."""
 
-    params: Params  # stacked [rows, ...]
+    params: Params  # stacked [rows, ...]; from a shared start [seeds, ...]
     optimizer: Any  # stacked [rows, ...]
     exchange: Any  # of the exchange, stacked [seeds, ...]
     iteration: Array  # int32 scalar: iterations completed
@@ -82,7 +83,7 @@ class Spec:
     seeds: int
     chunk: int
     loop: bool
-    stride: int  # steps in a block; 0 for all of an iteration
+    way: Way
     deterministic: bool
     mesh: Mesh
 
@@ -94,5 +95,5 @@ class Spec:
     @property
     def scoring(self) -> Spec:
         """The same without what evaluation need not know."""
-        spec = replace(self, exchange=mean, kind="mean", chunk=0, stride=0)
+        spec = replace(self, exchange=mean, kind="mean", chunk=0, way=Way(shared=self.way.shared))
         return replace(spec, optimizer="sgd", local_round="step", batch=0)

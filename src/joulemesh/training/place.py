@@ -7,18 +7,19 @@ __all__ = [
     "counts",
     "fixed_of",
     "longest_of",
+    "marks_of",
     "mean_weights",
     "measured",
     "sizes_of",
     "slice_of",
-    "stride_of",
 ]
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
@@ -31,9 +32,6 @@ from joulemesh.training.objective import Data, scale_of
 from joulemesh.training.options import Options
 from joulemesh.training.parts import Blocks, Fixed, Slice
 from joulemesh.training.schedule import Schedule
-
-# Times the least cost that a stride may have.
-_LITTLE_MORE = 1.05
 
 
 def check(
@@ -157,35 +155,35 @@ def measured(options: Options, schedule: Schedule, start: int, stop: int) -> NDA
     return chosen
 
 
+def marks_of(schedule: Schedule) -> Iterator[bytes]:
+    """All that tells a schedule from another, as bytes.
+
+    Matrices that are made when they are needed are looked at in three iterations only.
+
+    >>> rounds = np.full((1, 2), 5)
+    >>> list(marks_of(Schedule(rounds))) == list(marks_of(Schedule(rounds, weights=np.ones(2))))
+    False
+    """
+    n, mixing = schedule.iterations, schedule.mixing
+    parts: list[Any] = [schedule.rounds, schedule.active, schedule.exchanged]
+    if sparse.issparse(mixing):
+        matrix: Any = mixing
+        parts += [matrix.indptr, matrix.indices, matrix.data]
+    elif callable(mixing):
+        parts += [schedule.matrices(t, t + 1) for t in sorted({0, n // 2, n - 1})]
+    elif not isinstance(mixing, str):
+        parts.append(mixing)
+    parts += [] if schedule.weights is None else [schedule.weights]
+    yield repr((schedule.kind, schedule.mixing_rounds, schedule.weights is None)).encode()
+    for part in parts:
+        yield np.ascontiguousarray(part).tobytes()
+
+
 def longest_of(schedule: Schedule, options: Options, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Steps of the device with most in each iteration, [n]."""
     per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round).max(axis=0)
     longest: NDArray[np.int64] = (schedule.rounds * per_round).max(axis=1)
     return longest
-
-
-def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
-    """Steps in a block of known length, so that a run costs least.
-
-    A block that is longer than what is left of an iteration computes steps that count for
-    nothing; one that is shorter computes exchanges that count for nothing.
-
-    Args:
-        longest: steps of each iteration, [n].
-        exchange_steps: cost of an exchange, in steps.
-
-    Returns:
-        The stride; the smallest of those that cost little more than the best, so that schedules
-        whose exchanges are cheap share one program.
-
-    >>> stride_of(np.array([5, 5, 5]), 0.3), stride_of(np.array([1, 2, 3, 4]), 0.1)
-    (5, 1)
-    """
-    candidates = np.unique(np.r_[longest, 1 : min(65, longest.max() + 1)])
-    candidates = candidates[candidates > 0]
-    blocks = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
-    cost = blocks * (candidates + exchange_steps)
-    return int(candidates[np.argmax(cost <= _LITTLE_MORE * cost.min())])
 
 
 def slice_of(

@@ -9,6 +9,7 @@ __all__ = [
     "compiler_options",
     "configure",
     "loops_over_rows",
+    "memory_bytes",
     "precision_scope",
     "row_mesh",
 ]
@@ -23,6 +24,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
+
+from joulemesh.errors import ScenarioError
 
 # How arrays are shared between processors: by rows (or leading batches), by the second axis, not.
 ROWS: Any = P("rows")  # type: ignore[no-untyped-call]
@@ -41,7 +44,8 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
     effect on a JAX that has started.
 
     Args:
-        cpu_shards: cores to use; those this process may use (at most 8) unless given.
+        cpu_shards: cores to use; unless given, as many as the variable JAX_NUM_CPU_DEVICES says,
+            or those this process may use (at most 8).
         cache_dir: folder of JAX's persistent compilation cache; left as it is unless given.
 
     Returns:
@@ -52,20 +56,53 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
     """
     if cache_dir is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache_dir))  # type: ignore[no-untyped-call]
-    wanted = cpu_shards or min(len(os.sched_getaffinity(0)), _MOST_CPU_SHARDS)
+    said = os.environ.get("JAX_NUM_CPU_DEVICES", "")
+    wanted = cpu_shards or (int(said) if said.isdigit() else 0)
+    wanted = wanted or min(len(os.sched_getaffinity(0)), _MOST_CPU_SHARDS)
     with suppress(RuntimeError):  # JAX has started: it keeps the processors that it has
         jax.config.update("jax_num_cpu_devices", wanted)  # type: ignore[no-untyped-call]
     return jax.local_device_count()
 
 
 def row_mesh(devices: int) -> Mesh:
-    """The local processors that share ``devices`` rows, as a mesh with one axis, "rows".
+    """The processors that share ``devices`` rows, as a mesh with one axis, "rows".
+
+    Of every process as many as of any other, so that each holds the same number of rows.
 
     >>> row_mesh(1).size
     1
     """
-    chosen = jax.local_devices()[:devices]
-    return Mesh(np.array(chosen), ("rows",))
+    processes = jax.process_count()
+    if devices < processes:
+        raise ScenarioError(
+            f"{devices} devices cannot be shared by {processes} processes: "
+            f"start at most {devices} processes"
+        )
+    own: list[list[jax.Device]] = [[] for _ in range(processes)]
+    for device in jax.devices():
+        own[device.process_index].append(device)
+    each = min(devices // processes, *map(len, own))
+    return Mesh(np.array([device for some in own for device in some[:each]]), ("rows",))
+
+
+def memory_bytes() -> int | None:
+    """Bytes that training may take: of the accelerator, or those free on this machine.
+
+    >>> memory_bytes() > 2**20
+    True
+    """
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = {name: int(rest.split()[0]) for name, rest in (s.split(":") for s in lines)}
+        room = 1024 * free["MemAvailable"]
+        limit = Path("/sys/fs/cgroup/memory.max")
+        said = limit.read_text().strip() if limit.exists() else "max"
+        return min(room, int(said)) if said.isdigit() else room
+    except (OSError, KeyError, ValueError):  # not Linux
+        return None
 
 
 def loops_over_rows() -> bool:

@@ -10,7 +10,8 @@ end is computed there costs a question and an answer each time round (about 40 Â
 step), so a block is a fixed number of steps, with an exchange that counts only at the end of an
 iteration, and loops have known lengths.
 Local training and evaluation are written for the rows of one processor and mapped over the mesh;
-exchanges are written for all devices and partitioned by XLA.
+exchanges are written for all devices and partitioned by XLA. From a shared start (`shared`)
+training and exchange are one.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from joulemesh.training.options import make_optimizer
 from joulemesh.training.panel import Sheets, device_accuracy, mean_scores
 from joulemesh.training.parts import NEVER, Blocks, Fixed, Record, Slice, Spec, State
 from joulemesh.training.platform import ROWS, WHOLE, compiler_options
+from joulemesh.training.shared import Moved, spread, train_shared
 
 
 class Programs(NamedTuple):
@@ -55,11 +57,13 @@ def programs(spec: Spec) -> Programs:
     whole: Any = None
     if spec.mesh.size > 1:
         rows, whole = NamedSharding(spec.mesh, ROWS), NamedSharding(spec.mesh, WHOLE)
-        state = State(rows, rows, whole, whole)
+        held = whole if spec.way.shared else rows
+        state = State(held, held, whole, whole)
     compiled = partial(_compiled, spec)
     evaluate, finite = _scoring(spec.scoring)
+    memories = None if state is None else (state.optimizer, state.exchange)
     return Programs(
-        memories=compiled(_memories),
+        memories=compiled(_memories, out_shardings=memories),
         advance=compiled(_advance, donate_argnums=0, out_shardings=(state, whole)),
         watched=compiled(_watched, donate_argnums=0, out_shardings=(state, whole, whole)),
         evaluate=evaluate,
@@ -70,7 +74,11 @@ def programs(spec: Spec) -> Programs:
 @lru_cache(maxsize=32)
 def _scoring(spec: Spec) -> tuple[Any, Any]:
     """What looks at parameters only, and serves every schedule and exchange."""
-    return _compiled(spec, _panel, static_argnames="agree"), _compiled(spec, _finite)
+    whole = NamedSharding(spec.mesh, WHOLE) if spec.mesh.size > 1 else None
+    return (
+        _compiled(spec, _panel, static_argnames="agree", out_shardings=whole),
+        _compiled(spec, _finite, out_shardings=whole),
+    )
 
 
 def _compiled(spec: Spec, function: Any, **arguments: Any) -> Any:
@@ -96,8 +104,8 @@ def _sharded(spec: Spec, function: Any, in_specs: Any, out_specs: Any) -> Any:
 
 
 def _by_device(spec: Spec, params: Params) -> Params:
-    """View rows as [places, S, ...]."""
-    return jax.tree.map(lambda p: p.reshape(spec.places, spec.seeds, *p.shape[1:]), params)
+    """View rows as [places, S, ...]; what is shared has one place."""
+    return jax.tree.map(lambda p: p.reshape(-1, spec.seeds, *p.shape[1:]), params)
 
 
 def _advance(
@@ -107,9 +115,7 @@ def _advance(
 
     def one(number: Any, state: State) -> tuple[State, Record]:
         block = jax.tree.map(lambda values: values[number], blocks)
-        state, bad = _train(spec, fixed, slice_, block, state)
-        state, sent = _exchange(spec, fixed, slice_, block, state)
-        return state, Record(bad, _at(spec, block.iteration, sent))
+        return _block(spec, fixed, slice_, block, state)[:2]
 
     def body(number: jax.Array, carry: tuple[State, Record]) -> tuple[State, Record]:
         state, record = carry
@@ -136,24 +142,70 @@ def _watched(
     spec: Spec, state: State, fixed: Fixed, slice_: Slice, block: Blocks
 ) -> tuple[State, Record, jax.Array]:
     """Run one block; also the consensus error before its exchange."""
+    return _block(spec, fixed, slice_, block, state, watch=True)
+
+
+def _block(
+    spec: Spec, fixed: Fixed, slice_: Slice, block: Blocks, state: State, *, watch: bool = False
+) -> tuple[State, Record, Any]:
+    """Local training and exchange; also, if watched, the consensus error between them."""
+    if spec.way.shared:
+        return _from_shared_start(spec, fixed, slice_, block, state, watch=watch)
     state, bad = _train(spec, fixed, slice_, block, state)
-    drift = consensus_error(_by_device(spec, state.params), slice_.active[block.iteration])
+    drift: Any = ()
+    if watch:
+        drift = consensus_error(_by_device(spec, state.params), slice_.active[block.iteration])
     state, sent = _exchange(spec, fixed, slice_, block, state)
     return state, Record(bad, _at(spec, block.iteration, sent)), drift
+
+
+def _recipe(spec: Spec) -> Recipe:
+    return Recipe(spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute, spec.loop)
+
+
+def _from_shared_start(
+    spec: Spec, fixed: Fixed, slice_: Slice, block: Blocks, state: State, *, watch: bool
+) -> tuple[State, Record, Any]:
+    """An iteration of local training and exact mean, in which no device is kept."""
+    active = slice_.active[block.iteration][:, None]
+    share = jnp.where(active, fixed.weights, 0)
+    shares = [share / jnp.sum(share, axis=0)]
+    if watch:  # consensus is about the plain mean
+        plain = jnp.broadcast_to(active / jnp.sum(active), share.shape)
+        shares.append(plain.astype(share.dtype))
+    way = spec.way
+    train = partial(
+        train_shared, _recipe(spec), spec.seeds, way.block, way.span, spec.mesh.size > 1
+    )
+    moved: Moved = _sharded(
+        spec, train, (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, ROWS, WHOLE), WHOLE
+    )(
+        fixed.learning_rate,
+        fixed.train,
+        fixed.order,
+        fixed.rows,
+        state.iteration.astype(jnp.uint32),
+        jnp.repeat(slice_.rounds[block.iteration], spec.seeds),
+        jnp.stack(shares, axis=-1).reshape(-1, len(shares)),
+        state.params,
+    )
+    centres = jax.tree.map(jnp.add, state.params, moved.by)
+    drift = spread(moved, centres) if watch else ()
+    bad = jnp.where(moved.lost == 0, NEVER, state.iteration + 1)
+    params = jax.tree.map(lambda leaf: leaf[0], centres)
+    new = State(params, state.optimizer, state.exchange, state.iteration + 1)
+    return new, Record(bad, ()), drift
 
 
 def _train(
     spec: Spec, fixed: Fixed, slice_: Slice, block: Blocks, state: State
 ) -> tuple[State, jax.Array]:
     """Local training; also the iteration, for every seed in which a loss was not finite."""
-    recipe = Recipe(
-        spec.model, spec.optimizer, spec.batch, spec.local_round, spec.compute, spec.loop
-    )
     rounds = jnp.repeat(slice_.rounds[block.iteration], spec.seeds)
     carry = Carry(state.params, state.optimizer, jnp.zeros(len(rounds), fixed.weights.dtype))
     trained: Carry = _sharded(
         spec,
-        partial(train_rows, recipe, stride=spec.stride),
+        partial(train_rows, _recipe(spec), stride=spec.way.stride),
         (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, WHOLE, ROWS),
         ROWS,
     )(
@@ -266,7 +318,7 @@ def _panel(
     view = _by_device(spec, params)
     share = jnp.where(active[:, None], weights, 0)
     share = share / jnp.sum(share, axis=0)
-    centre = mean_model(view, share)
+    centre = params if spec.way.shared else mean_model(view, share)
     scores = _sharded(
         spec,
         partial(mean_scores, spec.model, spec.compute, spec.mesh.size > 1),

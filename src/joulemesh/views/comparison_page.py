@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["render_comparison", "table_html"]
+__all__ = ["reading", "render_comparison", "sentence", "table_html"]
 
 import html
 from collections.abc import Mapping
@@ -52,10 +52,10 @@ def render_comparison(study: Study, *, versions: Mapping[str, str] | None = None
         style=_asset("report.css") + _asset("comparison.css"),
         script="\n".join(_asset(name) for name in _SCRIPTS),
         data=embed_json(_data(study)),
-        summary=fragments.text(_sentence(study)),
+        summary=fragments.text(sentence(study)),
         terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
         table=table_html(study),
-        legend=fragments.text(_reading(study)),
+        legend=fragments.text(reading(study)),
         notes=_notes(study),
         batteries=_batteries(study),
         scenario=html.escape(study.scenario.to_toml()),
@@ -67,7 +67,8 @@ def _asset(name: str) -> str:
     return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
-def _sentence(study: Study) -> str:
+def sentence(study: Study) -> str:
+    """Who is best, in one sentence (plain text)."""
     rows = [row for row in study.table() if row["accuracy"] is not None]
     if not rows:
         return "None of the methods could run."
@@ -80,7 +81,8 @@ def _sentence(study: Study) -> str:
     )
 
 
-def _reading(study: Study) -> str:
+def reading(study: Study) -> str:
+    """How to read the table (plain text)."""
     text = f"Target: {study.target_words}, at the first evaluation that reaches it."
     if len(study.seeds) < 2:
         return text + " One seed has no intervals."

@@ -15,7 +15,16 @@ from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS
 if TYPE_CHECKING:
     from joulemesh.views.report import Summary
 
-__all__ = ["devices", "events", "provenance", "sentence", "spans", "text", "tiles"]
+__all__ = [
+    "devices",
+    "events",
+    "model_words",
+    "provenance",
+    "sentence",
+    "spans",
+    "text",
+    "tiles",
+]
 
 _MOST_ROWS = 200
 _MOST_NAMES = 12
@@ -36,6 +45,15 @@ def text(plain: str) -> str:
     return html.escape(plain).replace(" %", "&nbsp;%")
 
 
+def model_words(name: str) -> str:
+    """A model with its article.
+
+    >>> model_words("mlp")
+    'an MLP'
+    """
+    return _MODELS.get(name, f"a {name}")
+
+
 def sentence(plan: Plan, summary: Summary, seeds: int) -> str:
     """The run in one sentence (plain text).
 
@@ -50,8 +68,7 @@ def sentence(plan: Plan, summary: Summary, seeds: int) -> str:
     scenario = plan.scenario
     count = len(plan.energy_budget_j)
     size = f"{plan.work.parameters:,} parameters"
-    model = _MODELS.get(scenario.training.model, f"a {scenario.training.model}")
-    what = f"{model} of {size} on {scenario.training.dataset}"
+    what = f"{model_words(scenario.training.model)} of {size} on {scenario.training.dataset}"
     how = f"for {plan.iterations:,} iterations, averaging by {plan.scheme},"
     price = (
         f"{si(summary.energy_j, 'J')} of {si(float(plan.energy_budget_j.sum()), 'J')} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["draw_picture"]
 
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -39,6 +40,8 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (5, 1.2, 1.2,
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE_INCH = 7.4
 _MARKED = 10  # markers on a curve
+_APART = 0.011  # of the axis, between points that would hide each other
+_ROUND = (1, 2, 4, 5, 10)  # ticks are multiples of these
 
 
 def draw_picture(picture: Picture) -> Figure:
@@ -55,7 +58,6 @@ def draw_picture(picture: Picture) -> Figure:
     >>> len(draw_picture(Picture("fig0", "Nothing", panels, 2)).axes)
     2
     """
-    labels = list(dict.fromkeys(s.label for panel in picture.panels for s in panel.series))
     columns = picture.columns
     rows = -(-len(picture.panels) // columns)
     height = {1: 3.6, 2: 2.6}.get(columns, 2.15)
@@ -64,24 +66,72 @@ def draw_picture(picture: Picture) -> Figure:
     with mpl.rc_context(style):
         layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.04)
         figure = Figure(figsize=(_WIDE_INCH, 0.75 + height * rows), layout=layout)
-        grid = figure.subplots(rows, columns, squeeze=False)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=picture.share)
+        families = _families(picture.panels)
         for place, axes in enumerate(grid.flat):
             if place < len(picture.panels):
-                _draw_panel(axes, picture.panels[place], labels)
+                panel = picture.panels[place]
+                _draw_panel(axes, panel, _family(panel, families))
                 if place % columns and _same_label(picture, place):
                     axes.set_ylabel("")
             else:
                 axes.set_axis_off()
-        handles = [Line2D([], [], label=label, **_look(label, labels)) for label in labels]
-        figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=min(len(labels), 6 if max(map(len, labels)) < 20 else 3),
-            frameon=False,
-        )
-        title = f"{picture.title}  ({picture.bands})"
-        figure.suptitle(title, fontsize=9.0, fontweight="bold")
+        _draw_legends(figure, picture, families)
+        bands = f"  ({picture.bands})" if picture.bands else ""
+        figure.suptitle(f"{picture.title}{bands}", fontsize=9.0, fontweight="bold")
     return figure
+
+
+def _families(panels: Sequence[Panel]) -> list[list[str]]:
+    """Labels of panels that have some in common; each family begins the colours anew."""
+    families: list[dict[str, None]] = []
+    for panel in panels:
+        mine = dict.fromkeys(series.label for series in panel.series)
+        for family in [family for family in families if family.keys() & mine.keys()]:
+            families.remove(family)
+            mine = family | mine
+        families.append(mine)
+    return [list(family) for family in families]
+
+
+def _family(panel: Panel, families: Sequence[list[str]]) -> list[str]:
+    return next(family for family in families if panel.series[0].label in family)
+
+
+def _draw_legends(figure: Figure, picture: Picture, families: Sequence[list[str]]) -> None:
+    """One legend for what several panels show; a panel of its own kind has its own."""
+    common: list[Line2D] = []
+    for family in families:
+        homes = [k for k, panel in enumerate(picture.panels) if _family(panel, families) == family]
+        plain = all(picture.panels[k].steps for k in homes)
+        handles = [Line2D([], [], label=one, **_look(one, family, plain=plain)) for one in family]
+        if len(homes) == 1 and len(families) > 1:
+            figure.axes[homes[0]].legend(
+                handles=handles,
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.18),
+                ncols=_columns(family),
+                frameon=False,
+                handlelength=2.8,
+            )
+        else:
+            common += handles
+    if common:
+        longest = max(len(str(handle.get_label())) for handle in common)
+        figure.legend(
+            handles=common,
+            loc="outside lower center",
+            ncols=min(len(common), 6 if longest < 14 else 4 if longest < 20 else 3),
+            frameon=False,
+            handlelength=3.2,
+        )
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """Two columns below a panel, if its labels are short enough for that."""
+    middle = -(-len(labels) // 2)
+    wide = sum(max(map(len, part), default=0) for part in (labels[:middle], labels[middle:]))
+    return 2 if wide < 45 else 1
 
 
 def _same_label(picture: Picture, place: int) -> bool:
@@ -89,30 +139,40 @@ def _same_label(picture: Picture, place: int) -> bool:
     return picture.panels[place].y_label == picture.panels[place - 1].y_label
 
 
-def _look(label: str, labels: list[str]) -> dict[str, Any]:
-    place = labels.index(label)
+def _look(label: str, family: Sequence[str], *, plain: bool = False) -> dict[str, Any]:
+    place = family.index(label)
     return {
         "color": _COLOURS[place % len(_COLOURS)],
         "linestyle": _DASHES[place % len(_DASHES)],
-        "marker": _MARKERS[place % len(_MARKERS)],
+        "marker": "" if plain else _MARKERS[place % len(_MARKERS)],
         "markersize": 3.2,
         "linewidth": 1.2,
     }
 
 
-def _draw_panel(axes: Axes, panel: Panel, labels: list[str]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, family: Sequence[str]) -> None:
     for series in panel.series:
-        _draw_series(axes, series, labels, panel)
+        (_draw_points if panel.marks else _draw_curve)(axes, series, panel, family)
     if panel.level is not None:
         axes.axhline(panel.level, color="0.45", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+        where = ("axes fraction", "data")
+        axes.annotate(
+            f"target {panel.level:g}",
+            (0.01, panel.level),
+            (0, 2),
+            xycoords=where,
+            textcoords="offset points",
+            color="0.35",
+            fontsize=6.5,
+        )
     if panel.log:
         axes.set_yscale("log")
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=_ROUND))
     if panel.marks:
         axes.set_xticks(sorted({float(x) for series in panel.series for x in series.x}))
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=_ROUND))
     axes.grid(True, color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.set_title(panel.title, loc="left")
@@ -120,12 +180,32 @@ def _draw_panel(axes: Axes, panel: Panel, labels: list[str]) -> None:
     axes.set_ylabel(panel.y_label)
 
 
-def _draw_series(axes: Axes, series: Series, labels: list[str], panel: Panel) -> None:
-    look = _look(series.label, labels)
-    step = 1 if panel.marks else max(1, -(-len(series.x) // _MARKED))
+def _edges(series: Series, panel: Panel) -> tuple[Any, Any]:
+    low, high = (np.clip(edge, *panel.within) for edge in (series.low, series.high))
+    return low, high
+
+
+def _draw_curve(axes: Axes, series: Series, panel: Panel, family: Sequence[str]) -> None:
+    look = _look(series.label, family, plain=panel.steps)
+    step = max(1, -(-len(series.x) // _MARKED))
     # Markers of different curves are offset, so that equal curves both show.
-    first = labels.index(series.label) % step
-    axes.plot(series.x, series.mean, markevery=(first, step), **look)
+    first = family.index(series.label) % step
+    drawn = "steps-mid" if panel.steps else "default"
+    axes.plot(series.x, series.mean, markevery=(first, step), drawstyle=drawn, **look)
     if np.isfinite(series.low).any():
-        low, high = (np.clip(edge, *panel.within) for edge in (series.low, series.high))
+        low, high = _edges(series, panel)
         axes.fill_between(series.x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+
+
+def _draw_points(axes: Axes, series: Series, panel: Panel, family: Sequence[str]) -> None:
+    """Points with error bars, moved sideways a little: those of other curves stay in sight."""
+    look = _look(series.label, family)
+    every = np.concatenate([one.x for one in panel.series])
+    aside = family.index(series.label) - (len(panel.series) - 1) / 2
+    x = series.x + aside * _APART * float(np.ptp(every))
+    axes.plot(x, series.mean, **look)
+    if np.isfinite(series.low).any():
+        low, high = _edges(series, panel)
+        reach = np.maximum([series.mean - low, high - series.mean], 0)
+        axes.errorbar(x, series.mean, reach, fmt="none", ecolor=look["color"], elinewidth=0.8,
+                      capsize=1.8)  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joulemesh.studies.reproduce.sentences import SENTENCES
-from joulemesh.views.verdicts import MARKS, ClaimRow, claims_markdown, effect_words
+from joulemesh.views.verdicts import MARKS, ClaimRow, effect_words
 
 # What each part of the paper shows, in a line.
 _PARTS = {
@@ -20,6 +20,8 @@ _PARTS = {
     "fig8": "Fig. 8: adaptive, fixed and inverse rounds",
     "fig9": "Fig. 9: the proposed scheme against GL, Balanced DFL and PENS",
 }
+
+_VERSIONS = ("joulemesh", "python", "jax", "numpy", "scipy")
 
 REPAIRS = (
     ("sgd", "the same sample for all τ steps", "a fresh batch in every step"),
@@ -50,6 +52,7 @@ def write_page(
     notes: Mapping[str, Sequence[str]],
     failures: Mapping[str, str],
     timings: Mapping[str, Any],
+    discussed: bool = False,
 ) -> str:
     """Write the page from the results; no result is taken for granted.
 
@@ -59,6 +62,7 @@ def write_page(
         notes: of each part.
         failures: why a part could not be redone.
         timings: what ``timings.json`` holds.
+        discussed: is there a ``discussion.md`` to point to?
 
     Returns:
         Markdown.
@@ -67,58 +71,108 @@ def write_page(
     >>> page.splitlines()[0]
     '# Reproduction'
     """
-    parts = [_head(rows, timings), "## All claims\n", claims_markdown(rows)]
+    parts = [_head(rows, timings, discussed), _verdicts(rows)]
     for name, title in _PARTS.items():
         mine = [row for row in rows if row["figure"] == name]
         if name in failures:
             parts.append(f"## {title}\n\nNot redone: {failures[name]}\n")
         elif mine:
-            parts.append(_part(name, title, mine, pictures.get(name, ()), notes.get(name, ())))
+            setup = timings.get("setups", {}).get(name, "")
+            shown = _figures(name, title, pictures.get(name, ()), setup, notes.get(name, ()))
+            parts.append(shown + _claims(mine))
     parts += [_repairs(), _time(timings)]
     return "\n".join(parts)
 
 
-def _head(rows: Sequence[ClaimRow], timings: Mapping[str, Any]) -> str:
+def _head(rows: Sequence[ClaimRow], timings: Mapping[str, Any], discussed: bool) -> str:
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in MARKS}
-    quick = timings.get("size") == "quick"
-    size = (
-        "This is the quick form: digits in place of the paper's data sets, few devices and seeds. "
-        "It shows that everything runs; what it says of learning means nothing.\n\n"
-        if quick
-        else ""
-    )
-    return (
-        "# Reproduction\n\n"
+    lines = [
+        "# Reproduction\n",
         "Yan, Li: “Adaptive Decentralized Federated Learning in Energy and Latency Constrained "
-        "Wireless Networks”, arXiv:2403.20075, redone figure by figure.\n\n"
-        f"{size}Made by `{timings.get('command', 'joulemesh reproduce')}`. Of {len(rows)} "
-        f"sentences that can be tested {counts['holds']} hold, {counts['does not hold']} do not, "
-        f"and {counts['undecided']} are undecided.\n\n"
+        "Wireless Networks”, arXiv:2403.20075, redone figure by figure. No public implementation "
+        "of the paper is known; all of this is computed by the code in this repository.\n",
+    ]
+    if timings.get("size") == "quick":
+        lines.append(
+            "This is the quick form: digits in place of the paper's data sets, few devices and "
+            "seeds. It shows that everything runs; what it says of learning means nothing.\n"
+        )
+    lines.append(
+        f"Of {len(rows)} sentences that can be tested **{counts['holds']} hold, "
+        f"{counts['does not hold']} do not, and {counts['undecided']} are undecided**."
+        + (" What that means, in words: [discussion](discussion.md).\n" if discussed else "\n")
+    )
+    lines += _origin(timings)
+    lines += [
+        "## How verdicts are reached\n",
         "A sentence about learning *holds* if the 95 % t interval of its quantity, paired over "
         "seeds, lies above 0 in every case that it speaks of; it *does not hold* if in some case "
         "the interval lies below 0 at a confidence raised for the number of cases (Bonferroni); "
-        "otherwise, or with fewer than 5 seeds, it is *undecided*. Effects are those of the case "
+        "otherwise, or with fewer than 5 seeds, it is *undecided*. The effect is that of the case "
         "where the sentence does worst. Energies and formulas are exact: the range over all cases "
-        "is given.\n"
-    )
+        "is given, and one case against the sentence refutes it. Quantities are signed so that "
+        "positive speaks for the sentence.\n",
+    ]
+    return "\n".join(lines)
 
 
-def _part(
-    name: str, title: str, rows: Sequence[ClaimRow], pictures: Sequence[str], notes: Sequence[str]
+def _origin(timings: Mapping[str, Any]) -> list[str]:
+    """Command, machine, versions and time, as a table."""
+    machine: Mapping[str, str] = timings.get("machine", {})
+    versions = [f"{name} {machine[name]}" for name in _VERSIONS if name in machine]
+    wall_s = sum(row["wall_s"] for row in timings.get("figures", {}).values())
+    said = {
+        "command": f"`{timings.get('command', 'joulemesh reproduce')}`",
+        "machine": ", ".join(machine[key] for key in ("accelerator", "system") if key in machine),
+        "versions": ", ".join(versions),
+        "seeds": f"{len(timings.get('seeds', ()))}",
+        "time": f"{wall_s:,.0f} s ([where it went](#time))",
+    }
+    table = [f"| {name} | {words} |" for name, words in said.items() if words]
+    return ["| | |", "|---|---|", *table, ""]
+
+
+def _verdicts(rows: Sequence[ClaimRow]) -> str:
+    """Every claim in a line; the quantities' details are with the figures."""
+    order = list(_PARTS)
+    lines = [
+        "## All claims\n",
+        "With all details: [claims.md](claims.md), [claims.csv](claims.csv).\n",
+        "| part | the paper says | decided by | verdict | effect [95 % interval] |",
+        "|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: order.index(row["figure"])):
+        said = f"“{row['sentence']}” ({row['section']})"
+        verdict = MARKS[row["verdict"]]
+        cells = (row["figure"], said, row["quantity"], verdict, effect_words(row))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _figures(
+    name: str, title: str, pictures: Sequence[str], setup: str, notes: Sequence[str]
 ) -> str:
-    why = {one.id: one.why for one in SENTENCES}
     lines = [f"## {title}\n"]
     lines += [f"![{title}]({file})\n" for file in pictures]
-    lines += [f"Numbers: [{name}.csv]({name}.csv)\n"]
+    if setup:
+        lines.append(f"**Run here:** {setup}\n")
+    lines += [f"- {_sentence(note)}." for note in notes]
+    lines += [f"- Numbers: [{name}.csv]({name}.csv).\n"]
+    return "\n".join(lines) + "\n"
+
+
+def _claims(rows: Sequence[ClaimRow]) -> str:
+    why = {one.id: one.why for one in SENTENCES}
+    lines = []
     for row in rows:
         lines.append(f"**The paper says** ({row['section']}): “{row['sentence']}”\n")
         lines.append(
             f"**Found:** {MARKS[row['verdict']]}. {_sentence(row['quantity'])}: "
-            f"{effect_words(row)} ({row['basis']}; {row['detail']}).\n"
+            f"**{effect_words(row)}** ({row['basis']}; {row['detail']}).\n"
         )
         if why.get(row["id"]):
-            lines.append(f"**To bear in mind:** {why[row['id']]}\n")
-    lines += [f"- {_sentence(note)}." for note in notes]
+            refuted = row["verdict"] == "does not hold"
+            lines.append(f"**{'Why' if refuted else 'To bear in mind'}:** {why[row['id']]}\n")
     return "\n".join(lines) + "\n"
 
 
@@ -142,19 +196,30 @@ def _time(timings: Mapping[str, Any]) -> str:
     figures: Mapping[str, Mapping[str, Any]] = timings.get("figures", {})
     columns = ("wall_s", "compile_s", "train_s", "evaluate_s", "device_steps", "compilations")
     lines = [
-        "## Time and machine\n",
-        *(f"- {key}: {value}" for key, value in timings.get("machine", {}).items()),
-        "",
-        "| figure | wall [s] | compiling [s] | training [s] | evaluating [s] | device-steps | "
+        "## Time\n",
+        "| part | wall [s] | compiling [s] | training [s] | evaluating [s] | device-steps | "
         "compilations |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in figures.items():
-        lines.append(f"| {name} | " + " | ".join(f"{row[column]:,}" for column in columns) + " |")
-    totals = [sum(row[column] for row in figures.values()) for column in columns]
-    lines.append("| all | " + " | ".join(f"{round(total, 1):,}" for total in totals) + " |")
+    total = {column: sum(row[column] for row in figures.values()) for column in columns}
+    for name, row in {**figures, "all": total}.items():
+        lines.append(f"| {name} | " + " | ".join(_figure(row[column]) for column in columns) + " |")
     lines.append(
-        "\nTraining and evaluating share the engine's calls; least squares over the calls tells "
-        "them apart. What was found in the cache took no time here."
+        "\nThe rest of the wall time is reading data, sharing it out, planning, drawing and "
+        "writing. Training and evaluating share the engine's calls; least squares over the calls "
+        "tells them apart. What was found in the cache took no time here."
     )
+    if total["wall_s"]:
+        share = 100 * total["evaluate_s"] / total["wall_s"]
+        lines.append(f"Evaluating takes {share:.1f} % of the wall time.")
+    merged = [name for name, row in figures.items() if row["train_s"] and not row["evaluate_s"]]
+    if merged:
+        lines.append(
+            f"In {', '.join(merged)} every call trains and evaluates in the same proportion: what "
+            "evaluating takes there is counted as training."
+        )
     return "\n".join(lines) + "\n"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MARKS", "claims_markdown", "effect_words", "show_claims"]
+__all__ = ["MARKS", "claims_markdown", "effect_words", "show_claims", "signed"]
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -23,17 +23,30 @@ def effect_words(row: ClaimRow) -> str:
     >>> row = {"effect": "0.02", "low": "0.01", "high": "0.03", "unit": "accuracy", "basis": "5"}
     >>> effect_words(row)
     '+0.02 [+0.01, +0.03] accuracy'
+    >>> effect_words(row | {"basis": "exact", "low": "-93.25", "high": "157123", "unit": "%"})
+    '−93.2 to +157,000 %'
     """
     if not row["effect"]:
         return "no figure"
-    effect, low, high = (
-        f"{float(row[k]):+.3g}" if row[k] else "" for k in ("effect", "low", "high")
-    )
+    effect, low, high = (signed(row[k]) for k in ("effect", "low", "high"))
     if row["basis"] == "exact":
         words = effect if low == high else f"{low} to {high}"
     else:
         words = f"{effect} [{low}, {high}]" if low else effect
     return f"{words} {row['unit']}".strip()
+
+
+def signed(number: str) -> str:
+    """A cell of ``claims.csv`` with its sign and 3 significant figures; nothing if it is empty.
+
+    >>> signed("-901234"), signed("0.00022"), signed("0"), signed("")
+    ('−901,000', '+0.00022', '0', '')
+    """
+    if not number:
+        return ""
+    short = float(f"{float(number):.3g}")
+    words = f"{short:+,.0f}" if abs(short) >= 1000 else f"{short:+.3g}"
+    return "0" if short == 0 else words.replace("-", "−")
 
 
 def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:

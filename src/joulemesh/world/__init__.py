@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.devices import DeviceArrays, build_devices
+from joulemesh.world.limits import LEAST, MOST, usable
 from joulemesh.world.links import LinkCosts, link_costs
 from joulemesh.world.topology import Graph, build_graph
 
@@ -27,6 +29,7 @@ class World:
     channel: Channel
     bandwidth_hz: float
     noise_w_per_hz: float
+    max_rate_bps: float = np.inf
 
     def costs(self, gain: NDArray[np.float64]) -> LinkCosts:
         """Price of one bit on every link at the given gains."""
@@ -36,6 +39,7 @@ class World:
             self.devices.transmit_power_w,
             self.bandwidth_hz,
             self.noise_w_per_hz,
+            self.max_rate_bps,
         )
 
 
@@ -47,10 +51,24 @@ def build_world(scenario: Scenario, round_samples: NDArray[np.float64]) -> World
     (20, 2)
     """
     graph = build_graph(scenario)
+    if not usable(np.array(scenario.budget.deadline_s)):
+        raise ScenarioError(
+            f"budget.deadline_s = {scenario.budget.deadline_s:g} is beyond {LEAST:g} to {MOST:g} s"
+        )
     return World(
         devices=build_devices(scenario, round_samples),
         graph=graph,
         channel=build_channel(scenario, graph),
         bandwidth_hz=scenario.network.bandwidth_hz,
-        noise_w_per_hz=10 ** (scenario.network.noise_dbm_per_hz / 10) * 1e-3,
+        noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
+        max_rate_bps=scenario.network.max_rate_bps or np.inf,
     )
+
+
+def _noise_w_per_hz(noise_dbm_per_hz: float) -> float:
+    if abs(noise_dbm_per_hz) > 900:  # 10 to the power of 90
+        raise ScenarioError(
+            f"network.noise_dbm_per_hz = {noise_dbm_per_hz:g} is no noise density, which lies "
+            "within ±900; thermal noise is -174"
+        )
+    return float(10 ** (noise_dbm_per_hz / 10) * 1e-3)

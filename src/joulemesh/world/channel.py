@@ -75,17 +75,27 @@ class Channel:
 def build_channel(scenario: Scenario, graph: Graph) -> Channel:
     """The scenario's channel on its graph."""
     network = scenario.network
-    if network.gains is not None:
+    if isinstance(network.gains, str):
         gain = _gains_from_file(network.gains, graph)
+    elif network.gains is not None:
+        links = np.sort(np.array(network.topology, np.int64).reshape(-1, 2), axis=1)
+        gain = _matched("network.gains", links, np.array(network.gains, np.float64), graph)
     else:
-        ends = graph.positions_m[graph.edges]
+        gain = _gains_by_distance(scenario, graph)
+    return Channel(scenario.seed, gain, network.fading == "rayleigh", network.coherence_iterations)
+
+
+def _gains_by_distance(scenario: Scenario, graph: Graph) -> FloatArray:
+    """Path loss and shadowing; what is too strong or weak to compute with, link costs refuse."""
+    network, ends = scenario.network, graph.positions_m[graph.edges]
+    with np.errstate(all="ignore"):
         gain = path_gain(np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1), network)
         if network.shadowing_db:
             shadow_db = stream(scenario.seed, "shadowing").normal(
                 0, network.shadowing_db, len(gain)
             )
             gain = gain * np.power(10.0, shadow_db / 10.0)
-    return Channel(scenario.seed, gain, network.fading == "rayleigh", network.coherence_iterations)
+    return gain
 
 
 def _gains_from_file(path: str, graph: Graph) -> FloatArray:
@@ -96,6 +106,11 @@ def _gains_from_file(path: str, graph: Graph) -> FloatArray:
     if not (values > 0).all():
         row = int(np.argmin(values > 0))
         raise ScenarioError(f"{path}, row {row + 2}: gain {values[row]:g} must be greater than 0")
+    return _matched(path, ends, values, graph)
+
+
+def _matched(path: str, ends: NDArray[np.int64], values: FloatArray, graph: Graph) -> FloatArray:
+    """The gains in the order of the graph's links; each link has one."""
     key = ends[:, 0] * graph.devices + ends[:, 1]
     wanted = graph.edges[:, 0] * graph.devices + graph.edges[:, 1]
     order = np.argsort(key, kind="stable")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Budget, Scenario
 from joulemesh.tables import number_column, read_table
+from joulemesh.world.limits import require_usable
 
 __all__ = ["DeviceArrays", "build_devices", "round_energy_j", "round_latency_s", "stream"]
 
@@ -132,10 +133,13 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     cpu_hz = resolve(scenario, "cpu_hz", devices.cpu_hz)
     cycles = resolve(scenario, "cycles_per_sample", devices.cycles_per_sample)
     capacitance = resolve(scenario, "capacitance", devices.capacitance)
-    return DeviceArrays(
-        round_samples=round_samples,
-        round_latency_s=round_latency_s(cycles, round_samples, cpu_hz),
-        round_energy_j=round_energy_j(capacitance, cycles, round_samples, cpu_hz),
-        transmit_power_w=resolve(scenario, "transmit_power_w", devices.transmit_power_w),
-        energy_budget_j=resolve(scenario, "energy_j", scenario.budget.energy_j),
-    )
+    with np.errstate(all="ignore"):  # what it comes to is looked at next
+        latency_s = round_latency_s(cycles, round_samples, cpu_hz)
+        energy_j = round_energy_j(capacitance, cycles, round_samples, cpu_hz)
+    battery_j = resolve(scenario, "energy_j", scenario.budget.energy_j)
+    power_w = resolve(scenario, "transmit_power_w", devices.transmit_power_w)
+    require_usable(latency_s, "a round of {} s", "devices.cycles_per_sample and cpu_hz")
+    require_usable(energy_j, "a round of {} J", "devices.capacitance, cycles_per_sample and cpu_hz")
+    require_usable(battery_j, "a battery of {} J", "budget.energy_j")
+    require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
+    return DeviceArrays(round_samples, latency_s, energy_j, power_w, battery_j)

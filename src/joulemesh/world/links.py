@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.world.limits import usable
 
 __all__ = ["LinkCosts", "link_costs", "seconds_per_bit"]
 
@@ -15,16 +16,25 @@ FloatArray = NDArray[np.float64]
 
 
 def seconds_per_bit(
-    power_w: FloatArray, gain: FloatArray, bandwidth_hz: float, noise_w_per_hz: float
+    power_w: FloatArray,
+    gain: FloatArray,
+    bandwidth_hz: float,
+    noise_w_per_hz: float,
+    max_rate_bps: float = np.inf,
 ) -> FloatArray:
     """Seconds to send one bit: the inverse of B log2(1 + p h / (B N_0)), eq. `ticm` with s = 1.
+
+    A radio that has a fastest rate sends no faster, however good the link.
 
     >>> one = np.array([1.0])
     >>> float(1 / seconds_per_bit(one, 3.0 * one, 1e6, 1e-6)[0])  # SNR 3: two bits per hertz
     2000000.0
+    >>> float(1 / seconds_per_bit(one, 3.0 * one, 1e6, 1e-6, 5e5)[0])
+    500000.0
     """
     snr = power_w * gain / (bandwidth_hz * noise_w_per_hz)
-    return np.asarray(np.log(2.0) / (bandwidth_hz * np.log1p(snr)))
+    shannon = np.log(2.0) / (bandwidth_hz * np.log1p(snr))
+    return np.asarray(np.maximum(shannon, 1.0 / max_rate_bps))
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ def link_costs(
     power_w: FloatArray,
     bandwidth_hz: float,
     noise_w_per_hz: float,
+    max_rate_bps: float = np.inf,
 ) -> LinkCosts:
     """Price every link of a graph for its present gains.
 
@@ -67,14 +78,18 @@ def link_costs(
         ScenarioError: a link is so weak that its rate is zero in floating point.
     """
     forward_w, backward_w = power_w[edges[:, 0]], power_w[edges[:, 1]]
-    with np.errstate(divide="ignore"):
-        forward_s = seconds_per_bit(forward_w, gain, bandwidth_hz, noise_w_per_hz)
-        backward_s = seconds_per_bit(backward_w, gain, bandwidth_hz, noise_w_per_hz)
-    broken = ~(np.isfinite(forward_s) & np.isfinite(backward_s))
+    with np.errstate(all="ignore"):  # what it comes to is looked at next
+        radio = (bandwidth_hz, noise_w_per_hz, max_rate_bps)
+        forward_s = seconds_per_bit(forward_w, gain, *radio)
+        backward_s = seconds_per_bit(backward_w, gain, *radio)
+        forward_j, backward_j = forward_w * forward_s, backward_w * backward_s
+    broken = ~np.logical_and.reduce(
+        [usable(figure) for figure in (forward_s, backward_s, forward_j, backward_j)]
+    )
     if broken.any():
         i, j = edges[int(np.argmax(broken))]
         raise ScenarioError(
             f"the link {i}-{j} has no usable rate (gain {gain[int(np.argmax(broken))]:.3g}); "
             "raise transmit_power_w or its gain, or leave the link out"
         )
-    return LinkCosts(forward_s, backward_s, forward_w * forward_s, backward_w * backward_s)
+    return LinkCosts(forward_s, backward_s, forward_j, backward_j)

@@ -55,7 +55,9 @@ def build_graph(scenario: Scenario) -> Graph:
     Raises:
         ScenarioError: too few devices for the topology, an odd grid, or a disconnected edge list.
     """
-    count, name = scenario.devices.count, scenario.network.topology
+    count, topology = scenario.devices.count, scenario.network.topology
+    listed = None if isinstance(topology, str) else np.array(topology, np.int64).reshape(-1, 2)
+    name = topology if listed is None else f"the {len(listed)} listed links"
     least = {"ring": 3, "quasi-ring": 4, "grid": 2}.get(name, 2)
     if count < least:
         raise ScenarioError(
@@ -75,6 +77,8 @@ def build_graph(scenario: Scenario) -> Graph:
         ring = np.arange(count) if count >= 3 else None
     elif name == "geometric":
         edges = _geometric(positions, scenario.network.area_m, scenario.network.mean_degree)
+    elif listed is not None:
+        edges = _known_devices(listed, count)
     else:
         edges = read_links(read_table(name), name, count)
     edges = np.unique(np.sort(edges.astype(np.int64), axis=1), axis=0)
@@ -169,6 +173,16 @@ def read_links(columns: dict[str, list[str]], path: str, count: int) -> IntArray
             f"different devices of 0..{count - 1}"
         )
     return ends.astype(np.int64)
+
+
+def _known_devices(links: IntArray, count: int) -> IntArray:
+    if links.max() >= count:
+        i, j = links[int(np.argmax(links.max(axis=1)))]
+        raise ScenarioError(
+            f"network.topology: the link {i}-{j} must join two of the devices 0..{count - 1}; "
+            f"mend it, or set devices.count to {links.max() + 1}"
+        )
+    return links
 
 
 def _positions(scenario: Scenario) -> FloatArray:

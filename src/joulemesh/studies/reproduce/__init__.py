@@ -5,13 +5,14 @@ May not know: how results are drawn, printed or filed.
 
 from __future__ import annotations
 
-__all__ = ["FIGURES", "LEARNED", "redo"]
+__all__ = ["FIGURES", "LEARNED", "redo", "redraw"]
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joulemesh.studies.reproduce.outcome import Outcome
+    from joulemesh.studies.reproduce.outcome import Outcome, Picture, Row
     from joulemesh.studies.reproduce.runner import Runner
 
 FIGURES = ("table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9")
@@ -36,3 +37,25 @@ def redo(name: str, *, quick: bool = False, runner: Runner | None = None) -> Out
     config = study.QUICK if quick else study.CONFIG
     outcome: Outcome = study.run(config, runner) if name in LEARNED else study.run(config)
     return outcome
+
+
+def redraw(
+    name: str, rows: Sequence[Row], *, quick: bool = False
+) -> tuple[tuple[Picture, ...], str]:
+    """What a table or figure shows, from its rows alone; nothing is computed.
+
+    Args:
+        name: one of `FIGURES`.
+        rows: of its CSV file.
+        quick: were digits used, and few devices?
+
+    Returns:
+        Its pictures, and what was run in words.
+
+    >>> pictures, words = redraw("table1", [])
+    >>> [picture.name for picture in pictures]
+    ['table1']
+    """
+    study: Any = import_module(f"{__name__}.{name}")
+    config = study.QUICK if quick else study.CONFIG
+    return study.pictures(config, rows), study.setup(config)

@@ -11,8 +11,9 @@ devices: those of Figs. 8 and 9.
 
 from __future__ import annotations
 
-__all__ = ["CONFIG", "QUICK", "Case", "Config", "run"]
+__all__ = ["CONFIG", "QUICK", "Case", "Config", "pictures", "run", "setup"]
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -23,10 +24,17 @@ from joulemesh.methods import Setting
 from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
 from joulemesh.studies.reproduce.jobs import Job, planned
-from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
 from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
-from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, FASHION, Task, curve_rows
+from joulemesh.studies.reproduce.stage import (
+    CIFAR,
+    DIGITS,
+    FASHION,
+    Task,
+    curve_rows,
+    skew_words,
+)
 from joulemesh.studies.study import Entry
 
 ACCURACY = "device_accuracy_mean"
@@ -157,31 +165,49 @@ def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
     )  # fmt: skip
 
 
-def run(config: Config, runner: Runner) -> Outcome:
-    """Train the curves of the figure."""
-    curves = _curves(config, runner)
-    rows: list[Row] = []
-    for (place, scheme), entry in curves.items():
-        rows += curve_rows({"panel": place, "scheme": scheme}, entry, runner.seeds)
+def pictures(config: Config, rows: Sequence[Row]) -> tuple[Picture, ...]:
+    """The figure, from its rows."""
+    curves = lines(rows, ("panel", "scheme"), ACCURACY)
     places = list(dict.fromkeys(place for place, _ in curves))
     panels = tuple(
         Panel(
             f"({letter})  {place}",
             "iteration",
             "test accuracy, mean of devices",
-            tuple(
-                band(scheme, entry.iteration, entry.curves[ACCURACY])
-                for (here, scheme), entry in curves.items()
-                if here == place
-            ),
+            tuple(band(scheme, *line) for (here, scheme), line in curves.items() if here == place),
             within=SHARE,
         )
         for letter, place in zip("abcdefgh", places, strict=False)
     )
     title = f"Aggregation schemes, {config.devices} devices, {config.rounds} rounds an iteration"
+    return (Picture("fig4", title, panels, len(panels)),)
+
+
+def setup(config: Config) -> str:
+    """What was run, and what the paper leaves open."""
+    cases = "; ".join(
+        f"{case.task.title} on {' and '.join(case.topologies)}, {case.iterations} iterations"
+        for case in config.cases
+    )
+    ticks = ", ".join(map(str, config.ticks))
+    return (
+        f"{cases}. {config.devices} devices, {skew_words(config.partition)} labels, "
+        f"{config.rounds} rounds in every iteration, so that nothing but the averaging differs. "
+        "Open in the paper: the number of iterations, the rounds, the values of K and the graph "
+        f"of (b), which text and caption name differently. K = {ticks} pairs of neighbours "
+        "average in one exchange. Accuracy is that of the devices' own models on 500 test samples."
+    )
+
+
+def run(config: Config, runner: Runner) -> Outcome:
+    """Train the curves of the figure."""
+    curves = _curves(config, runner)
+    rows: list[Row] = []
+    for (place, scheme), entry in curves.items():
+        rows += curve_rows({"panel": place, "scheme": scheme}, entry, runner.seeds)
     notes = (
         "tree and ring both average exactly: one run serves both",
         "K counts ticks: one pair of neighbours averages",
     )
-    picture = Picture("fig4", title, panels, len(panels))
-    return Outcome("fig4", rows, (picture,), _findings(config, curves), notes)
+    drawn, findings = pictures(config, rows), _findings(config, curves)
+    return Outcome("fig4", rows, drawn, findings, notes, setup(config))

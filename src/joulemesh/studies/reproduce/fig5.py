@@ -11,8 +11,9 @@ serves all curves: they are padded to 41 devices.
 
 from __future__ import annotations
 
-__all__ = ["CONFIG", "QUICK", "Config", "run"]
+__all__ = ["CONFIG", "QUICK", "Config", "pictures", "run", "setup"]
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -22,10 +23,18 @@ from numpy.typing import NDArray
 from joulemesh.data.catalog import spec
 from joulemesh.studies.claims import Finding, judge
 from joulemesh.studies.reproduce.jobs import Job, planned
-from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
 from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
-from joulemesh.studies.reproduce.stage import DIGITS, FASHION, MNIST, Task, at, curve_rows
+from joulemesh.studies.reproduce.stage import (
+    DIGITS,
+    FASHION,
+    MNIST,
+    Task,
+    at,
+    curve_rows,
+    skew_words,
+)
 from joulemesh.studies.study import Entry
 
 ACCURACY = "test_accuracy"
@@ -116,21 +125,17 @@ def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
     )
 
 
-def run(config: Config, runner: Runner) -> Outcome:
-    """Train the curves of the figure."""
-    curves = _curves(config, runner)
-    rows: list[Row] = []
-    for (task, reading, devices), entry in curves.items():
-        where = {"task": task, "reading": reading, "devices": devices}
-        rows += curve_rows(where, entry, runner.seeds)
+def pictures(config: Config, rows: Sequence[Row]) -> tuple[Picture, ...]:
+    """The figure, from its rows."""
+    curves = lines(rows, ("task", "reading", "devices"), ACCURACY)
     panels = tuple(
         Panel(
             f"({letter})  {task.title}: {READINGS[reading]}",
             "iteration",
             "test accuracy",
             tuple(
-                band(f"N = {devices}", entry.iteration, entry.curves[ACCURACY])
-                for (title, how, devices), entry in curves.items()
+                band(f"N = {devices}", *line)
+                for (title, how, devices), line in curves.items()
                 if (title, how) == (task.title, reading)
             ),
             within=SHARE,
@@ -139,6 +144,32 @@ def run(config: Config, runner: Runner) -> Outcome:
             "abcdefgh", product(READINGS, config.tasks), strict=False
         )
     )
-    title = f"Number of devices, label skew {config.partition}"
-    picture = Picture("fig5", title, panels, len(config.tasks))
-    return Outcome("fig5", rows, (picture,), _findings(config, curves))
+    title = f"Number of devices N, {skew_words(config.partition)} labels"
+    return (Picture("fig5", title, panels, len(config.tasks)),)
+
+
+def setup(config: Config) -> str:
+    """What was run, and what the paper leaves open."""
+    tasks = " and ".join(task.title for task in config.tasks)
+    counts = ", ".join(map(str, config.devices))
+    shares = " and ".join(
+        f"{spec(task.dataset).train // max(config.devices):,}" for task in config.tasks
+    )
+    return (
+        f"{tasks}, N = {counts}, {skew_words(config.partition)} labels, exact averaging, "
+        f"{config.rounds} rounds in each of {config.iterations} iterations. Open in the paper: N, "
+        "the kind and degree of skew, rounds and iterations, and whether more devices share the "
+        "same data or bring their own. Both readings are done: one global data set shared out, "
+        f"and the same number of samples on each device whatever N ({shares})."
+    )
+
+
+def run(config: Config, runner: Runner) -> Outcome:
+    """Train the curves of the figure."""
+    curves = _curves(config, runner)
+    rows: list[Row] = []
+    for (task, reading, devices), entry in curves.items():
+        where = {"task": task, "reading": reading, "devices": devices}
+        rows += curve_rows(where, entry, runner.seeds)
+    drawn, findings = pictures(config, rows), _findings(config, curves)
+    return Outcome("fig5", rows, drawn, findings, setup=setup(config))

@@ -12,8 +12,19 @@ ones; Balanced DFL pays for about 9 iterations, PENS for 36, GL's small messages
 
 from __future__ import annotations
 
-__all__ = ["CONFIG", "QUICK", "Arena", "Config", "calibrated", "contenders", "run"]
+__all__ = [
+    "CONFIG",
+    "QUICK",
+    "Arena",
+    "Config",
+    "calibrated",
+    "contenders",
+    "pictures",
+    "run",
+    "setup",
+]
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -25,10 +36,10 @@ from joulemesh.methods import Contender, Setting, build
 from joulemesh.scenario import Scenario
 from joulemesh.studies.claims import Finding, judge
 from joulemesh.studies.reproduce.jobs import Job
-from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band
+from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
 from joulemesh.studies.reproduce.runner import Runner
 from joulemesh.studies.reproduce.sentences import claim
-from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows
+from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows, skew_words
 from joulemesh.studies.study import Entry
 
 ACCURACY = "device_accuracy_mean"  # methods that gossip leave the devices' models apart
@@ -218,22 +229,47 @@ def _findings(config: Config, curves: dict[Key, Entry]) -> tuple[Finding, ...]:
     )
 
 
-def _picture(config: Config, curves: dict[Key, Entry], equal: str) -> Picture:
+def pictures(config: Config, rows: Sequence[Row]) -> tuple[Picture, ...]:
+    """Both figures, from the rows."""
+    return tuple(_picture(config, rows, equal) for equal in EQUAL)
+
+
+def _picture(config: Config, rows: Sequence[Row], equal: str) -> Picture:
+    along = {"iterations": "iteration", "energy": "mean_energy_j"}[equal]
+    curves = lines(rows, ("task", "rounds", "equal", "method"), ACCURACY, along)
     panels = []
-    for letter, ((number, arena), rounds) in zip(
-        "abcdefgh", product(enumerate(config.arenas), config.rounds), strict=False
+    for letter, (arena, rounds) in zip(
+        "abcdefgh", product(config.arenas, config.rounds), strict=False
     ):
-        series = []
-        for label in methods(config, rounds):
-            entry = curves[number, rounds, equal, label]
-            x = entry.iteration if equal == "iterations" else entry.energy_j.mean(axis=1)
-            series.append(band(label, x, entry.curves[ACCURACY]))
+        series = tuple(
+            band(label, *curves[arena.task.title, str(rounds), equal, label])
+            for label in methods(config, rounds)
+        )
         label = "iteration" if equal == "iterations" else "energy of all devices [J]"
         title = f"({letter})  {arena.task.title}, {rounds} rounds"
         height = "test accuracy, mean of devices"
-        panels.append(Panel(title, label, height, tuple(series), within=SHARE))
+        panels.append(Panel(title, label, height, series, within=SHARE))
     name = "fig9" if equal == "iterations" else f"fig9-{equal}"
-    return Picture(name, f"Methods at equal {equal}", tuple(panels), len(config.rounds))
+    title = "Methods at equal iterations"
+    if equal == "energy":
+        title = "Methods on equal batteries, until one is empty"
+    return Picture(name, title, tuple(panels), len(config.rounds), share="row")
+
+
+def setup(config: Config) -> str:
+    """What was run, and what the paper leaves open."""
+    tasks = " and ".join(arena.task.title for arena in config.arenas)
+    rounds = ", ".join(map(str, config.rounds))
+    return (
+        f"{tasks}, {config.devices} devices on a {config.topology}, {skew_words(config.partition)} "
+        f"labels, {rounds} rounds an iteration; adaptive has the same total over "
+        f"{config.arenas[0].iterations} iterations and averages along the tree. GL sends a "
+        f"fraction {config.fraction:g} of the coordinates to one neighbour; Balanced DFL mixes "
+        f"{config.mixings} times; PENS looks for partners for {config.phase1} iterations. All of "
+        "that is open in the paper: these are the baselines' own papers' settings. Batteries of "
+        "the second figure are sized, device by device, to what the adaptive plan needs. Accuracy "
+        "is that of the devices' own models on 500 test samples."
+    )
 
 
 def run(config: Config, runner: Runner) -> Outcome:
@@ -244,16 +280,24 @@ def run(config: Config, runner: Runner) -> Outcome:
     curves = {key: found[job.label] for key, job in jobs.items()}
     rows: list[Row] = []
     notes: dict[str, None] = {}
-    for (number, rounds, equal, label), entry in curves.items():
-        where = {
-            "task": config.arenas[number].task.title,
-            "rounds": rounds,
-            "equal": equal,
-            "method": label,
-            "total_energy_j": float(np.nanmean(entry.total_energy_j)),
-            "total_time_s": float(np.nanmean(entry.total_time_s)),
-        }
-        rows += curve_rows(where, entry, runner.seeds)
-        notes |= {f"{label}: {note}": None for note in entry.notes if "degenerate" in note}
-    pictures = tuple(_picture(config, curves, equal) for equal in EQUAL)
-    return Outcome("fig9", rows, pictures, _findings(config, curves), tuple(notes))
+    for key, entry in curves.items():
+        rows += _rows(config, key, entry, runner.seeds)
+        notes |= {f"{key[-1]}: {note}": None for note in entry.notes if "degenerate" in note}
+    drawn, findings = pictures(config, rows), _findings(config, curves)
+    return Outcome("fig9", rows, drawn, findings, tuple(notes), setup(config))
+
+
+def _rows(config: Config, key: Key, entry: Entry, seeds: Sequence[int]) -> list[Row]:
+    """A curve's rows, with the joules spent so far: the mean over seeds, as they are drawn."""
+    number, rounds, equal, label = key
+    where = {
+        "task": config.arenas[number].task.title,
+        "rounds": rounds,
+        "equal": equal,
+        "method": label,
+        "total_energy_j": float(np.nanmean(entry.total_energy_j)),
+        "total_time_s": float(np.nanmean(entry.total_time_s)),
+    }
+    spent_j = np.tile(np.nanmean(entry.energy_j, axis=1), len(seeds))
+    made = curve_rows(where, entry, seeds)
+    return [{**row, "mean_energy_j": float(j)} for row, j in zip(made, spent_j, strict=True)]

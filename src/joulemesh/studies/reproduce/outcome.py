@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ["SHARE", "Outcome", "Panel", "Picture", "Row", "Series", "band", "rows_csv", "spread"]
+__all__ = [
+    "SHARE",
+    "Line",
+    "Outcome",
+    "Panel",
+    "Picture",
+    "Row",
+    "Series",
+    "band",
+    "lines",
+    "rows_csv",
+    "spread",
+]
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +30,8 @@ from joulemesh.studies.statistics import estimate
 
 FloatArray = NDArray[np.float64]
 Row: TypeAlias = Mapping[str, Any]
+Line: TypeAlias = tuple[FloatArray, FloatArray]
+"""Where a curve was measured [points], and what was found [points, seeds]."""
 
 SHARE = (0.0, 1.0)  # an accuracy lies within
 
@@ -48,7 +62,8 @@ class Panel:
         series: the curves.
         log: a logarithmic vertical axis.
         level: a horizontal line at this height, for instance a target.
-        marks: mark the points (few of them, as against a curve).
+        marks: a few points with error bars, side by side where they would hide each other.
+        steps: a staircase, for whole numbers.
         within: what the vertical axis can mean at all; bands are cut there.
     """
 
@@ -59,6 +74,7 @@ class Panel:
     log: bool = False
     level: float | None = None
     marks: bool = False
+    steps: bool = False
     within: tuple[float, float] = (-np.inf, np.inf)
 
 
@@ -71,7 +87,8 @@ class Picture:
         title: in a few words.
         panels: row by row.
         columns: panels in a row.
-        bands: what the bands are, in words.
+        bands: what the bands are, in words; nothing where there are none.
+        share: which panels have the same heights: those of a row, of a column, all or none.
     """
 
     name: str
@@ -79,6 +96,7 @@ class Picture:
     panels: tuple[Panel, ...]
     columns: int
     bands: str = "bands: 95 % t interval over seeds"
+    share: Literal["none", "row", "col", "all"] = "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +109,7 @@ class Outcome:
         pictures: to draw.
         findings: on the claims that it decides.
         notes: what a reader should know, one line each.
+        setup: what was run, and which choices the paper leaves open.
     """
 
     name: str
@@ -98,6 +117,42 @@ class Outcome:
     pictures: tuple[Picture, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    setup: str = ""
+
+
+def lines(
+    rows: Sequence[Row], names: Sequence[str], y: str, x: str = "iteration"
+) -> dict[tuple[str, ...], Line]:
+    """The curves in a table that has a row for every seed and evaluation.
+
+    Args:
+        rows: as they were made, or as they were read from a CSV file.
+        names: columns that tell the curves apart.
+        y: the column that is drawn.
+        x: the column against which.
+
+    Returns:
+        Every curve by its values of these columns, as text.
+
+    >>> rows = [{"a": 1, "seed": s, "iteration": t, "y": s + t} for s in (0, 1) for t in (5, 10)]
+    >>> where, what = lines(rows, ["a"], "y")["1",]
+    >>> where.tolist(), what.tolist()
+    ([5.0, 10.0], [[5.0, 6.0], [10.0, 11.0]])
+    """
+    found: dict[tuple[str, ...], dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        curve = found.setdefault(tuple(str(row[name]) for name in names), {})
+        curve.setdefault(str(row["seed"]), []).append((_number(row[x]), _number(row[y])))
+    made: dict[tuple[str, ...], Line] = {}
+    for key, seeds in found.items():
+        points = np.array(list(seeds.values()), np.float64)  # [seeds, points, 2]
+        made[key] = points[0, :, 0], points[:, :, 1].T
+    return made
+
+
+def _number(value: Any) -> float:
+    """A cell as a number; an empty one is none (`rows_csv`)."""
+    return float("nan") if value == "" else float(value)
 
 
 def band(label: str, x: ArrayLike, values: ArrayLike) -> Series:

@@ -19,8 +19,9 @@ _THEORY = (
         "of local training at the beginning",
         "least (P42) of the other five allocations − (P42) of (1, 1, 3), for a from 0.05 to 0.99",
         "",
-        "True of the objective (P42). The objective itself rests on one loose step of eq. p14: "
-        "kept exact, the bound does not depend on the allocation at all (notes F.6).",
+        "True of the objective (P42). The objective itself rests on one loose step of eq. p14, "
+        "which drops a factor 1 − a^τ: kept, the bound does not depend on the allocation at "
+        "all.",
     ),
     Claim(
         "p42-nonconvex",
@@ -31,7 +32,7 @@ _THEORY = (
         "0)",
         "",
         "(P42) is a sum of exponentials of linear functions under linear constraints, hence "
-        "convex; only integrality is not, and it is benign (notes F.4.26).",
+        "convex; only integrality is not, and it is benign.",
     ),
     Claim(
         "theorem4-optimal",
@@ -41,8 +42,9 @@ _THEORY = (
         "optimized solutions of (P42)",
         "− excess of Theorem 4's (P42), corrected, over the exact minimum",
         "%",
-        "The exact integer minimum is known: one round each, the surplus filled in from the last "
-        "iteration backwards (notes F.5). Theorem 4 spreads rounds more evenly.",
+        "The exact integer minimum is known: one round each, the surplus filled in from the "
+        "last iteration backwards up to the cap, which makes every suffix sum as large as it "
+        "can be. Theorem 4 spreads rounds more evenly.",
     ),
     Claim(
         "theorem4-cases",
@@ -52,7 +54,7 @@ _THEORY = (
         "values of t_0 with a non-empty interval − values of t_0 that the middle cases need",
         "cases",
         "As printed the weights increase with t, so every interval of the middle cases runs "
-        "backwards, and the first and last cases overlap (notes F.4.31).",
+        "backwards, and the first and last cases overlap.",
     ),
     Claim(
         "theorem4-increasing",
@@ -70,8 +72,8 @@ _THEORY = (
         "if the recourse budgets are infinity, we find that τ*_{i,t} = 1",
         "(P42) with the cap's rounds in every iteration − (P42) with one round in each",
         "",
-        "(P42) decreases with every additional round: without limits on the total its minimum is "
-        "the cap in every iteration, not 1 (notes F.4.32).",
+        "(P42) decreases with every additional round: without limits on the total its minimum "
+        "is the cap in every iteration, not 1.",
     ),
     Claim(
         "bound-vanishes",
@@ -81,7 +83,7 @@ _THEORY = (
         "10⁻³ − A_1/gap after 10⁶ iterations with η = 1/(Mt⁴), m/M = 0.1, τ = 5",
         "of the gap",
         "With η = 1/(Mt⁴) the rates sum to a constant, so training stops short: A_1 tends to a "
-        "positive share of the initial gap (notes F.3.21 to F.3.23). A constant η is needed.",
+        "positive share of the initial gap. A constant η is needed.",
     ),
     Claim(
         "rate-grows",
@@ -92,7 +94,7 @@ _THEORY = (
         "η = 1/(Mt⁴)",
         "times",
         "The term grows like t³ under the stated η, so T = O(1/ε) does not follow; O(1/ε) would "
-        "not be a linear rate either (notes F.3.23).",
+        "not be a linear rate either.",
     ),
     Claim(
         "devices-amplify",
@@ -102,7 +104,7 @@ _THEORY = (
         "growth of the norm ‖P − I‖², for which φ(N) stands, from N = 2 to N = 50",
         "",
         "P − I is minus an orthogonal projector: its squared norm is 1 for every N. The printed "
-        "φ(N) is neither that nor the Frobenius norm (notes F.3.17).",
+        "φ(N) = k(N−1)(2N−1)/N is neither that nor the Frobenius norm.",
     ),
 )
 
@@ -126,8 +128,9 @@ _ENERGY = (
         "Ring-AllReduce",
         "(Ring-AllReduce in N chunks − tree)/tree, least over topologies, N and placements",
         "%",
-        "Ring-AllReduce proper is N/2 times cheaper than the paper's ring; the corollary survives "
-        "(proof: notes C.4).",
+        "Ring-AllReduce proper is N/2 times cheaper than the paper's ring, and the corollary "
+        "survives: a ring without its dearest link is a spanning tree, and costs at most the share "
+        "(N−1)/N of it that the chunks cost.",
     ),
     Claim(
         "tree-slower",
@@ -150,8 +153,8 @@ _ENERGY = (
         "based on Ring-AllReduce or randomized gossip algorithm",
         "the same against Ring-AllReduce in N chunks",
         "%",
-        "Ring-AllReduce proper is N/2 times faster than the paper's ring, and the tree has depth: "
-        "the trade-off that the sentence hints at (notes C.3).",
+        "Ring-AllReduce proper is N/2 times faster than the paper's ring, and the tree has "
+        "depth: the trade-off that the sentence hints at.",
     ),
     Claim(
         "gossip-dearer",
@@ -161,8 +164,8 @@ _ENERGY = (
         "costs than the randomized gossip algorithm",
         "(gossip − scheme)/scheme, least over schemes, ε, N, topologies; K by the spectral gap",
         "%",
-        "K that reaches ε needs the spectral gap of the graph (notes B); then gossip on sparse "
-        "graphs is dear by construction.",
+        "K that reaches ε needs the spectral gap of the graph; then gossip on sparse graphs is "
+        "dear by construction.",
     ),
     Claim(
         "gossip-dearer-printed",
@@ -172,8 +175,8 @@ _ENERGY = (
         "costs than the randomized gossip algorithm",
         "the same by the paper's own equations: both ends pay, K = ⌈ln 1/ε⌉ over all links",
         "%",
-        "By eq. s1 gossip uses every link ⌈ln 1/ε⌉ = 3 times, the ring N−1 times: the paper's own "
-        "cost model does not give its Fig. 7 (notes 0.10 and B).",
+        "By eq. s1 gossip uses every link ⌈ln 1/ε⌉ = 3 times, the ring N−1 times: the paper's "
+        "own cost model does not give its Fig. 7.",
     ),
     Claim(
         "smaller-epsilon",
@@ -228,8 +231,9 @@ _LEARNING = (
         "converges",
         "final accuracy, exact averaging − gossip, every K, model and topology",
         "accuracy",
-        "Accuracy is the mean of the devices' own models, since gossip leaves them apart. With "
-        "i.i.d. data and enough ticks the difference may drown in noise.",
+        "Accuracy is the mean of the devices' own models, since gossip leaves them apart; that "
+        "of their mean hardly differs between schemes. With i.i.d. data and enough ticks the "
+        "difference drowns in noise.",
     ),
     Claim(
         "fig4-more-rounds",
@@ -239,7 +243,7 @@ _LEARNING = (
         "higher accuracy",
         "final accuracy, larger K − next smaller K, every model and topology",
         "accuracy",
-        "",
+        "Once the models agree, more exchanges have nothing to add.",
     ),
     Claim(
         "fig5-fewer-global",
@@ -250,7 +254,7 @@ _LEARNING = (
         "final accuracy, fewest − most devices, the same global data set shared out",
         "accuracy",
         "With a fixed global set more devices also means fewer samples on each: N is confounded "
-        "with D_i (notes E).",
+        "with D_i.",
     ),
     Claim(
         "fig5-fewer-local",
@@ -271,7 +275,7 @@ _LEARNING = (
         "gap between fewest and most devices at the end − at half of the iterations (at most 0.005 "
         "of decrease counts as none)",
         "accuracy",
-        "",
+        "Only a gap can stay: where there is none the sentence says little.",
     ),
     Claim(
         "fig6-fewer-faster",
@@ -301,8 +305,9 @@ _LEARNING = (
         "the proposed adaptive rounds of local training outperform others",
         "final accuracy, adaptive − fixed and − inverse, T = 400, i.i.d.",
         "accuracy",
-        "On quadratics late rounds are the worst allocation; under-trained deep nets behave "
-        "differently, mildly (notes F.6 and F.11).",
+        "In the corrected bound the order of the rounds hardly counts; on quadratics late "
+        "rounds are the worst. Whatever a schedule does last counts most for its final point: "
+        "compare the whole curves.",
     ),
     Claim(
         "fig8-adaptive-best-skewed",
@@ -311,7 +316,8 @@ _LEARNING = (
         "the proposed adaptive rounds of local training outperform others",
         "the same with label skew, Dirichlet(0.1)",
         "accuracy",
-        "",
+        "Many rounds in one iteration on skewed labels can pull the devices apart; the adaptive "
+        "schedule ends with such iterations, so that no averaging of short steps follows.",
     ),
     Claim(
         "fig8-adaptive-loss",
@@ -320,7 +326,7 @@ _LEARNING = (
         "the proposed adaptive rounds of local training outperform others",
         "final training loss, fixed and inverse − adaptive, T = 400, i.i.d. and skewed",
         "loss",
-        "",
+        "The loss tells what the accuracy tells.",
     ),
     Claim(
         "fig8-inverse-worse",
@@ -331,8 +337,7 @@ _LEARNING = (
         "to enhance test accuracy.",
         "final accuracy, fixed − inverse, T = 400, i.i.d. and skewed",
         "accuracy",
-        "Under strong label skew front-loaded schedules sometimes collapse in the first iterations "
-        "(notes F.11): the interval is then wide.",
+        "Only where the schedules end is compared; along the way their order may be another.",
     ),
     Claim(
         "fig8-excessive",
@@ -363,7 +368,7 @@ _LEARNING = (
         "final accuracy, i.i.d. − Dirichlet(0.1), fixed rounds, T = 400 (the first half of the "
         "sentence; Fig. 5 decides the second)",
         "accuracy",
-        "",
+        "Equally many samples on every device: nothing but the labels differs.",
     ),
     Claim(
         "fig9-outperforms",
@@ -373,8 +378,8 @@ _LEARNING = (
         "final accuracy, adaptive − each baseline, every data set and number of rounds, equal "
         "iterations",
         "accuracy",
-        "Equal iterations are not equal energy, and exact averaging is compared with gossip: what "
-        "the allocation of rounds adds is confounded with consensus error (notes E).",
+        "Equal iterations are not equal energy, and exact averaging is compared with gossip: "
+        "what the allocation of rounds adds is confounded with consensus error.",
     ),
     Claim(
         "fig9-outperforms-energy",
@@ -393,7 +398,7 @@ _LEARNING = (
         "increasing the total rounds of local training can narrow the performance gap",
         "gap between adaptive and the mean of the baselines, fewest − most rounds, each data set",
         "accuracy",
-        "",
+        "The gap is that to the mean of three baselines, one of which has none to begin with.",
     ),
     Claim(
         "fig9-complex-tasks",
@@ -413,7 +418,7 @@ _LEARNING = (
         "increasing the total number of rounds of local training can enhance the model performance",
         "final accuracy of adaptive, most − fewest rounds, each data set, equal iterations",
         "accuracy",
-        "",
+        "More rounds are also more computation and more joules.",
     ),
 )
 

@@ -10,7 +10,17 @@ samples, and evaluation should stay below a tenth of the time.
 
 from __future__ import annotations
 
-__all__ = ["CIFAR", "CURVE_COLUMNS", "DIGITS", "FASHION", "MNIST", "Task", "curve_rows", "skew"]
+__all__ = [
+    "CIFAR",
+    "CURVE_COLUMNS",
+    "DIGITS",
+    "FASHION",
+    "MNIST",
+    "Task",
+    "curve_rows",
+    "skew",
+    "skew_words",
+]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +48,16 @@ def skew(partition: str) -> dict[str, Any]:
     kind, _, alpha = partition.partition(" ")
     made: dict[str, Any] = {"training.partition": kind}
     return made | ({"training.alpha": float(alpha)} if alpha else {})
+
+
+def skew_words(partition: str) -> str:
+    """How labels are spread, for a reader.
+
+    >>> skew_words("dirichlet 0.1"), skew_words("iid")
+    ('Dirichlet(0.1)', 'i.i.d.')
+    """
+    _, _, alpha = partition.partition(" ")
+    return f"Dirichlet({alpha})" if alpha else "i.i.d."
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,209 @@
+"""Hardware and radios by name. In: a profile's name. Out: its figures as fields of a scenario, and
+where they come from. May not know: scenarios; it holds data and the arithmetic that they name.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DEVICES",
+    "DEVICE_FIELDS",
+    "RADIOS",
+    "RADIO_FIELDS",
+    "Profile",
+    "Source",
+    "device",
+    "find",
+    "profiles",
+    "radio",
+]
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from joulemesh.errors import ScenarioError
+
+DEVICES = (
+    "raspberry-pi-3",
+    "raspberry-pi-4",
+    "raspberry-pi-5",
+    "raspberry-pi-zero-2",
+    "jetson-nano",
+    "jetson-orin-nano",
+    "phone-mid-range",
+    "phone-flagship",
+    "esp32",
+    "stm32f411",
+    "laptop",
+)
+RADIOS = ("wifi", "bluetooth-le", "zigbee", "lora", "lte")
+
+DEVICE_FIELDS = ("cpu_hz", "capacitance")
+"""What a device's profile says, of the section ``devices``."""
+RADIO_FIELDS = (
+    "bandwidth_hz",
+    "noise_dbm_per_hz",
+    "max_rate_bps",
+    "path_loss",
+    "path_loss_exponent",
+    "path_loss_reference_db",
+)
+"""What a radio's profile says, of the section ``network``; and ``devices.transmit_power_w``."""
+
+_FREE_SPACE_DB = -147.55  # 20 log10(4 pi / c): the loss at 1 m and 1 Hz
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where figures come from.
+
+    Attributes:
+        gives: which figures, and how they were formed.
+        title: of the data sheet, paper or measurement.
+        year: of its publication.
+        url: where it is.
+        how: ``"read"``, ``"quoted"`` (read where somebody quotes it) or ``"cited"`` (not re-read).
+    """
+
+    gives: str
+    title: str
+    year: int
+    url: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Named figures.
+
+    Attributes:
+        name: as a scenario says it.
+        kind: ``"device"`` or ``"radio"``.
+        summary: what was measured or specified.
+        said: the figures as the sources give them.
+        devices: fields of the section ``devices`` that follow.
+        network: fields of the section ``network`` that follow.
+        sources: where the figures come from.
+    """
+
+    name: str
+    kind: str
+    summary: str
+    said: Mapping[str, float | str]
+    devices: Mapping[str, float]
+    network: Mapping[str, float | str]
+    sources: tuple[Source, ...]
+
+
+def device(name: str, where: str = "devices.profile") -> Profile:
+    """The profile of a device.
+
+    Args:
+        name: one of `DEVICES`.
+        where: what to blame for a name that is unknown.
+
+    Returns:
+        Its figures: a cycle of them costs power / clock joules.
+
+    >>> pi = device("raspberry-pi-4").devices
+    >>> round(1e9 * pi["capacitance"] * pi["cpu_hz"] ** 2, 6)  # nJ a cycle: 7.2 W / 1.8 GHz
+    4.0
+    >>> device("rasberry-pi-4")
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: devices.profile: 'rasberry-pi-4' is unknown; did you mean ...
+    """
+    return _find(name, where, "devices.toml", DEVICES)
+
+
+def radio(name: str, where: str = "network.profile") -> Profile:
+    """The profile of a radio.
+
+    Args:
+        name: one of `RADIOS`.
+        where: what to blame for a name that is unknown.
+
+    Returns:
+        Its figures, for both ends of a link.
+
+    >>> radio("lora").network["max_rate_bps"]
+    5470.0
+    """
+    return _find(name, where, "radios.toml", RADIOS)
+
+
+def find(name: str) -> Profile:
+    """The profile of a device or a radio.
+
+    >>> find("wifi").kind, find("esp32").kind
+    ('radio', 'device')
+    """
+    file, known = ("radios.toml", RADIOS) if name in RADIOS else ("devices.toml", DEVICES)
+    return _find(name, "profile", file, known if name in known else (*DEVICES, *RADIOS))
+
+
+def profiles() -> tuple[Profile, ...]:
+    """All profiles, devices first.
+
+    >>> [profile.kind for profile in profiles()].count("radio")
+    5
+    """
+    return (*map(device, DEVICES), *map(radio, RADIOS))
+
+
+def _find(name: str, where: str, file: str, known: tuple[str, ...]) -> Profile:
+    if name in known:
+        return _read(file)[name]
+    close = difflib.get_close_matches(name.lower().replace(" ", "-").replace("_", "-"), known, 1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    shown = name if len(name) <= 40 else name[:37] + "..."
+    raise ScenarioError(f"{where}: {shown!r} is unknown; {hint}known are {', '.join(known)}")
+
+
+@cache
+def _read(file: str) -> dict[str, Profile]:
+    text = resources.files("joulemesh.profiles").joinpath(file).read_text("utf-8")
+    make = _device if file == "devices.toml" else _radio
+    return {name: make(name, entry) for name, entry in tomllib.loads(text).items()}
+
+
+def _device(name: str, entry: dict[str, Any]) -> Profile:
+    said = {key: value for key, value in entry.items() if key not in ("summary", "sources")}
+    figures = {
+        "cpu_hz": said["cpu_hz"],
+        "capacitance": said["power_w"] / said["cpu_hz"] ** 3,  # P = theta f^3
+    }
+    return Profile(name, "device", entry["summary"], said, figures, {}, _sources(entry))
+
+
+def _radio(name: str, entry: dict[str, Any]) -> Profile:
+    said = {key: value for key, value in entry.items() if key not in ("summary", "sources")}
+    network: dict[str, float | str] = {
+        "bandwidth_hz": said["bandwidth_hz"],
+        "noise_dbm_per_hz": _noise_dbm_per_hz(said),
+        "max_rate_bps": said["max_rate_bps"],
+        "path_loss": said["path_loss"],
+    }
+    if said["path_loss"] == "power-law":
+        free_db = 20 * math.log10(said["carrier_hz"]) + _FREE_SPACE_DB
+        network["path_loss_exponent"] = said["path_loss_exponent"]
+        network["path_loss_reference_db"] = said.get("path_loss_reference_db", round(free_db, 2))
+    power = {"transmit_power_w": said["transmit_power_w"]}
+    return Profile(name, "radio", entry["summary"], said, power, network, _sources(entry))
+
+
+def _noise_dbm_per_hz(said: Mapping[str, Any]) -> float:
+    """Noise with which the model's link just carries the rated rate at the rated sensitivity."""
+    band = said["bandwidth_hz"]
+    need_db = 10 * math.log10(2 ** (said["sensitivity_rate_bps"] / band) - 1)
+    lost_db = 10 * math.log10(said["transmit_power_w"] * 1e3) - said["radiated_dbm"]
+    noise = said["sensitivity_dbm"] - 10 * math.log10(band) - need_db + lost_db
+    return float(round(noise, 2))
+
+
+def _sources(entry: Mapping[str, Any]) -> tuple[Source, ...]:
+    return tuple(Source(**source) for source in entry["sources"])

@@ -1,0 +1,190 @@
+"""Is everything there that a run needs? What to paste into a bug report."""
+
+from __future__ import annotations
+
+__all__ = ["OPTIONAL", "examine"]
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+from joulemesh._version import __version__
+
+OPTIONAL = {
+    "pandas": "data frames",
+    "networkx": "graphs",
+    "tensorboardX": "--tensorboard",
+    "datasets": "data sets of the Hugging Face hub",
+}
+_SETTINGS = (
+    "JOULEMESH_DATA",
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "XLA_FLAGS",
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+def examine(*, self_test: bool = True) -> dict[str, Any]:
+    """Look at the machine, the packages, the data and the caches; plan and train a little.
+
+    Args:
+        self_test: also plan a small scenario and train it for a few iterations.
+
+    Returns:
+        Plain values; ``problems`` lists what keeps Joulemesh from working, one line each. The
+        user's home folder is written ``~``.
+
+    >>> found = examine(self_test=False)
+    >>> found["joulemesh"] == __version__, found["problems"]
+    (True, [])
+    """
+    problems: list[str] = []
+    found: dict[str, Any] = {
+        "joulemesh": __version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "settings": {name: _homely(os.environ[name]) for name in _SETTINGS if name in os.environ},
+        "jax": _tried(_accelerators, "JAX does not start", problems),
+        "packages": _packages(problems),
+        "optional": {name: _version(name) for name in OPTIONAL},
+        "data": _tried(_data, "the data folders cannot be read", problems),
+        "caches": _tried(_caches, "the cache folder cannot be read", problems),
+    }
+    if self_test:
+        found["self_test"] = _tried(_self_test, "the self-test failed", problems)
+    return {**found, "problems": problems}
+
+
+def _tried(look: Callable[[], Any], trouble: str, problems: list[str]) -> Any:
+    """What ``look`` finds; a failure of any kind becomes a line among the problems."""
+    try:
+        return look()
+    except Exception as error:  # a broken installation may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        problems.append(f"{trouble} ({_homely(reason)[:300]})")
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _packages(problems: list[str]) -> dict[str, str | None]:
+    """Versions of the packages that Joulemesh asks for."""
+    with suppress(PackageNotFoundError):
+        asked = [line for line in requires("joulemesh") or [] if "extra ==" not in line]
+        names = [_name(line) for line in asked] + ["jaxlib"]
+        found = {name: _version(name) for name in names}
+        problems += [
+            f"{k} is not installed; pip install {k}" for k, v in found.items() if v is None
+        ]
+        return found
+    problems.append("Joulemesh is not installed as a package; pip install joulemesh")
+    return {}
+
+
+def _name(requirement: str) -> str:
+    """The package in a requirement.
+
+    >>> _name("orbax-checkpoint<1,>=0.11"), _name("jax[cuda13] >=0.10")
+    ('orbax-checkpoint', 'jax')
+    """
+    letters = (letter if letter.isalnum() or letter in "-_." else " " for letter in requirement)
+    return "".join(letters).split()[0]
+
+
+def _accelerators() -> dict[str, Any]:
+    import jax
+
+    return {
+        "version": jax.__version__,
+        "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in jax.local_devices()],
+    }
+
+
+def _data() -> dict[str, str]:
+    """Where each published data set was found."""
+    from joulemesh.data.load import given_folders
+    from joulemesh.data.locate import locate
+    from joulemesh.data.sources import SOURCES
+    from joulemesh.errors import ScenarioError
+
+    found = {"digits": "embedded"}
+    folders = [folder for _, folder in given_folders(None)] + [_cache()]
+    for name, source in SOURCES.items():
+        found[name] = "not here (downloaded when first asked for)"
+        for folder in folders:
+            try:
+                if folder.is_dir() and locate(source, folder) is not None:
+                    found[name] = _homely(str(folder))
+                    break
+            except ScenarioError as error:
+                found[name] = _homely(str(error))
+    return found
+
+
+def _cache() -> Path:
+    import pooch
+
+    return Path(os.fspath(pooch.os_cache("joulemesh")))
+
+
+def _caches() -> dict[str, Any]:
+    """Bytes in each part of the user's cache folder."""
+    folder = _cache()
+    parts = sorted(part for part in folder.iterdir() if part.is_dir()) if folder.is_dir() else []
+    return {"folder": _homely(str(folder)), "bytes": {part.name: _size(part) for part in parts}}
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # another process may remove files meanwhile
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _self_test() -> dict[str, Any]:
+    from joulemesh.planning.plan import plan
+    from joulemesh.runs.run import run
+    from joulemesh.scenario import Scenario
+
+    scenario = Scenario.preset("default").override(
+        {
+            "devices.count": 4,
+            "plan.iterations": 4,
+            "training.model": "logistic",
+            "training.l2": 0.01,
+            "training.eval_every": 2,
+        }
+    )
+    begun = time.perf_counter()
+    made = plan(scenario)
+    planned = time.perf_counter()
+    result = run(scenario)
+    ended = time.perf_counter()
+    if not (result.loss == result.loss).all() or (made.margin_j < -1e-9).any():
+        raise ArithmeticError(f"loss {result.loss[-1]}, smallest margin {made.margin_j.min()} J")
+    return {
+        "scheme": made.scheme,
+        "plan_s": round(planned - begun, 3),
+        "run_s": round(ended - planned, 3),
+        "accuracy": round(float(result.accuracy[-1]), 4),
+    }
+
+
+def _homely(text: str) -> str:
+    """Text without the name of the user's home folder."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text

@@ -1,0 +1,212 @@
+"""A process of several, watched by another: whatever ends it, the user reads one clear line.
+
+When a process of a run is lost, JAX ends the others at once, from threads that no Python code can
+reach. So the work is done by a child; the parent passes signals on, waits, and says what happened.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Group", "Supervised", "supervise"]
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, Self
+
+from joulemesh.errors import ScenarioError
+
+_MOST_SECONDS = 86_400
+# What JAX writes before it ends a process because of another.
+_LOST = b"JAX distributed service detected fatal errors"
+_ALARMS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Which processes make a run together.
+
+    Attributes:
+        coordinator: HOST:PORT of process 0; None leaves all to what started the job.
+        processes: how many.
+        process_id: which of them this is, from 0.
+        timeout_s: how long to wait for the others.
+    """
+
+    coordinator: str | None = None
+    processes: int | None = None
+    process_id: int | None = None
+    timeout_s: int = 300
+
+    @classmethod
+    def asked(
+        cls,
+        hosts: str | None,
+        coordinator: str | None,
+        processes: int | None,
+        process_id: int | None,
+        timeout_s: int = 300,
+    ) -> Self | None:
+        """Check what the user asks for.
+
+        Args:
+            hosts: ``"auto"`` or None.
+            coordinator: HOST:PORT or None.
+            processes: or None.
+            process_id: or None.
+            timeout_s: how long to wait for the others.
+
+        Returns:
+            The group; None for a process alone.
+
+        Raises:
+            ScenarioError: some of it is missing or out of range.
+
+        >>> Group.asked(None, "127.0.0.1:4000", 2, 2)
+        Traceback (most recent call last):
+        ...
+        joulemesh.errors.ScenarioError: --process-id 2 is out of range: use 0 to 1 (--processes 2)
+        """
+        by_hand = {"--coordinator": coordinator, "--processes": processes}
+        by_hand["--process-id"] = process_id
+        given = [name for name, value in by_hand.items() if value is not None]
+        if not 1 <= timeout_s <= _MOST_SECONDS:
+            raise ScenarioError(
+                f"--join-timeout {timeout_s} is out of range: use 1 to {_MOST_SECONDS} seconds"
+            )
+        if hosts is not None:
+            if hosts != "auto":
+                raise ScenarioError(f"--hosts {hosts} is unknown: write --hosts auto")
+            if given:
+                raise ScenarioError(f"--hosts auto finds {given[0]} by itself: leave one of them")
+            return cls(timeout_s=timeout_s)
+        if not given:
+            return None
+        missing = [name for name, value in by_hand.items() if value is None]
+        if missing:
+            raise ScenarioError(f"{given[0]} needs {' and '.join(missing)} too: add them")
+        assert coordinator is not None
+        assert processes is not None
+        assert process_id is not None
+        host, _, port = coordinator.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+            raise ScenarioError(f"--coordinator {coordinator} is no address: write HOST:PORT")
+        if processes < 1:
+            raise ScenarioError(f"--processes {processes} is out of range: use 1 or more")
+        if not 0 <= process_id < processes:
+            raise ScenarioError(
+                f"--process-id {process_id} is out of range: use 0 to {processes - 1} "
+                f"(--processes {processes})"
+            )
+        return None if processes == 1 else cls(coordinator, processes, process_id, timeout_s)
+
+    def absent(self) -> str:
+        """What to say when the others do not come."""
+        if self.coordinator is None:
+            return f"the processes of this job did not meet within {self.timeout_s} s: see why"
+        return (
+            f"the {self.processes} processes did not meet at {self.coordinator} within "
+            f"{self.timeout_s} s: start all of --process-id 0 to {(self.processes or 1) - 1}"
+        )
+
+
+class Supervised:
+    """The child's side."""
+
+    def __init__(self, report: int) -> None:
+        self._report = report
+
+    def joined(self) -> None:
+        """Say that all processes have met."""
+        os.write(self._report, b"j")
+
+    def leave(self, code: int) -> None:
+        """Say how this ends; what happens to the process afterwards does not matter."""
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os.write(self._report, bytes([code]))
+
+
+def supervise(group: Group, resume: str) -> Supervised:
+    """Split into a parent, which never returns, and a child, which does.
+
+    Call it before any thread has started, and before JAX is imported.
+
+    Args:
+        group: of the run.
+        resume: a remark that ends the line which says that a process was lost.
+
+    Returns:
+        In the child: by which to tell the parent how it goes.
+    """
+    report_in, report_out = os.pipe()
+    alive_in, alive_out = os.pipe()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
+    child = os.fork()
+    if child:
+        os.close(report_out)
+        os.close(alive_in)
+        os._exit(_attend(child, report_in, log, group, resume))
+    os.close(report_in)
+    os.close(alive_out)
+    _set_aside(log)
+    threading.Thread(target=_mourn, args=(alive_in,), daemon=True).start()
+    return Supervised(report_out)
+
+
+def _set_aside(log: IO[bytes]) -> None:
+    """Give what C++ prints (connections, fatal errors) a place of its own, off the console."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream: Any = getattr(sys, name)
+        stream.flush()
+        own = os.fdopen(os.dup(number), "w", 1, encoding=stream.encoding, errors=stream.errors)
+        setattr(sys, name, own)
+        os.dup2(log.fileno(), number)
+
+
+def _mourn(alive: int) -> None:
+    """End when the parent is gone: who kills the one means both."""
+    os.read(alive, 1)
+    os._exit(1)
+
+
+def _attend(child: int, report: int, log: IO[bytes], group: Group, resume: str) -> int:
+    """Wait for the child, passing signals on; its exit code, or what stands for it."""
+
+    def pass_on(number: int, _: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in _ALARMS:
+        signal.signal(number, pass_on)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    said = os.read(report, 64)
+    joined, last = said[:1] == b"j", said.removeprefix(b"j")
+    if last:
+        return last[0]
+    if code >= 0:
+        return code
+    if -code in _ALARMS:
+        return 128 - code
+    log.seek(0)
+    printed = log.read()
+    if _LOST not in printed:
+        _say(f"this process was ended by {signal.Signals(-code).name}; {resume}")
+        if -code != signal.SIGKILL:  # a crash, of which it may say more
+            sys.stderr.buffer.write(printed[-4000:])
+        return 1
+    if not joined:
+        _say(group.absent())
+        return 2
+    _say(f"another process of this run was lost or has ended; {resume}")
+    return 1
+
+
+def _say(words: str) -> None:
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    print(f"{show_cursor}error: {words}", file=sys.stderr, flush=True)

@@ -1,0 +1,33 @@
+"""What the user says. In: a TOML or JSON file, or values. Out: one immutable, validated `Scenario`,
+every field with its unit in its name, a default and a description, from which `joulemesh init`, the
+JSON Schema and the reference page are made. May not know: what is done with it.
+"""
+
+from __future__ import annotations
+
+from joulemesh.scenario.given import profile_notes
+from joulemesh.scenario.scenario import PRESETS, Scenario
+from joulemesh.scenario.sections import (
+    SECTIONS,
+    TOPOLOGIES,
+    Bounds,
+    Budget,
+    Devices,
+    Network,
+    PlanOptions,
+    Training,
+)
+
+__all__ = [
+    "PRESETS",
+    "SECTIONS",
+    "TOPOLOGIES",
+    "Bounds",
+    "Budget",
+    "Devices",
+    "Network",
+    "PlanOptions",
+    "Scenario",
+    "Training",
+    "profile_notes",
+]

@@ -1,0 +1,198 @@
+"""Kinds of values that a scenario's fields may have, with their checks and their JSON Schema."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from joulemesh.profiles import DEVICES, RADIOS
+
+__all__ = [
+    "Constant",
+    "Coordinate",
+    "Count",
+    "DeviceProfile",
+    "Finite",
+    "Gains",
+    "GossipRounds",
+    "Iterations",
+    "NonNegative",
+    "Positive",
+    "PositiveQuantity",
+    "Quantity",
+    "RadioProfile",
+    "Samples",
+    "Topology",
+    "Unit",
+]
+
+Quantity = float | str | tuple[float, ...] | dict[str, tuple[float, ...]]
+"""A per-device quantity: one number, (low, high), a list, {"values": …}, or a column's name."""
+
+_LARGEST = sys.float_info.max  # whole numbers in TOML may be larger
+_MOST = 2**53  # beyond, floating point does not count
+
+_NUMBER = {"type": "number"}
+_QUANTITY_SCHEMA = {
+    "anyOf": [
+        _NUMBER,
+        {"type": "array", "items": _NUMBER, "minItems": 2},
+        {"type": "string", "description": "a column of devices.table"},
+        {"type": "object", "properties": {"range": {"type": "array"}, "values": {"type": "array"}}},
+    ]
+}
+
+
+def _number(value: Any, minimum: float, *, strict: bool) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number, not {value!r}")
+    if not abs(value) <= _LARGEST:
+        raise ValueError(f"must be a finite number, not {value!r}")
+    if value < minimum or (strict and value == minimum):
+        raise ValueError(
+            f"must be {'greater than' if strict else 'at least'} {minimum:g}, not {value!r}"
+        )
+    return float(value)
+
+
+def _quantity_check(minimum: float, *, strict: bool) -> Callable[[Any], Quantity]:
+    def check(value: Any) -> Quantity:
+        if isinstance(value, str):
+            return value
+        explicit = isinstance(value, Mapping) and len(value) == 1
+        kind, items = next(iter(value.items())) if explicit else ("", value)
+        if not isinstance(items, list | tuple):
+            if isinstance(value, Mapping):
+                raise ValueError("must be {range = [low, high]} or {values = [...]}")
+            return _number(value, minimum, strict=strict)
+        numbers = tuple(_number(item, minimum, strict=strict) for item in items)
+        if explicit and kind not in ("range", "values"):
+            raise ValueError(f"must be {{range = ...}} or {{values = ...}}, not {kind!r}")
+        if not numbers:
+            raise ValueError("is an empty list")
+        if kind == "values":
+            return {"values": numbers} if len(numbers) == 2 else numbers
+        if kind == "range" and len(numbers) != 2:
+            raise ValueError("a range has two numbers, [low, high]")
+        if len(numbers) == 2 and numbers[0] > numbers[1]:
+            raise ValueError(
+                f"the range {list(numbers)} runs backwards; "
+                "write [low, high], or {values = [...]} for two devices' own values"
+            )
+        return numbers
+
+    return check
+
+
+def _profile(value: Any) -> str | tuple[str, ...]:
+    """A profile's name, a column's, or one name for each device; unknown ones are found later."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    raise ValueError(f"must be a name, or a list of names, not {value!r}")
+
+
+def _topology(value: Any) -> str | tuple[tuple[int, int], ...]:
+    """A name, the path of a file, or the links themselves: [[0, 1], [1, 2]]."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"must be a name, a path, or a list of links [[0, 1], ...], not {value!r}")
+    for link in value:
+        ends = list(link) if isinstance(link, list | tuple) else []
+        whole = all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not whole or min(ends) < 0 or max(ends) >= 2**31 or len({*ends}) < 2:
+            raise ValueError(f"a link joins two different devices: [0, 1], not {link!r}")
+    return tuple((link[0], link[1]) for link in value)
+
+
+def _gains(value: Any) -> str | tuple[float, ...]:
+    """The path of a file, or a gain for each link of the topology, in its order."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"must be a path, or a list with one gain a link, not {value!r}")
+    return tuple(_number(gain, 0.0, strict=True) for gain in value)
+
+
+def _or_word(check: Callable[[Any], Any], *words: str) -> BeforeValidator:
+    """A number accepted by ``check``, or one of ``words``."""
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, str):
+            if value not in words:
+                raise ValueError(f"must be a number or one of {', '.join(words)}, not {value!r}")
+            return value
+        return check(value)
+
+    return BeforeValidator(validate)
+
+
+def _schema(number: dict[str, Any], *words: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [number, {"enum": list(words)}]})
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"must be a whole number of at least 1, not {value!r}")
+    if value > _MOST:
+        raise ValueError(f"must be at most {_MOST}, not {value!r}")
+    return value
+
+
+def _constant(value: Any) -> float:
+    return _number(value, 0.0, strict=False)
+
+
+_COUNT_SCHEMA = {"type": "integer", "minimum": 1}
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Count = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
+Unit = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False, strict=True)]
+Iterations = Annotated[
+    Any, _or_word(_count, "longest", "bound"), _schema(_COUNT_SCHEMA, "longest", "bound")
+]
+GossipRounds = Annotated[
+    Any, _or_word(_count, "epsilon", "balanced"), _schema(_COUNT_SCHEMA, "epsilon", "balanced")
+]
+Constant = Annotated[Any, _or_word(_constant, "estimate"), _schema(_NUMBER, "estimate")]
+PositiveQuantity = Annotated[
+    Any, BeforeValidator(_quantity_check(0.0, strict=True)), WithJsonSchema(_QUANTITY_SCHEMA)
+]
+Coordinate = Annotated[
+    Any,
+    BeforeValidator(_quantity_check(-float("inf"), strict=False)),
+    WithJsonSchema(_QUANTITY_SCHEMA),
+]
+Samples = Annotated[  # the word "partition" passes as a column's name would
+    Any, BeforeValidator(_quantity_check(1.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
+]
+DeviceProfile = Annotated[
+    Any,
+    BeforeValidator(_profile),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [*DEVICES, "profile"]},
+                {"type": "array", "items": {"enum": list(DEVICES)}},
+            ]
+        }
+    ),
+]
+RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
+_LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+Topology = Annotated[
+    Any,
+    BeforeValidator(_topology),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _LINK}]}),
+]
+Gains = Annotated[
+    Any,
+    BeforeValidator(_gains),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
+]

@@ -1,0 +1,236 @@
+"""The sections of a scenario: every field with its default and a one-line description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from joulemesh.scenario.fields import (
+    Constant,
+    Coordinate,
+    Count,
+    DeviceProfile,
+    Finite,
+    Gains,
+    GossipRounds,
+    Iterations,
+    NonNegative,
+    Positive,
+    PositiveQuantity,
+    RadioProfile,
+    Samples,
+    Topology,
+    Unit,
+)
+
+__all__ = [
+    "SECTIONS",
+    "TOPOLOGIES",
+    "Bounds",
+    "Budget",
+    "Devices",
+    "Network",
+    "PlanOptions",
+    "Section",
+    "Training",
+]
+
+TOPOLOGIES = ("ring", "quasi-ring", "grid", "complete", "geometric")
+
+
+class Section(BaseModel):
+    """A part of a scenario."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Devices(Section):
+    """The devices: a number, [low, high], a list, or a column of the table for each quantity."""
+
+    profile: DeviceProfile | None = Field(
+        None, description="hardware by name (joulemesh profiles); fields that are given win"
+    )
+    count: Count = Field(20, description="number of devices N (the table's rows, if it is given)")
+    cpu_hz: PositiveQuantity = Field(2e9, description="processor speed f_i")
+    cycles_per_sample: PositiveQuantity = Field(
+        (1000.0, 3000.0), description="cycles C_i to train on one sample once"
+    )
+    capacitance: PositiveQuantity = Field(
+        1e-27, description="effective capacitance theta_i, joules per cycle and hertz squared"
+    )
+    transmit_power_w: PositiveQuantity = Field(1.0, description="radio transmit power p_t")
+    samples: Samples = Field(
+        "partition", description='samples D_i held by each device, or "partition"'
+    )
+    x_m: Coordinate | None = Field(None, description="positions, if not drawn from the seed")
+    y_m: Coordinate | None = Field(None, description="positions, if not drawn from the seed")
+    table: str | None = Field(None, description="CSV file, one row per device, columns by name")
+
+
+class Network(Section):
+    """The radio graph and its links."""
+
+    profile: RadioProfile | None = Field(
+        None, description="radio by name (joulemesh profiles); fields that are given win"
+    )
+    topology: Topology = Field(
+        "ring",
+        description="ring | quasi-ring | grid | complete | geometric | CSV file (i,j) | [[i,j],..]",
+    )
+    area_m: Positive = Field(500.0, description="side of the square that holds the devices")
+    placement: Literal["auto", "layout", "uniform"] = Field(
+        "auto", description="layout: along the topology's shape; uniform: anywhere in the square"
+    )
+    bandwidth_hz: Positive = Field(20e6, description="bandwidth B of a link")
+    noise_dbm_per_hz: Finite = Field(-174.0, description="noise power density N_0")
+    max_rate_bps: Positive | None = Field(
+        None, description="fastest rate of the radio, if Shannon's is to be cut there"
+    )
+    path_loss: Literal["3gpp-macro", "power-law"] = Field(
+        "3gpp-macro",
+        description="3gpp-macro: 128.1 + 37.6 log10(km) dB; power-law: by the next two fields",
+    )
+    path_loss_exponent: Positive = Field(3.0, description="power-law: exponent")
+    path_loss_reference_db: Finite = Field(30.0, description="power-law: loss at 1 m")
+    shadowing_db: NonNegative = Field(0.0, description="log-normal shadowing, standard deviation")
+    chords: Annotated[int, Field(ge=0, strict=True)] = Field(
+        2, description="quasi-ring: chords added to the ring"
+    )
+    mean_degree: Positive = Field(20.0, description="geometric: wanted mean number of neighbours")
+    fading: Literal["none", "rayleigh"] = Field("none", description="block fading: none | rayleigh")
+    coherence_iterations: Count = Field(1, description="iterations over which a fade lasts")
+    channel_known: bool = Field(True, description="may the planner see the gains?")
+    gains: Gains | None = Field(
+        None,
+        description="CSV file (i,j,gain), or one gain per listed link, in place of path loss",
+    )
+    bits_per_parameter: Count = Field(32, description="bits sent per model parameter")
+    duplex: Literal["orthogonal", "half"] = Field(
+        "orthogonal", description="half: a device serves one link at a time"
+    )
+
+
+class Budget(Section):
+    """What may be spent."""
+
+    energy_j: PositiveQuantity = Field(
+        0.25, description="each device's battery for the whole training"
+    )
+    deadline_s: Positive = Field(0.012, description="time allowed to each iteration")
+
+
+class PlanOptions(Section):
+    """How the plan is made."""
+
+    aggregation: Literal["auto", "tree", "ring", "ring-chunked", "gossip", "metropolis"] = Field(
+        "auto", description="scheme; auto is Theorem 3"
+    )
+    rounds: Literal["theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"] = (
+        Field("theorem4", description="policy that spreads a device's rounds over the iterations")
+    )
+    zeta: Positive = Field(400.0, description="Theorem 4's zeta; must exceed iterations - 1")
+    iterations: Iterations = Field(
+        100, description='number n of iterations, or "longest", or "bound"'
+    )
+    fixed_rounds: Count = Field(3, description='rounds per iteration when rounds = "fixed"')
+    epsilon: Unit = Field(0.05, description="wanted consensus error of gossip and metropolis")
+    gossip_rounds: GossipRounds = Field(
+        "epsilon",
+        description='gossip ticks or rounds: "epsilon", a number, or "balanced" (Remark 4)',
+    )
+    gossip_mode: Literal["ticks", "matchings"] = Field(
+        "ticks", description="ticks: one pair at a time; matchings: many disjoint pairs a round"
+    )
+    gossip_guarantee: Literal["expected", "probability"] = Field(
+        "expected", description="epsilon holds in mean square, or with probability 1 - epsilon"
+    )
+    physics: Literal["physical", "paper"] = Field(
+        "physical",
+        description="paper: both ends pay, latency by eq. tcp, gossip K = ceil(ln 1/eps)",
+    )
+    accounting: Literal["transmitter", "both-ends"] | None = Field(
+        None, description="who pays for a transmission; unset: by physics"
+    )
+    timing: Literal["critical-path", "paper"] | None = Field(
+        None, description="clock of an exchange; unset: by physics"
+    )
+    on_depletion: Literal["refuse", "leave"] = Field(
+        "refuse", description="a battery that cannot pay: refuse the plan, or let the device leave"
+    )
+    fade_quantile: Unit = Field(0.9, description="quantile of link energy reserved for the future")
+    coordination: bool = Field(
+        False, description="price the flooding of link costs (64 bits per link) for the tree"
+    )
+    ring_search_limit: Count = Field(200_000, description="nodes visited in search of a ring")
+
+    @property
+    def pays(self) -> str:
+        """Who pays for a transmission: ``"transmitter"`` or ``"both-ends"``."""
+        return self.accounting or ("both-ends" if self.physics == "paper" else "transmitter")
+
+    @property
+    def clock(self) -> str:
+        """How an exchange is timed: ``"critical-path"`` or ``"paper"``."""
+        return self.timing or ("paper" if self.physics == "paper" else "critical-path")
+
+
+class Training(Section):
+    """What is learned, and how."""
+
+    dataset: str = Field(
+        "digits",
+        description="digits | mnist | fashion-mnist | cifar-10 | path of an .npz file | hf:NAME",
+    )
+    data_dir: str | None = Field(None, description="folder with the data set's original files")
+    partition: Literal["iid", "dirichlet", "shards", "quantity", "resample"] = Field(
+        "dirichlet", description="how samples are dealt to devices"
+    )
+    alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
+    shards_per_device: Count = Field(2, description="shards: label shards per device")
+    model: Literal["logistic", "mlp", "cnn"] = Field("mlp", description="model to train")
+    hidden: tuple[Count, ...] = Field((64,), description="mlp: sizes of the hidden layers")
+    l2: NonNegative = Field(0.0, description="L2 regularisation (logistic needs more than 0)")
+    batch_size: Count = Field(32, description="samples in one SGD step")
+    learning_rate: Positive = Field(0.05, description="learning rate eta")
+    optimizer: str = Field("sgd", description="sgd, or any optimiser of optax by name")
+    local_round: Literal["step", "epoch"] = Field(
+        "step", description="a round is one SGD step, or one pass over the device's samples"
+    )
+    weights: Literal["uniform", "samples"] = Field(
+        "uniform", description="weights of the mean: 1/N, or by samples"
+    )
+    eval_every: Count = Field(5, description="iterations between evaluations")
+    eval_device_samples: Count = Field(
+        1000, description="test samples on which the devices' own models are evaluated"
+    )
+    precision: Literal["float32", "float64", "bfloat16"] = Field(
+        "float32", description="arithmetic; bfloat16 keeps float32 parameters"
+    )
+    chunk_iterations: Count = Field(20, description="iterations in one compiled call")
+
+
+class Bounds(Section):
+    """Constants of the convergence bounds: numbers, or "estimate"."""
+
+    strong_convexity: Constant = Field("estimate", description="m")
+    smoothness: Constant = Field("estimate", description="M")
+    gradient_variance: Constant = Field("estimate", description="sigma")
+    gradient_bound: Constant = Field("estimate", description="G")
+    divergence: Constant = Field("estimate", description="delta")
+    initial_gap: Constant = Field("estimate", description="mean of F_i(w_1) - F_i*")
+
+    @property
+    def known(self) -> bool:
+        """True when every constant is a number."""
+        return "estimate" not in self.model_dump().values()
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "devices": Devices,
+    "network": Network,
+    "budget": Budget,
+    "plan": PlanOptions,
+    "training": Training,
+    "bounds": Bounds,
+}

@@ -1,0 +1,91 @@
+"""A scenario as text: refusals in one line, and TOML that reads back as the same scenario."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario.given import exists
+from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Network
+
+if TYPE_CHECKING:
+    from joulemesh.scenario.scenario import Scenario
+
+__all__ = ["check_links", "one_line", "to_toml"]
+
+
+def check_links(network: Network) -> None:
+    """Refuse a topology that is neither a name nor a file, and gains that do not fit its links."""
+    name, gains = network.topology, network.gains
+    links = 0 if isinstance(name, str) else len(name)
+    if gains is not None and not isinstance(gains, str) and len(gains) != links:
+        raise ScenarioError(
+            f"network.gains lists {len(gains)} gains for {links} listed links of network.topology; "
+            "list one for each, or name a CSV file (i,j,gain)"
+        )
+    if links or name in TOPOLOGIES or (exists(Path(name)) and Path(name).is_file()):
+        return
+    close = difflib.get_close_matches(name, TOPOLOGIES, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(TOPOLOGIES)}"
+    raise ScenarioError(
+        f"network.topology: {_short(name)} is neither a topology nor a file; {hint}"
+    )
+
+
+def one_line(error: ValidationError, scenario: type[BaseModel]) -> str:
+    """What is wrong with the first field, in one line."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    field = ".".join(where)
+    if first["type"] == "extra_forbidden":
+        section = SECTIONS.get(where[0]) if len(where) > 1 else scenario
+        known = list(section.model_fields) if section else []
+        close = difflib.get_close_matches(where[-1], known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        return f"{field}: unknown field; {hint}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:] if message.startswith("Input") else message
+    message = message if len(message) <= 300 else message[:297] + "..."
+    got = "" if ", not " in message else f" (got {_short(first['input'])})"
+    more = f"; {len(error.errors()) - 1} more errors" if len(error.errors()) > 1 else ""
+    return f"{field}: {message}{got}{more}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def to_toml(scenario: Scenario, comments: bool) -> str:
+    """The whole scenario as TOML."""
+    lines = ["# A Joulemesh scenario." if comments else "", f"seed = {scenario.seed}"]
+    for name, section in SECTIONS.items():
+        values = getattr(scenario, name)
+        doc = f"    # {(section.__doc__ or '').strip()}" if comments else ""
+        lines += ["", f"[{name}]{doc}"]
+        for field, info in section.model_fields.items():
+            value = getattr(values, field)
+            entry = f"{field} = {_toml_value(value)}" if value is not None else f"# {field} ="
+            if comments:
+                lines.append(f"{entry:<36} # {info.description}")
+            elif value is not None:
+                lines.append(entry)
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the delete character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml_value(v)}" for key, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return repr(value)

@@ -1,0 +1,184 @@
+"""How rows are trained: what is kept of each, and in which portions."""
+
+from __future__ import annotations
+
+__all__ = ["Start", "Way", "always_alike", "check_memory", "choose", "stride_of"]
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.models.core import Model
+from joulemesh.training import platform
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+
+Start: TypeAlias = Literal["auto", "own", "shared", "factored"]
+
+# Cost of a mean, in steps, and the number of devices at which a product with a matrix costs one;
+# measured on an H200 with the MLP of 159,010 parameters. Steps on images cost so many times more.
+_MEAN_STEPS, _DENSE_STEP, _IMAGE_STEP = 0.4, 10, 50
+# Samples of a device that a factored input layer may hold: beyond, they are as large as weights.
+_FACTORED_SAMPLES = 512
+# Share of the iterations' longest that they must reach on average: a factored layer pays for all.
+_EVEN = 0.6
+# Rows from which on it pays: with fewer, an accelerator waits for the many small operations.
+_MANY_ROWS = 40
+# Bytes of samples (factored) or of parameters that one block may hold on an accelerator.
+_BLOCK_BYTES = 2**29
+# Share of an accelerator's memory that all devices' parameters may take.
+_STACKED_SHARE = 0.25
+# Times the least cost that a stride may have.
+_LITTLE_MORE = 1.05
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Way:
+    """What the compiler must know of it.
+
+    Attributes:
+        stride: steps in a block of known length; 0 for all of an iteration.
+        shared: every iteration starts from the mean: one parameter vector is kept for each seed.
+        block: places trained side by side from a shared start; 0 for one after another.
+        span: steps of an iteration, where the input layer is factored (`shared`).
+    """
+
+    stride: int = 0
+    shared: bool = False
+    block: int = 0
+    span: int = 0
+
+
+def choose(
+    start: Start,
+    model: Model,
+    options: Options,
+    schedule: Schedule,
+    longest: NDArray[np.int64],
+    features: int,
+    seeds: int,
+    own_exchange: bool,
+) -> Way:
+    """Choose the way that is quickest, or the only one that fits.
+
+    Args:
+        start: ``"own"`` keeps each device's parameters; ``"shared"`` and ``"factored"`` do not,
+            and need plain SGD with an exact mean of all devices in every iteration; ``"auto"``
+            decides.
+        model: what is trained.
+        options: settings.
+        schedule: rounds, presence, mixing.
+        longest: steps of each iteration, [n].
+        features: numbers in a sample.
+        seeds: S.
+        own_exchange: whether a method exchanges in its own way.
+
+    Returns:
+        The way.
+
+    Raises:
+        ScenarioError: a shared start is asked for and cannot be had.
+    """
+    loop, span = platform.loops_over_rows(), int(longest.max())
+    alike = always_alike(options, schedule, own_exchange)
+    samples = span * options.batch_size
+    factored = alike and model.split is not None and samples > 0
+    if start != "auto" and not {"own": True, "shared": alike, "factored": factored}[start]:
+        raise ScenarioError(
+            f'start = "{start}" needs plain SGD, an exact mean of all devices in every iteration '
+            f'and, if factored, an input layer: use start = "own"'
+        )
+    if start == "auto":
+        even = samples <= _FACTORED_SAMPLES and longest.mean() >= _EVEN * span
+        many = schedule.devices * seeds >= _MANY_ROWS
+        start = "factored" if factored and even and many and not loop else "own"
+        if start == "own" and alike and (loop or _crowded(model, options, schedule, seeds)):
+            start = "shared"
+    if start == "factored":
+        return Way(span, True, _places(samples * features, seeds, schedule), span)
+    if start == "shared":
+        return Way(0, True, 0 if loop else _places(model.parameters, seeds, schedule))
+    if loop or own_exchange:
+        return Way()
+    dear = schedule.devices / _DENSE_STEP if schedule.kind != "mean" else 0.0
+    steps = _MEAN_STEPS + dear * schedule.mixing_rounds
+    return Way(stride_of(longest, steps / _IMAGE_STEP if model.batch_axis == "map" else steps))
+
+
+def always_alike(options: Options, schedule: Schedule, own_exchange: bool) -> bool:
+    """Whether all devices hold the same after every iteration: plain SGD, exact mean of all.
+
+    >>> always_alike(Options(), Schedule(np.ones((1, 2), int)), False)
+    True
+    """
+    return (
+        not own_exchange
+        and schedule.kind == "mean"
+        and options.optimizer == "sgd"
+        and bool(schedule.active.all() and schedule.exchanged.all())
+    )
+
+
+def _places(numbers: int, seeds: int, schedule: Schedule) -> int:
+    """Places in a block, if each row holds so many numbers."""
+    return int(np.clip(_BLOCK_BYTES // (4 * numbers * seeds), 1, schedule.devices))
+
+
+def _item(options: Options) -> int:
+    return 8 if options.precision == "float64" else 4
+
+
+def _crowded(model: Model, options: Options, schedule: Schedule, seeds: int) -> bool:
+    """Whether all devices' parameters would take much of the accelerator's memory."""
+    stacked = _item(options) * model.parameters * schedule.devices * seeds
+    room = platform.memory_bytes()
+    return room is not None and stacked > _STACKED_SHARE * room
+
+
+def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
+    """Steps in a block of known length, so that a run costs least.
+
+    A block that is longer than what is left of an iteration computes steps that count for
+    nothing; one that is shorter computes exchanges that count for nothing.
+
+    Args:
+        longest: steps of each iteration, [n].
+        exchange_steps: cost of an exchange, in steps.
+
+    Returns:
+        The stride; the smallest of those that cost little more than the best, so that schedules
+        whose exchanges are cheap share one program.
+
+    >>> stride_of(np.array([5, 5, 5]), 0.3), stride_of(np.array([1, 2, 3, 4]), 0.1)
+    (5, 1)
+    """
+    candidates = np.unique(np.r_[longest, 1 : min(65, longest.max() + 1)])
+    candidates = candidates[candidates > 0]
+    blocks = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
+    cost = blocks * (candidates + exchange_steps)
+    return int(candidates[np.argmax(cost <= _LITTLE_MORE * cost.min())])
+
+
+def check_memory(needed: int, devices: int, seeds: int) -> None:
+    """Refuse what does not fit.
+
+    Args:
+        needed: bytes.
+        devices: N.
+        seeds: S.
+
+    Raises:
+        ScenarioError: it is more than there is.
+    """
+    room = platform.memory_bytes()
+    if room is not None and needed > room:
+        each = f"{devices} devices" + (f" under {seeds} seeds" if seeds > 1 else "")
+        raise ScenarioError(
+            f"to keep the parameters of {each} takes {needed / _GIB:.1f} GiB, and there are "
+            f"{room / _GIB:.1f} GiB: use fewer devices or a smaller model, or plain SGD with an "
+            'exact mean (plan.aggregation = "tree"), which keeps one set of parameters'
+        )

@@ -1,0 +1,200 @@
+"""What a notebook shows of a scenario, a plan, a result and a comparison.
+
+Colours are the notebook's own (``currentColor``) but for a few that are told apart on light and on
+dark ground, because notebooks set their theme without telling the browser.
+"""
+
+from __future__ import annotations
+
+__all__ = ["notebook_html", "outcome_html", "plan_html", "scenario_html", "study_html"]
+
+import html
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulemesh.planning.plan import Plan
+from joulemesh.scenario import SECTIONS, Scenario
+from joulemesh.views import fragments
+from joulemesh.views.console import si
+from joulemesh.views.digest import BINDING_WORDS, every
+from joulemesh.views.report import Summary
+from joulemesh.views.sketches import COLOURS, curve_svg, map_svg
+
+if TYPE_CHECKING:
+    from joulemesh.runs.result import Result
+    from joulemesh.studies.study import Study
+
+_MOST_POINTS = 300
+_GRAPHS = {
+    "ring": "a ring",
+    "quasi-ring": "a ring with chords",
+    "grid": "a grid",
+    "complete": "a complete graph",
+    "geometric": "a geometric graph",
+}
+_UNITS = {"_hz": "Hz", "_w": "W", "_j": "J", "_s": "s", "_m": "m", "_bps": "bit/s"}
+
+
+def notebook_html(value: Any) -> str:
+    """The HTML of a scenario or a plan.
+
+    Args:
+        value: one of them.
+
+    Returns:
+        A fragment with its own style.
+
+    >>> import joulemesh
+    >>> notebook_html(joulemesh.Scenario()).startswith('<div class="joulemesh">')
+    True
+    """
+    return plan_html(value) if isinstance(value, Plan) else scenario_html(value)
+
+
+def _block(*parts: str) -> str:
+    style = resources.files("joulemesh.views").joinpath("assets", "notebook.css").read_text("utf-8")
+    return f'<div class="joulemesh"><style>{style}</style>{"".join(parts)}</div>'
+
+
+def _folded(title: str, inside: str) -> str:
+    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>"
+
+
+def _figure(picture: str, caption: str) -> str:
+    return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
+
+
+# A scenario ------------------------------------------------------------------------------------
+
+
+def scenario_html(scenario: Scenario) -> str:
+    """What is asked, in one sentence, and every field that was set.
+
+    >>> "fashion-mnist" in scenario_html(Scenario(training={"dataset": "fashion-mnist"}))
+    True
+    """
+    rows = []
+    for name, section in SECTIONS.items():
+        values = getattr(scenario, name)
+        given = [field for field in section.model_fields if field in values.model_fields_set]
+        cells = ", ".join(f"{field} {_value(field, getattr(values, field))}" for field in given)
+        if given:
+            rows.append(f"<tr><th>{name}</th><td class=wrap>{html.escape(cells)}</td></tr>")
+    table = f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
+    return _block(
+        f"<p>{fragments.text(_asked(scenario))}</p>",
+        table if rows else "<p><small>Every field has its default.</small></p>",
+        _folded("all fields", f"<pre>{html.escape(scenario.to_toml())}</pre>"),
+    )
+
+
+def _asked(scenario: Scenario) -> str:
+    devices, network, training = scenario.devices, scenario.network, scenario.training
+    hardware = f" ({devices.profile})" if isinstance(devices.profile, str) else ""
+    links = _GRAPHS.get(network.topology, "a graph of their own")
+    air = f", by {network.profile}," if network.profile else ""
+    n = scenario.plan.iterations
+    times = f"{n:,} iterations" if isinstance(n, int) else f"the {n} number of iterations"
+    battery = scenario.budget.energy_j
+    size = "as in the table" if isinstance(battery, str) else f"of {_value('_j', battery)}"
+    return (
+        f"{devices.count:,} devices{hardware} on {links}{air} learn {training.dataset} with "
+        f"{fragments.model_words(training.model)} for {times} of at most "
+        f"{si(scenario.budget.deadline_s, 's')}, on batteries {size}."
+    )
+
+
+def _value(field: str, value: Any) -> str:
+    """A value in few characters, with the unit of its field."""
+    unit = next((u for suffix, u in _UNITS.items() if field.endswith(suffix)), "")
+    unit = "" if "_per_" in field else unit
+    if isinstance(value, dict):
+        value = value["values"]
+    elif isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, float) for v in value):
+        return f"{_value(field, value[0])} to {_value(field, value[1])}"
+    if isinstance(value, tuple):
+        return f"[{len(value)} values]" if len(value) > 4 else str(list(value))
+    if isinstance(value, float):
+        return si(value, unit) if unit else f"{value:g}"
+    return str(value)
+
+
+# A plan ----------------------------------------------------------------------------------------
+
+
+def plan_html(plan: Plan) -> str:
+    """The plan in one sentence, its figures, the map, rounds over time, and the devices.
+
+    >>> import joulemesh
+    >>> page = plan_html(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> "are to train" in page, page.count("<svg"), "http" in page
+    (True, 2, False)
+    """
+    summary = Summary(float(plan.spent_j.sum()), float(plan.latency_s.sum()))
+    return _block(
+        f"<p>{fragments.text(fragments.sentence(plan, summary, 1))}</p>",
+        f"<p><small>{plan.scheme}: {html.escape(plan.reason)}</small></p>",
+        f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
+        f'<div class="row">{_map(plan)}{_rounds(plan)}</div>',
+        _folded("devices", fragments.devices(plan)),
+    )
+
+
+def _map(plan: Plan) -> str:
+    kinds = [kind for kind in BINDING_WORDS if (plan.binding == kind).any()]
+    keys = "".join(
+        f'<i class="key" style="background:{COLOURS[kind]}"></i>{BINDING_WORDS[kind]}'
+        for kind in kinds
+    )
+    return _figure(map_svg(plan), f"devices, and the links that {plan.scheme} uses{keys}")
+
+
+def _rounds(plan: Plan) -> str:
+    mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
+    at = every(plan.iterations, _MOST_POINTS)
+    picture = curve_svg(at + 1, mean[at], zero=True)
+    return _figure(picture, "local rounds in each iteration, mean over devices")
+
+
+# A result --------------------------------------------------------------------------------------
+
+
+def outcome_html(result: Result) -> str:
+    """A run in one sentence, its figures, its accuracy over the iterations, and the devices."""
+    plan, accuracy = result.plan, np.asarray(result.trace.test_accuracy, np.float64)
+    figures = result.summary()
+    summary = Summary(
+        energy_j=figures["energy_j"],
+        time_s=figures["time_s"],
+        accuracy=figures["accuracy"],
+        device_accuracy_min=figures["device_accuracy_min"],
+        wall_s=figures["setup_s"] + figures["wall_s"],
+    )
+    at = every(len(accuracy), _MOST_POINTS)
+    some = accuracy[at]
+    band = (some.min(axis=1), some.max(axis=1)) if len(result.seeds) > 1 else None
+    picture = curve_svg(result.iteration[at], some.mean(axis=1), band=band, percent=True)
+    seeds = f"mean and range of {len(result.seeds)} seeds" if band else f"seed {result.seeds[0]}"
+    drawn = _figure(picture, f"test accuracy by iteration, {seeds}")
+    return _block(
+        f"<p>{fragments.text(fragments.sentence(plan, summary, len(result.seeds)))}</p>",
+        f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
+        f'<div class="row">{drawn}{_map(plan)}</div>',
+        _folded("devices", fragments.devices(plan)),
+    )
+
+
+# A comparison ----------------------------------------------------------------------------------
+
+
+def study_html(study: Study) -> str:
+    """The table of methods, and how to read it."""
+    from joulemesh.views.comparison_page import reading, sentence, table_html
+
+    return _block(
+        f"<p>{fragments.text(sentence(study))}</p>",
+        table_html(study),
+        f"<p><small>{fragments.text(reading(study))}</small></p>",
+    )

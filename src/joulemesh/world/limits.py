@@ -1,0 +1,78 @@
+"""What a scenario may ask of memory and of floating point, asked before anything is built."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+
+__all__ = ["LEAST", "MOST", "memory_bytes", "require_room", "require_usable", "usable"]
+
+# Products of a few figures within these stay finite, and none of them is lost to zero.
+LEAST, MOST = 1e-100, 1e100
+
+# What planning holds at its peak, measured on rings and complete graphs.
+_DEVICE_BYTES, _LINK_BYTES = 500, 250
+
+
+def memory_bytes() -> int:
+    """Bytes of memory that this machine has.
+
+    >>> memory_bytes() > 2**20
+    True
+    """
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def require_room(scenario: Scenario) -> None:
+    """Refuse more devices or links than this machine's memory holds.
+
+    Raises:
+        ScenarioError: with the numbers, the bytes needed and what to lower.
+
+    >>> require_room(Scenario())
+    >>> require_room(Scenario(devices={"count": 10**12}))
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: devices.count = 1000000000000 with 1000000000000 links takes ...
+    """
+    count, network = scenario.devices.count, scenario.network
+    links = {
+        "quasi-ring": count + network.chords,
+        "complete": count * (count - 1) // 2,
+        "geometric": int(count * min(network.mean_degree, count - 1.0)) // 2,
+    }.get(str(network.topology), count)
+    need, have = count * _DEVICE_BYTES + links * _LINK_BYTES, memory_bytes()
+    if need > have:
+        raise ScenarioError(
+            f"devices.count = {count} with {links} links takes about {need / 1e9:.3g} GB to plan, "
+            f"and this machine has {have / 1e9:.3g} GB; lower devices.count, or take fewer links"
+        )
+
+
+def usable(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which figures can be computed with: neither zero, infinite nor nearly so.
+
+    >>> usable(np.array([1.0, 0.0, np.inf, np.nan])).tolist()
+    [True, False, False, False]
+    """
+    return np.asarray((values > LEAST) & (values < MOST))
+
+
+def require_usable(values: NDArray[np.float64], what: str, fields: str) -> None:
+    """Refuse a device's figure that cannot be computed with.
+
+    >>> require_usable(np.array([1.0, 1e300]), "a round of {} J", "devices.capacitance")
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: device 1 has a round of 1e+300 J, beyond 1e-100 to 1e+100; ...
+    """
+    fine = usable(values)
+    if not fine.all():
+        device = int(np.argmin(fine))
+        raise ScenarioError(
+            f"device {device} has {what.format(f'{values[device]:.4g}')}, beyond {LEAST:g} to "
+            f"{MOST:g}; mend {fields}"
+        )

@@ -1,0 +1,209 @@
+"""Help, version, completion, profiles and doctor, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+import joulemesh
+from joulemesh.cli.main import app, main
+from joulemesh.profiles import DEVICES, RADIOS
+from joulemesh.runs import doctor
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+
+    def run(*arguments: str) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+        caught = capsys.readouterr()
+        return SimpleNamespace(code=code, out=caught.out, err=caught.err)
+
+    return run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_a_sentence_and_ends_with_an_example(command, name: str) -> None:
+    shown = command(name, "--help")
+    assert shown.code == 0
+    first = (COMMANDS[name].help or "").split("\n\n")[0]
+    assert first.endswith(".")
+    assert first.count(". ") == 0
+    end = shown.out.rsplit("Example", 1)[1]
+    assert f"joulemesh {name}" in end
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_name_options_that_exist(name: str) -> None:
+    known = {option for one in COMMANDS[name].params for option in one.opts} | {">"}
+    epilog = str(COMMANDS[name].epilog)
+    lines = [part.strip("- `") for part in epilog.split("\n\n")[1:]]
+    assert lines
+    for line in lines:
+        words = line.split()
+        assert words[:2] == ["joulemesh", name]
+        assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_first_page_lists_every_command(command) -> None:
+    page = command("--help").out
+    assert all(f" {name} " in page for name in COMMANDS)
+    assert "--install-completion" in page
+
+
+def test_version_and_module() -> None:
+    for start in (["-m", "joulemesh"], ["-c", "from joulemesh.cli import main; main()"]):
+        done = subprocess.run(
+            [sys.executable, *start, "--version"], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == f"joulemesh {joulemesh.__version__}\n"
+
+
+def test_completion_completes() -> None:
+    """What the shell runs when the user presses tab."""
+    environment = {
+        **os.environ,
+        "_JOULEMESH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "joulemesh pro",
+        "COMP_CWORD": "1",
+    }
+    code = "from joulemesh.cli.main import app; app(prog_name='joulemesh')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.stdout.split() == ["profiles"]
+
+
+# Profiles --------------------------------------------------------------------------------------
+
+
+def test_profiles_are_listed(command) -> None:
+    page = command("profiles").out
+    assert all(name in page for name in (*DEVICES, *RADIOS))
+    assert "4 nJ" in page
+    records = json.loads(command("profiles", "--json").out)
+    assert [one["name"] for one in records] == [*DEVICES, *RADIOS]
+    assert all(one["sources"] for one in records)
+
+
+def test_one_profile_with_its_sources(command) -> None:
+    page = command("profiles", "wifi").out
+    assert "network.max_rate_bps = 65000000.0" in page
+    assert "https://standards.ieee.org" in page
+    (one,) = json.loads(command("profiles", "esp32", "--json").out)
+    assert one["devices"]["cpu_hz"] == 240e6
+
+
+def test_unknown_profiles_are_refused(command) -> None:
+    for arguments in (
+        ("profiles", "wfi"),
+        ("plan", "--set", "devices.profile=wfi"),
+        ("plan", "--set", "network.profile=wfi"),
+    ):
+        refused = command(*arguments)
+        assert refused.code == 2
+        assert refused.err.startswith("error: ")
+        assert refused.err.count("\n") == 1
+        assert "'wfi' is unknown" in refused.err
+
+
+def test_a_figure_that_is_not_used_is_noted(command, tmp_path: Path) -> None:
+    made = command("init", "s.toml", "--set", "devices.profile=raspberry-pi-4")
+    assert (made.code, made.err) == (0, "")
+    text = Path("s.toml").read_text("utf-8")
+    Path("s.toml").write_text(
+        text.replace('profile = "raspberry-pi-4"', 'profile = "esp32"'), "utf-8"
+    )
+    planned = command("plan", "s.toml", "--json")
+    assert planned.code == 0
+    notes = planned.err.splitlines()
+    assert len(notes) == 2
+    assert notes[0].startswith("note: devices.cpu_hz is given as 1.8e+09, so the profile's 2.4e+08")
+    assert json.loads(planned.out)["scenario"]["devices"]["cpu_hz"] == 1.8e9
+
+
+def test_a_scenario_in_json_is_planned(command, tmp_path: Path) -> None:
+    Path("s.json").write_text(joulemesh.Scenario(seed=4).to_json(), "utf-8")
+    planned = command("plan", "s.json", "--json")
+    assert json.loads(planned.out)["scenario"]["seed"] == 4
+    Path("s.json").write_text("{", "utf-8")
+    assert "s.json is not a JSON file" in command("plan", "s.json").err
+
+
+# Doctor ----------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_all_well(command) -> None:
+    seen = command("doctor")
+    assert seen.code == 0, seen.out
+    assert "all is well" in seen.out
+    assert f"joulemesh  {joulemesh.__version__}" in seen.out
+    assert "self-test  planned in" in seen.out
+
+
+def test_doctor_in_json(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOULEMESH_DATA", str(Path.home() / "data"))
+    found = json.loads(command("doctor", "--quick", "--json").out)
+    assert found["problems"] == []
+    assert "self_test" not in found
+    assert found["settings"] == {"JOULEMESH_DATA": "~/data"}
+    assert found["packages"]["jax"] == found["jax"]["version"]
+    assert set(found["optional"]) == set(doctor.OPTIONAL)
+    assert str(Path.home()) not in json.dumps(found)
+
+
+def test_doctor_finds_the_data(command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "sets" / "cifar-10"
+    folder.mkdir(parents=True)
+    (folder / "cifar-10-binary.tar.gz").write_bytes(b"")
+    (tmp_path / "sets" / "mnist").mkdir()
+    (tmp_path / "sets" / "mnist" / "train-images-idx3-ubyte").write_bytes(b"")
+    monkeypatch.setenv("JOULEMESH_DATA", str(tmp_path / "sets"))
+    data = json.loads(command("doctor", "--quick", "--json").out)["data"]
+    assert data["digits"] == "embedded"
+    assert data["cifar-10"] == str(tmp_path / "sets")
+    assert "1 of the 4 files of mnist" in data["mnist"]
+
+
+def test_doctor_says_what_is_missing(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError(f"no backend\nin {Path.home()}/lib")
+
+    monkeypatch.setattr(doctor, "_accelerators", broken)
+    monkeypatch.setattr(doctor, "_self_test", broken)
+    seen = command("doctor")
+    assert seen.code == 1
+    assert "problem    JAX does not start (RuntimeError: no backend in ~/lib)" in seen.out
+    assert "problem    the self-test failed" in seen.out
+    assert "all is well" not in seen.out
+    version = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "optax" else version(name))
+    found = json.loads(command("doctor", "--quick", "--json").out)
+    assert "optax is not installed; pip install optax" in found["problems"]
+
+
+def test_the_self_test_refuses_a_loss_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    lost = SimpleNamespace(loss=np.array([np.nan]), accuracy=np.array([0.1]))
+    monkeypatch.setattr("joulemesh.runs.run.run", lambda scenario: lost)
+    assert "ArithmeticError: loss nan" in doctor.examine()["problems"][0]

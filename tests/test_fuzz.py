@@ -1,0 +1,338 @@
+"""Scenario files, device tables and gains that nobody would write, or somebody did by mistake.
+
+Whatever lies on the disk, loading and planning end soon, within little memory, and either give a
+plan or refuse with one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import joulemesh
+from joulemesh.errors import JoulemeshError
+from joulemesh.planning import plan as planning
+from joulemesh.planning import pricing
+from joulemesh.scenario import SECTIONS
+from joulemesh.world import limits
+
+LIMIT_S = 20.0
+ROOM_BYTES = 2 * 2**30  # above what the process holds already
+
+FEW = {"max_examples": 100, "derandomize": True}
+MANY = {"max_examples": 5000}
+QUIET = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+    "phases": (Phase.explicit, Phase.generate, Phase.shrink),
+}
+
+
+class HungError(BaseException):
+    """A case took too long; no refusal, so nothing may catch it."""
+
+
+@contextlib.contextmanager
+def confined() -> Iterator[None]:
+    """A clock that rings and a wall around the memory."""
+
+    def ring(*_: Any) -> None:
+        raise HungError(f"not done after {LIMIT_S:g} s")
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM_BYTES, hard))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def check(path: Path) -> joulemesh.Plan | None:
+    """Load and plan; a refusal is one line that says something."""
+    with confined():
+        try:
+            return joulemesh.plan(joulemesh.Scenario.load(path))
+        except JoulemeshError as refusal:
+            text = str(refusal)
+    assert text.strip()
+    assert len(text.splitlines()) == 1, text
+    assert len(text) < 2000, text[:200]
+    return None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with good and bad files that scenarios can name."""
+    place = tmp_path_factory.mktemp("fuzz")
+    (place / "folder").mkdir()
+    (place / "empty.csv").write_bytes(b"")
+    (place / "binary.csv").write_bytes(bytes(range(256)) * 4)
+    (place / "binary.npz").write_bytes(b"PK\x03\x04" + bytes(range(256)))
+    (place / "devices.csv").write_text("cpu_hz,energy_j\n" + "1e9,0.5\n" * 5)
+    (place / "links.csv").write_text("i,j\n0,1\n1,2\n2,3\n3,4\n")
+    (place / "gains.csv").write_text(
+        "i,j,gain\n" + "".join(f"{i},{i + 1},1e-9\n" for i in range(4))
+    )
+    np.savez(place / "own.npz", x_train=np.zeros((9, 3)), y_train=np.arange(9) % 3)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is large because it was asked for is no mistake; refuse it sooner here."""
+    monkeypatch.setattr(planning, "_MOST_ENTRIES", 100_000)
+    monkeypatch.setattr(pricing, "_MOST_PAIRS", 100_000)
+    monkeypatch.setattr(limits, "memory_bytes", lambda: 10**8)
+
+
+# Scenario files -----------------------------------------------------------------------------------
+
+
+def literals(kind: Any) -> list[str]:
+    """The words that an annotation allows."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for part in get_args(kind) for word in literals(part)]
+
+
+FIELDS = [(name, field) for name, section in SECTIONS.items() for field in section.model_fields]
+WORDS = sorted(
+    {
+        word
+        for section in SECTIONS.values()
+        for info in section.model_fields.values()
+        for word in literals(info.annotation)
+    }
+    | {"longest", "bound", "estimate", "epsilon", "balanced", "partition", "digits", "sgd"}
+    | {"ring", "quasi-ring", "grid", "complete", "geometric"}
+)
+FILES = ["folder", "missing.csv", "empty.csv", "binary.csv", "devices.csv", "links.csv"]
+FILES += ["gains.csv", "binary.npz", "own.npz", "missing.npz", ".", "/", "", "\0", "a" * 300]
+NUMBERS = [0, 1, 2, 3, 5, -1, 64, 10**5, 10**6, 10**9, 10**12, 2**63 - 1, 2**63, 10**30, 10**400]
+NUMBERS += [0.0, -0.0, 0.5, 1.5, 1e-9, 1e9, 5e-324, 1e-300, 1e300, 1.7e308, -1e308]
+NUMBERS += [float("nan"), float("inf"), -float("inf")]
+numbers = st.one_of(
+    st.sampled_from(NUMBERS), st.integers(-10, 200), st.floats(), st.floats(0.001, 100.0)
+)
+texts = st.one_of(st.sampled_from(WORDS), st.sampled_from(FILES), st.text(max_size=20))
+DATES = ["1979-05-27", "07:32:00", "1979-05-27T07:32:00Z"]
+values = st.recursive(
+    st.one_of(numbers, texts, st.booleans(), st.sampled_from(DATES).map(lambda d: {"date": d})),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=6),
+        st.dictionaries(st.sampled_from(["range", "values", "x", ""]), inner, max_size=2),
+    ),
+    max_leaves=8,
+)
+SIZES = [n for n in NUMBERS if n > 0 and n < float("inf")]
+
+
+def likely(section: str, field: str) -> st.SearchStrategy[Any]:
+    """Values of a field's own kind, however large or small: they get further than others."""
+    info = SECTIONS[section].model_fields[field]
+    if words := literals(info.annotation):
+        return st.sampled_from(words)
+    if isinstance(info.default, bool):
+        return st.booleans()
+    if isinstance(info.default, int):
+        return st.sampled_from([n for n in SIZES if isinstance(n, int)]) | st.integers(1, 50)
+    if isinstance(info.default, str) and section != "bounds":
+        return st.sampled_from(FILES) | st.sampled_from(WORDS)
+    sizes = st.sampled_from([float(n) for n in SIZES if n < 1e308]) | st.floats(1e-9, 1e9)
+    pair = st.tuples(sizes, sizes).map(sorted)
+    return sizes | (pair if section in ("devices", "budget") else sizes)
+
+
+# A good scenario to start from, so that what is odd is met by the planner and not by the reader.
+BASES: list[dict[str, dict[str, Any]]] = [
+    {"devices": {"count": 5}, "plan": {"iterations": 8}},
+    {"devices": {"count": 6}, "plan": {"iterations": "longest", "zeta": 50.0}},
+    {"devices": {"count": 6}, "network": {"topology": "grid"}, "plan": {"aggregation": "gossip"}},
+    {"devices": {"count": 7}, "network": {"topology": "complete", "fading": "rayleigh"}},
+    {"devices": {"count": 9}, "network": {"topology": "geometric"}, "plan": {"rounds": "fixed"}},
+    {"devices": {"count": 8}, "network": {"topology": "quasi-ring", "duplex": "half"}},
+    {"devices": {"table": "devices.csv"}, "plan": {"iterations": 4}},
+    {"devices": {"count": 5}, "network": {"topology": "links.csv", "gains": "gains.csv"}},
+    {"devices": {"count": 4}, "plan": {"aggregation": "metropolis", "iterations": 5}},
+    {"devices": {"count": 5}, "training": {"local_round": "epoch"}, "budget": {"energy_j": 50.0}},
+    {"devices": {"count": 5}, "budget": {"energy_j": 0.01}, "plan": {"on_depletion": "leave"}},
+    {},
+]
+
+
+def toml(value: Any) -> str:
+    """A value as TOML, odd ones included."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case {"date": str(date)}:
+            return date
+        case dict():
+            inside = ", ".join(f"{json.dumps(key)} = {toml(own)}" for key, own in value.items())
+            return "{ " + inside + " }"
+        case list():
+            return "[" + ", ".join(map(toml, value)) + "]"
+    return repr(value)
+
+
+def whole(sections: dict[str, dict[str, Any]]) -> str:
+    lines = []
+    for name, section in sections.items():
+        lines += [f"[{name}]", *(f"{field} = {toml(value)}" for field, value in section.items())]
+    return "\n".join(lines) + "\n"
+
+
+def asks_the_network(section: str, field: str, value: Any) -> bool:
+    """Data sets that would have to be fetched."""
+    away = ("mnist", "fashion-mnist", "cifar-10")
+    return (section, field) == ("training", "dataset") and (
+        value in away or str(value).startswith("hf:")
+    )
+
+
+@st.composite
+def scenario_texts(draw: st.DrawFn) -> str:
+    sections = {name: dict(own) for name, own in draw(st.sampled_from(BASES)).items()}
+    for section, field in draw(st.lists(st.sampled_from(FIELDS), max_size=4)):
+        value = draw(values if draw(st.integers(0, 9)) == 0 else likely(section, field))
+        if field == "ring_search_limit" and isinstance(value, int) and value > 1000:
+            value = 1000  # whoever asks for a long search gets one
+        if not asks_the_network(section, field, value):
+            sections.setdefault(section, {})[field] = value
+    return whole(sections)
+
+
+@st.composite
+def damaged_files(draw: st.DrawFn) -> bytes:
+    """A good file with bytes changed, cut, doubled; or any bytes at all; or a deep one."""
+    kind = draw(st.sampled_from(["bytes", "deep", "edit", "edit", "edit"]))
+    if kind == "bytes":
+        return draw(st.binary(max_size=200))
+    if kind == "deep":
+        depth, pair = draw(st.integers(1, 20_000)), draw(st.sampled_from(["[]", "{a=", "a."]))
+        field = draw(st.sampled_from(["seed", "[devices]\ncount", "[devices]\ncpu_hz"]))
+        return f"{field} = {pair[0] * depth}".encode() if pair == "[]" else (pair * depth).encode()
+    content = bytearray(joulemesh.Scenario().to_toml(comments=True).encode())
+    for _ in range(draw(st.integers(1, 4))):
+        at, length = draw(st.integers(0, len(content))), draw(st.integers(0, 30))
+        content[at : at + length] = draw(
+            st.one_of(st.binary(max_size=8), st.just(b"\n[devices]\n"))
+        )
+    return bytes(content)
+
+
+def scenarios(folder: Path, text: str | bytes) -> None:
+    path = folder / "scenario.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    check(path)
+
+
+@settings(**FEW, **QUIET)
+@given(text=scenario_texts())
+def test_odd_values(folder: Path, text: str) -> None:
+    scenarios(folder, text)
+
+
+@settings(**FEW, **QUIET)
+@given(text=damaged_files())
+def test_damaged_files(folder: Path, text: bytes) -> None:
+    scenarios(folder, text)
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+HEADERS = ["cpu_hz", "energy_j", "transmit_power_w", "samples", "x_m", "y_m", "profile", "count"]
+HEADERS += ["i", "j", "gain", "", "é", "i"]
+CELLS = ["0", "1", "2", "3", "1e9", "0.5", "-1", "nan", "inf", "1e400", "", " ", "x", '"', '"a\nb"']
+CELLS += ["1,5", "1;5", "½", "٣", "0x10", "1_0", "\0", "9" * 400, "a" * 200_000]
+CODES = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "latin-1", "utf-32", "cp1252", "utf-7"]
+
+
+@st.composite
+def tables(draw: st.DrawFn, columns: tuple[str, ...]) -> bytes:
+    """A table that has, or nearly has, the columns that are looked for."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=300))
+    header = [*columns, *draw(st.lists(st.sampled_from(HEADERS), max_size=2))]
+    rows = draw(st.sampled_from([0, 1, 3, 5, 5, 5, 8, 3000]))
+    good = [str(k % 5) if name in "ij" else "1e-9" for k in range(2) for name in header]
+    lines = [header]
+    for k in range(rows):
+        ends = {"i": str(k % 5), "j": str((k + 1) % 5)}
+        lines.append([ends.get(name, good[-1]) for name in header])
+    for _ in range(draw(st.integers(0, 3))):
+        line = lines[draw(st.integers(0, min(len(lines), 9) - 1))]
+        match draw(st.sampled_from(["cell", "cell", "cell", "longer", "shorter"])):
+            case "cell" if line:
+                line[draw(st.integers(0, len(line) - 1))] = draw(st.sampled_from(CELLS))
+            case "longer":
+                line.append("1")
+            case _:
+                del line[-1:]
+    end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    text = end.join(draw(st.sampled_from([",", ",", ",", ";", "\t"])).join(line) for line in lines)
+    return text.encode(draw(st.sampled_from(CODES)), "replace")
+
+
+USES: list[tuple[tuple[str, ...], dict[str, dict[str, Any]]]] = [
+    (("cpu_hz", "energy_j"), {"devices": {"table": "fuzzed.csv"}, "plan": {"iterations": 3}}),
+    (("x_m", "y_m"), {"devices": {"table": "fuzzed.csv"}, "network": {"topology": "complete"}}),
+    (("i", "j"), {"devices": {"count": 5}, "network": {"topology": "fuzzed.csv"}}),
+    (("i", "j", "gain"), {"devices": {"count": 5}, "network": {"gains": "fuzzed.csv"}}),
+]
+
+
+def on_tables(folder: Path, data: st.DataObject) -> None:
+    columns, sections = data.draw(st.sampled_from(USES))
+    (folder / "fuzzed.csv").write_bytes(data.draw(tables(columns)))
+    path = folder / "table.toml"
+    path.write_text(whole({**sections, "budget": {"energy_j": 5.0} if "i" in columns else {}}))
+    check(path)
+
+
+@settings(**FEW, **QUIET)
+@given(data=st.data())
+def test_odd_tables(folder: Path, data: st.DataObject) -> None:
+    on_tables(folder, data)
+
+
+# Ten thousand of them -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@settings(**MANY, **QUIET)
+@given(text=scenario_texts())
+def test_thousands_of_odd_values(folder: Path, text: str) -> None:
+    scenarios(folder, text)
+
+
+@pytest.mark.slow
+@settings(**{**MANY, "max_examples": 2000}, **QUIET)
+@given(text=damaged_files())
+def test_thousands_of_damaged_files(folder: Path, text: bytes) -> None:
+    scenarios(folder, text)
+
+
+@pytest.mark.slow
+@settings(**{**MANY, "max_examples": 3000}, **QUIET)
+@given(data=st.data())
+def test_thousands_of_odd_tables(folder: Path, data: st.DataObject) -> None:
+    on_tables(folder, data)

@@ -1,0 +1,268 @@
+"""Profiles: every figure has a source, the derivations hold, and what is given wins."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import joulemesh
+from joulemesh import profiles
+from joulemesh.profiles import DEVICES, RADIOS, device, find, radio
+from joulemesh.scenario import Scenario, profile_notes
+from joulemesh.world.links import seconds_per_bit
+
+HOME = Path(joulemesh.__file__).parent / "profiles"
+
+
+def entries(file: str) -> dict[str, dict]:
+    return tomllib.loads((HOME / file).read_text("utf-8"))
+
+
+# The tables ------------------------------------------------------------------------------------
+
+
+def test_the_names_in_the_code_are_those_in_the_files() -> None:
+    assert tuple(entries("devices.toml")) == DEVICES
+    assert tuple(entries("radios.toml")) == RADIOS
+    assert len({*DEVICES, *RADIOS}) == len(DEVICES) + len(RADIOS)
+
+
+@pytest.mark.parametrize("name", [*DEVICES, *RADIOS])
+def test_every_figure_of_a_profile_has_a_source(name: str) -> None:
+    profile = find(name)
+    given = " ".join(source.gives for source in profile.sources)
+    derived = {"cores", "path_loss", "carrier_hz", "sensitivity_rate_bps"}
+    assert {figure for figure in profile.said if figure not in given} <= derived
+    for source in profile.sources:
+        assert source.url.startswith("https://")
+        assert source.how in ("read", "quoted", "cited")
+        assert 2005 <= source.year <= 2026
+        assert source.title
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_draws_its_power_at_its_clock(name: str) -> None:
+    profile = device(name)
+    theta, clock = profile.devices["capacitance"], profile.devices["cpu_hz"]
+    assert theta * clock**3 == pytest.approx(profile.said["power_w"], rel=1e-12)
+    assert clock == profile.said["cpu_hz"]
+
+
+def test_a_pi_by_hand() -> None:
+    pi = device("raspberry-pi-4").devices
+    assert pi["cpu_hz"] == 1.8e9
+    assert pi["capacitance"] == pytest.approx(7.2 / 5.832e27, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", RADIOS)
+def test_a_link_at_the_rated_sensitivity_carries_the_rated_rate(name: str) -> None:
+    """The noise is derived so; it is rounded to a hundredth of a decibel."""
+    profile = radio(name)
+    said, network = profile.said, profile.network
+    radiated_w, arrives_w = (
+        1e-3 * 10 ** (said[k] / 10) for k in ("radiated_dbm", "sensitivity_dbm")
+    )
+    rate = 1 / seconds_per_bit(
+        np.array([profile.devices["transmit_power_w"]]),
+        np.array([arrives_w / radiated_w]),
+        network["bandwidth_hz"],
+        1e-3 * 10 ** (network["noise_dbm_per_hz"] / 10),
+    )
+    assert rate[0] == pytest.approx(said["sensitivity_rate_bps"], rel=3e-3)
+    assert profile.devices["transmit_power_w"] > radiated_w  # no radio sends more than it draws
+
+
+def test_free_space_at_one_metre() -> None:
+    # (4 pi d f / c)^2 at 2.44 GHz
+    loss_db = 20 * np.log10(4 * np.pi * 2.44e9 / 299_792_458)
+    assert radio("wifi").network["path_loss_reference_db"] == pytest.approx(loss_db, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("raspberry-pi-44", "raspberry-pi-4"), ("Raspberry Pi 5", "raspberry-pi-5"), ("zzz", "known")],
+)
+def test_unknown_names_are_one_line_with_the_known_ones(name: str, hint: str) -> None:
+    with pytest.raises(joulemesh.ScenarioError) as refusal:
+        Scenario(devices={"profile": name})
+    text = str(refusal.value)
+    assert text.startswith(f"devices.profile: {name!r} is unknown; ")
+    assert hint in text
+    assert "jetson-nano" in text
+    assert "\n" not in text
+    with pytest.raises(joulemesh.ScenarioError, match=r"network\.profile: 'wify' .*mean 'wifi'"):
+        Scenario(network={"profile": "wify"})
+
+
+# In a scenario ---------------------------------------------------------------------------------
+
+
+def test_a_profile_fills_what_is_not_given() -> None:
+    one = Scenario(devices={"profile": "esp32", "count": 4}, network={"profile": "zigbee"})
+    assert one.devices.cpu_hz == 240e6
+    assert one.devices.capacitance == device("esp32").devices["capacitance"]
+    assert one.devices.transmit_power_w == 0.05742
+    assert (one.network.bandwidth_hz, one.network.max_rate_bps) == (2e6, 250e3)
+    assert one.network.path_loss == "power-law"
+    assert one.devices.cycles_per_sample == Scenario().devices.cycles_per_sample
+
+
+def test_what_is_given_wins() -> None:
+    one = Scenario(
+        devices={"profile": "esp32", "cpu_hz": 80e6, "transmit_power_w": 0.1},
+        network={"profile": "wifi", "bandwidth_hz": 40e6},
+    )
+    assert (one.devices.cpu_hz, one.devices.transmit_power_w) == (80e6, 0.1)
+    assert one.network.bandwidth_hz == 40e6
+    assert one.network.max_rate_bps == 65e6
+    notes = profile_notes(one.devices, one.network)
+    assert [note.split(" ")[0] for note in notes] == [
+        "devices.cpu_hz",
+        "devices.transmit_power_w",
+        "network.bandwidth_hz",
+    ]
+    plain = Scenario(devices={"profile": "esp32"}, network={"profile": "wifi"})
+    assert profile_notes(plain.devices, plain.network) == []
+    assert profile_notes(Scenario().devices, Scenario().network) == []
+
+
+def test_what_is_said_last_wins() -> None:
+    one = Scenario.preset("default").override({"devices.profile": "laptop"})
+    assert one.devices.cpu_hz == 1.6e9  # though the preset gives 2 GHz
+    two = one.override({"devices.profile": "esp32", "devices.cpu_hz": 160e6})
+    assert (two.devices.cpu_hz, two.devices.capacitance) == (
+        160e6,
+        device("esp32").devices["capacitance"],
+    )
+    assert two.override({"seed": 3}).devices == two.devices
+    air = one.override({"network.profile": "lora"}).override({"network.profile": "wifi"})
+    assert (air.network.max_rate_bps, air.devices.transmit_power_w) == (65e6, 0.66)
+    none = air.override({"network.profile": None})
+    assert (none.network.max_rate_bps, none.devices.transmit_power_w) == (None, 1.0)
+
+
+def test_a_mixed_fleet_by_a_column(tmp_path: Path) -> None:
+    table = tmp_path / "fleet.csv"
+    table.write_text("profile,energy_j\nraspberry-pi-4,30\nesp32,2\njetson-nano,60\n")
+    one = Scenario(devices={"table": str(table)})
+    assert one.devices.profile == "profile"
+    assert one.devices.cpu_hz == (1.8e9, 240e6, 1.479e9)
+    table.write_text("profile,cpu_hz\nraspberry-pi-4,1e9\nesp32,1e8\n")
+    two = Scenario(devices={"table": str(table)})
+    assert two.devices.cpu_hz == "cpu_hz"  # a column of figures is given, too
+    assert two.devices.capacitance == {
+        "values": tuple(device(n).devices["capacitance"] for n in ("raspberry-pi-4", "esp32"))
+    }
+    other = tmp_path / "other.csv"
+    other.write_text("profile\nlaptop\nlaptop\nesp32\nesp32\n")
+    three = two.override({"devices.table": str(other)})
+    assert three.devices.count == 4
+    assert three.devices.cpu_hz == (1.6e9, 1.6e9, 240e6, 240e6)
+
+
+def test_a_bad_cell_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "fleet.csv"
+    table.write_text("profile,energy_j\nesp32,2\nesp-32,2\n")
+    with pytest.raises(
+        joulemesh.ScenarioError, match=r"fleet.csv, row 3, column 'profile': 'esp-32"
+    ):
+        Scenario(devices={"table": str(table)})
+
+
+def test_a_mixed_fleet_by_a_list() -> None:
+    one = Scenario(devices={"profile": ["esp32", "laptop"]})
+    assert one.devices.count == 2
+    assert one.devices.cpu_hz == {"values": (240e6, 1.6e9)}
+    with pytest.raises(joulemesh.ScenarioError, match="lists 2 names for 3 devices"):
+        Scenario(devices={"profile": ["esp32", "laptop"], "count": 3})
+    with pytest.raises(joulemesh.ScenarioError, match=r"devices.profile\[1\]: 'x' is unknown"):
+        Scenario(devices={"profile": ["esp32", "x"]})
+    with pytest.raises(joulemesh.ScenarioError, match=r"devices.profile: must be a name"):
+        Scenario(devices={"profile": 3})
+
+
+@pytest.mark.parametrize("hardware", ["raspberry-pi-5", ["esp32", "laptop", "esp32"]])
+def test_a_resolved_scenario_stands_for_itself(
+    hardware: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Scenario(devices={"profile": hardware}, network={"profile": "wifi"})
+    for name, text in (("s.toml", one.to_toml()), ("s.json", one.to_json())):
+        (tmp_path / name).write_text(text, "utf-8")
+    # Another version of Joulemesh may have other figures.
+    changed = {
+        file: {
+            name: profiles._device(name, {**entry, "power_w": 1.0}) if "cpu_hz" in entry
+            else profiles._radio(name, {**entry, "max_rate_bps": 1.0})
+            for name, entry in entries(file).items()
+        }
+        for file in ("devices.toml", "radios.toml")
+    }  # fmt: skip
+    monkeypatch.setattr(profiles, "_read", changed.__getitem__)
+    assert Scenario(devices={"profile": hardware}).devices != one.devices
+    assert Scenario.load(tmp_path / "s.toml") == one
+    assert Scenario.load(tmp_path / "s.json") == one
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_device_can_be_planned_on_wifi(name: str) -> None:
+    scenario = Scenario.preset("default").override(
+        {
+            "devices.profile": name,
+            "network.profile": "wifi",
+            "network.area_m": 60.0,
+            "budget.energy_j": 100.0,
+            "budget.deadline_s": 2.0,
+            "plan.iterations": 10,
+        }
+    )
+    plan = joulemesh.plan(scenario)
+    assert (plan.margin_j >= 0).all()
+    said = device(name).said
+    per_cycle = said["power_w"] / said["cpu_hz"]
+    spent = plan.world.devices.round_energy_j / (
+        plan.world.devices.round_latency_s * said["cpu_hz"]
+    )
+    assert spent == pytest.approx(np.full(20, per_cycle), rel=1e-9)
+
+
+def test_the_fastest_rate_cuts_the_rate_of_every_link() -> None:
+    base = Scenario.preset("default")
+    free = joulemesh.plan(base).world
+    rates = 1 / free.costs(free.channel.mean_gain).forward_s
+    limit = float(np.median(rates))
+    cut = joulemesh.plan(base.override({"network.max_rate_bps": limit, "budget.deadline_s": 1.0}))
+    costs = cut.world.costs(cut.world.channel.mean_gain)
+    assert 1 / costs.forward_s == pytest.approx(np.minimum(rates, limit))
+    assert costs.forward_j == pytest.approx(costs.forward_s * 1.0)  # 1 W
+
+
+anything = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
+        st.sampled_from([*DEVICES[:2], *RADIOS[:2], "ring", "profile"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=2)
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(hardware=anything, air=anything, links=anything, gains=anything, count=anything)
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_written_is_understood_or_refused(
+    hardware: object, air: object, links: object, gains: object, count: object
+) -> None:
+    try:
+        one = Scenario(
+            devices={"profile": hardware, "count": count},
+            network={"profile": air, "topology": links, "gains": gains},
+        )
+    except joulemesh.ScenarioError:
+        return
+    assert Scenario(**tomllib.loads(one.to_toml())) == one

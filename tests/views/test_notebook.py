@@ -1,0 +1,194 @@
+"""What a notebook shows: whole, escaped, self-contained, legible on light and on dark ground."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.scenario import Scenario
+from joulemesh.views.sketches import curve_svg
+
+VOID = {"meta", "hr", "br", "img", "image", "path", "polyline", "polygon"}
+
+
+class Tags(HTMLParser):
+    """Counts elements, and sees that each is closed in its turn."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.seen.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def whole(page: str) -> Tags:
+    """A fragment that is well-formed, runs nothing and asks for nothing."""
+    tags = Tags(page)
+    assert tags.open == []
+    assert tags.seen[0] == "div"
+    assert "script" not in tags.seen
+    assert "http" not in page
+    assert re.search(r"[\s\",>]nan\b", page, re.IGNORECASE) is None
+    return tags
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario.preset("default").override(
+        {
+            "devices.count": 4,
+            "devices.profile": "raspberry-pi-4",
+            "plan.iterations": 6,
+            "training.model": "logistic",
+            "training.l2": 0.01,
+            "training.eval_every": 2,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def result(scenario):
+    return joulemesh.run(scenario, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def comparison(scenario, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cache")
+    return joulemesh.compare(scenario, ["adaptive", "fixed:1"], seeds=2, cache=folder)
+
+
+def test_a_scenario_says_what_was_set(scenario) -> None:
+    tags = whole(scenario._repr_html_())
+    assert "4 devices (raspberry-pi-4) on a ring learn digits" in tags.text
+    assert "cpu_hz 1.8 GHz" in tags.text
+    assert "noise_dbm_per_hz = -174.0" in tags.text  # among all fields
+    assert "Every field has its default" in whole(Scenario()._repr_html_()).text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"devices.cpu_hz": [1e9, 2e9, 3e9, 1e9]},
+        {"devices.cpu_hz": {"values": [1e9, 2e9]}},
+        {"devices.profile": ["esp32", "laptop"]},
+        {"network.topology": [[0, 1], [1, 2]], "network.gains": [1e-9, 1e-9]},
+        {"plan.iterations": "longest"},
+        {"training.optimizer": "<script>alert(1)</script>"},
+    ],
+)
+def test_every_kind_of_value_is_shown(changes) -> None:
+    tags = whole(Scenario().override(changes)._repr_html_())
+    assert tags.text.count("learn digits with an MLP") == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
+)
+def test_every_kind_of_plan_is_shown(plans, name) -> None:
+    plan = plans[name]
+    page = plan._repr_html_()
+    tags = whole(page)
+    assert len(page) < 250_000
+    assert tags.seen.count("svg") == 2
+    if name == "many":
+        assert tags.seen.count("image") == 1
+    else:
+        assert tags.seen.count("circle") == len(plan.energy_budget_j)
+    assert tags.seen.count("tr") == min(len(plan.energy_budget_j), 200) + 1
+
+
+def test_a_result_is_shown(result) -> None:
+    tags = whole(result._repr_html_())
+    assert f"{100 * result.summary()['accuracy']:.1f}\xa0%" in tags.text
+    assert "mean and range of 2 seeds" in tags.text
+    assert tags.seen.count("polygon") == 1
+
+
+def test_a_comparison_is_shown(comparison) -> None:
+    tags = whole(comparison._repr_html_())
+    assert tags.seen.count("tr") == 3
+    assert "fixed:1" in tags.text
+
+
+def test_the_frames_of_a_comparison(comparison) -> None:
+    pytest.importorskip("pandas")
+    curves, table = comparison.frame(), comparison.frame("table")
+    assert curves.columns[:3].tolist() == ["method", "seed", "iteration"]
+    entry = comparison["fixed:1"]
+    mine = curves[(curves["method"] == "fixed:1") & (curves["seed"] == 0)]
+    np.testing.assert_array_equal(mine["test_accuracy"], entry.curves["test_accuracy"][:, 0])
+    assert table.index.tolist() == ["adaptive", "fixed:1"]
+    assert table.loc["fixed:1", "energy_j"] == comparison.table()[1]["energy_j"]
+    with pytest.raises(joulemesh.ScenarioError, match="use 'curves' or 'table'"):
+        comparison.frame("rows")
+
+
+def test_a_curve_by_hand() -> None:
+    drawn = curve_svg(np.array([1, 11]), np.array([0.0, 2.0]), zero=True)
+    # From the lower left to the upper right of the frame 44..350 × 8..128.
+    assert 'points="44.0,128.0 350.0,8.0"' in drawn
+    assert ">11</text>" in drawn
+    flat = curve_svg(np.array([5]), np.array([0.3]), percent=True)
+    assert 'points="44.0,128.0"' in flat
+    assert "30.0&nbsp;%" in flat
+    lost = curve_svg(np.array([1, 2]), np.array([np.nan, np.nan]))
+    assert "no finite figure" in lost
+    part = curve_svg(np.array([1, 2, 3]), np.array([1.0, np.nan, 2.0]))
+    assert "nan" not in part
+
+
+CONTRAST = """(() => {
+  const lum = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+    .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const ground = lum(getComputedStyle(document.body).backgroundColor);
+  const ratio = c => { const l = lum(c);
+    return (Math.max(l, ground) + .05) / (Math.min(l, ground) + .05); };
+  const inks = [...document.querySelectorAll('.joulemesh p, .joulemesh td, .joulemesh th')]
+    .map(e => getComputedStyle(e).color);
+  const dots = [...document.querySelectorAll('.joulemesh circle')].map(
+    e => getComputedStyle(e).fill);
+  return [Math.min(...inks.map(ratio)), Math.min(...dots.map(ratio))]; })()"""
+
+
+@pytest.mark.parametrize(
+    "ground", ["background:#fff;color:#222", "background:#111;color:#ddd"], ids=["light", "dark"]
+)
+def test_it_is_legible_in_a_browser(
+    browser, scenario, result, comparison, plans, tmp_path: Path, ground: str
+) -> None:
+    shown = (scenario, plans["leave"], result, comparison)
+    parts = "<hr>".join(one._repr_html_() for one in shown)
+    page = tmp_path / "page.html"
+    page.write_text(f'<!doctype html><meta charset="utf-8"><body style="{ground}">{parts}', "utf-8")
+    browser.resize(1060, 900)
+    browser.open(page)
+    browser.settle()
+    assert browser.errors == []
+    ink, dots = browser.evaluate(CONTRAST)
+    assert ink > 7
+    assert dots > 3
+    browser.resize(420, 900)
+    wide = browser.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 420
