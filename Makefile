@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-gpu lint format bench comparison clean
+.PHONY: help run test test-all test-gpu cover mutate lint format bench comparison docs figures dist clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,13 +24,23 @@ lint: .venv/ready ## ruff and mypy
 	$(BIN)/mypy
 
 test: lint       ## lint, doctests and the default tests
-	$(BIN)/pytest -n $(WORKERS) -m 'not slow and not gpu'
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not slow and not gpu'
 
 test-all: lint   ## everything that needs no accelerator, slow tests too
-	$(BIN)/pytest -n $(WORKERS) -m 'not gpu'
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not gpu'
 
 test-gpu: .venv/ready ## what needs an accelerator
 	$(BIN)/pytest -m gpu
+
+cover: .venv/ready ## the default tests' coverage: 95 % of planning, aggregation and world, 90 % of all
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not slow and not gpu' --cov=joulemesh --cov-report=
+	$(BIN)/coverage report --skip-covered --fail-under=90
+	for room in planning aggregation world; do \
+		$(BIN)/coverage report --include="*/$$room/*" --fail-under=95 || exit 1; \
+	done
+
+mutate: .venv/ready ## mutation testing of the planner's core; writes docs/mutation.md
+	$(BIN)/python tools/mutate.py
 
 format: .venv/ready ## format the code
 	$(BIN)/ruff check --fix .
@@ -41,6 +51,19 @@ bench: .venv/ready ## benchmarks; tables in docs/benchmarks
 
 comparison: .venv/ready ## the comparison in docs/comparison (wants an accelerator)
 	$(BIN)/python -m benchmarks.comparison
+
+.venv/docs: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: .venv/docs ## the documentation, in site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+figures: .venv/ready ## the pictures in docs/figures
+	$(BIN)/python -m tools.figures
+
+dist: .venv/ready ## wheel and sdist, tried in an empty environment of every Python that is found
+	sh tools/check_dist.sh
 
 clean:           ## remove what the other targets made
 	rm -rf .venv .bench build dist site .pytest_cache .mypy_cache .ruff_cache

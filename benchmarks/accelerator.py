@@ -1,8 +1,9 @@
 """Device-steps per second on an accelerator: `python -m benchmarks.accelerator [CASE ...]`.
 
-A case is MODEL:DEVICES[:PRECISION[:SEEDS]], such as mlp:1000 or cnn:20:bfloat16:5. Noise of the
-data sets' shapes, batch 32, 5 rounds, exact mean, no evaluation; the best of three chunks
-after compilation. Counts of operations and bytes are those of benchmarks/counts.py.
+A case is MODEL:DEVICES[:PRECISION[:SEEDS[:START]]], such as mlp:1000 or cnn:20:bfloat16:5; START
+is the engine's (`training/way.py`). Noise of the data sets' shapes, batch 32, 5 rounds, exact
+mean, no evaluation; the best of three chunks after compilation. Counts of operations and bytes
+are those of benchmarks/counts.py.
 The case ``learn[:PRECISION[:SEEDS]]`` is a whole run of the size of the paper's figures instead:
 the CNN on CIFAR-10 (its files must be found), 20 devices, 400 iterations of 4 rounds, evaluated 8
 times on the whole test set; its time, compilations apart, and its accuracy.
@@ -27,8 +28,11 @@ from joulemesh.training.schedule import Schedule
 CASES = (
     "mlp:20",
     "mlp:100",
+    "mlp:100:float32:1:own",
     "mlp:1000",
+    "mlp:1000:float32:1:own",
     "mlp:10000",
+    "mlp:20:float32:5",
     "cnn:20",
     "cnn:20:bfloat16",
     "cnn:20:float32:5",
@@ -46,7 +50,7 @@ def noise(shape: tuple[int, ...], count: int) -> Dataset:
     return Dataset("noise", x, y, x[:2000], y[:2000], 10, mean=127.0, std=64.0)
 
 
-def speed(kind: str, devices: int, precision: str = "float32", seeds: int = 1) -> dict[str, Any]:
+def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> dict[str, Any]:
     """Compile, then time."""
     shape = (28, 28, 1) if kind == "mlp" else (32, 32, 3)
     data = noise(shape, 60_000 if kind == "mlp" else 20_000)
@@ -57,7 +61,8 @@ def speed(kind: str, devices: int, precision: str = "float32", seeds: int = 1) -
     )
     held = [partition(data.y_train, devices, kind="iid", seed=s) for s in range(seeds)]
     begun = time.perf_counter()
-    engine = Engine(build(kind, shape, 10, (200,)), data, held, schedule, options, range(seeds))
+    model = build(kind, shape, 10, (200,))
+    engine = Engine(model, data, held, schedule, options, range(seeds), start=start)
     state, _ = engine.run_chunk(engine.init(), 0)
     jax.block_until_ready(state.params)
     first, best = time.perf_counter() - begun, np.inf
@@ -69,7 +74,7 @@ def speed(kind: str, devices: int, precision: str = "float32", seeds: int = 1) -
     return {"first_s": first, "steps_per_s": chunk * ROUNDS * devices * seeds / best}
 
 
-def learn(precision: str = "float32", seeds: int = 1) -> str:
+def learn(precision: Any = "float32", seeds: int = 1) -> str:
     """Train to the end twice, and time the second time: nothing compiles then."""
     data = load("cifar-10", download=False, progress=False)
     schedule = Schedule(np.full((400, 20), 4, np.int32))
@@ -100,13 +105,13 @@ def main() -> None:
     for case in sys.argv[1:] or CASES:
         kind, *more = case.split(":")
         if kind == "learn":
-            print(f"{case:<20} {learn(*more[:1], *map(int, more[1:]))}", flush=True)
+            print(f"{case:<24} {learn(*more[:1], *map(int, more[1:]))}", flush=True)
             continue
         devices, *more = more
-        precision, seeds = (more + ["float32", "1"][len(more) :])[:2]
-        found = speed(kind, int(devices), precision, int(seeds))
+        precision, seeds, start = more + ["float32", "1", "auto"][len(more) :]
+        found = speed(kind, int(devices), precision, int(seeds), start)
         print(
-            f"{case:<20} first chunk {found['first_s']:5.1f} s, then "
+            f"{case:<24} first chunk {found['first_s']:5.1f} s, then "
             f"{found['steps_per_s']:12,.0f} device-steps/s",
             flush=True,
         )

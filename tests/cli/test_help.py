@@ -207,3 +207,18 @@ def test_the_self_test_refuses_a_loss_that_is_no_number(monkeypatch: pytest.Monk
     lost = SimpleNamespace(loss=np.array([np.nan]), accuracy=np.array([0.1]))
     monkeypatch.setattr("joulemesh.runs.run.run", lambda scenario: lost)
     assert "ArithmeticError: loss nan" in doctor.examine()["problems"][0]
+
+
+# Device tables ---------------------------------------------------------------------------------
+
+
+def test_a_column_of_figures_that_nobody_takes_is_noted(command, tmp_path: Path) -> None:
+    Path("d.csv").write_text(
+        "name,battery,clock,energy_j\na,3,1e9,20\nb,4,2e9,20\nc,4,2e9,20\n", "utf-8"
+    )
+    Path("s.toml").write_text('[devices]\ntable = "d.csv"\ncpu_hz = "clock"\n', "utf-8")
+    planned = command("plan", "s.toml", "--set", "plan.iterations=2")
+    assert planned.code == 0, planned.err
+    (note,) = planned.err.splitlines()  # not of the name, which is text, nor of what is taken
+    assert note.startswith("note: column 'battery' of ")
+    assert note.endswith("d.csv is not used; no field has or takes this name")

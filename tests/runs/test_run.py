@@ -254,9 +254,3 @@ def test_the_reports_own_command(finished, tmp_path):
     )
     assert bad.returncode == 2
     assert "is no run folder" in bad.stderr
-
-
-def test_the_readmes_example_runs():
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    code = text.split("```python\n")[1].split("```")[0]
-    exec(compile(code, "README.md", "exec"), {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from joulemesh import files
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario, profile_notes
+from joulemesh.tables import read_table
 
 __all__ = ["FileArgument", "JsonOption", "PresetOption", "SetOption", "read_scenario", "write_text"]
 
@@ -34,9 +36,29 @@ def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> 
     scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
     if changes:
         scenario = scenario.override(dict(_change(text) for text in changes))
-    for note in profile_notes(scenario.devices, scenario.network):
+    for note in [*profile_notes(scenario.devices, scenario.network), *_table_notes(scenario)]:
         print(f"note: {note}", file=sys.stderr)
     return scenario
+
+
+def _table_notes(scenario: Scenario) -> Iterator[str]:
+    """Columns of figures that no field takes: a misspelt name would else go unnoticed."""
+    table = scenario.devices.table
+    if table is None:
+        return
+    fields = [*scenario.devices.model_dump().values(), scenario.budget.energy_j]
+    taken = {value for value in fields if isinstance(value, str)}
+    for name, cells in read_table(table).items():
+        if name not in taken and all(map(_is_number, cells)):
+            yield f"column {name!r} of {table} is not used; no field has or takes this name"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _change(text: str) -> tuple[str, Any]:

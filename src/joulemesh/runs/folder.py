@@ -146,9 +146,10 @@ class RunFolder:
         columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
         writer.writerow(["device", *columns, "rounds", "binding"])
         rounds = plan.rounds.sum(axis=0)
+        figures = [getattr(plan, name) for name in columns]
         for i in range(len(rounds)):
-            figures = [float(getattr(plan, name)[i]) for name in columns]
-            writer.writerow([i, *figures, int(rounds[i]), str(plan.binding[i])])
+            own = [float(column[i]) for column in figures]
+            writer.writerow([i, *own, int(rounds[i]), str(plan.binding[i])])
         write_text(self.path / "ledger.csv", rows.getvalue())
 
     def _write_json(self, name: str, value: Any) -> None:

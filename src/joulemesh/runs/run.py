@@ -26,12 +26,13 @@ from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.engine import Engine, State
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.options import Options
-from joulemesh.training.platform import configure
+from joulemesh.training.platform import configure, give_back_memory
 from joulemesh.training.prepare import partitions, the_dataset, the_model
 from joulemesh.training.trace import Trace
 
 __all__ = ["Progress", "mean_params", "run"]
 
+_TOGETHER = 64  # devices whose parameters are averaged at once
 _SAVE_EVERY_S = 0.25
 # Of several processes each may be told to stop more than once, by who has started it.
 _SETTLE_S = 2.0
@@ -106,6 +107,7 @@ def run(
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
     engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
+    give_back_memory()  # planning many devices leaves holes
     alone, leads = hosts.alone(), hosts.leads()
     with hosts.losses_named():
         session = _Session(plan, engine, begun)
@@ -240,11 +242,14 @@ class _Session:
         )
 
     def finish(self) -> Result:
+        final = self.engine.evaluate(self.state)
+        params = mean_params(self.engine, self.state)
+        give_back_memory()
         result = Result(
             self.plan,
             self.trace,
-            self.engine.evaluate(self.state),
-            mean_params(self.engine, self.state),
+            final,
+            params,
             self.engine.seeds,
             self.engine.dataset,
             self.engine.partitions,
@@ -287,7 +292,13 @@ def mean_params(engine: Engine, state: State) -> Any:
     share = weights / weights.sum(axis=1, keepdims=True)
 
     def mean(leaf: NDArray[Any]) -> NDArray[Any]:
-        wide = np.einsum("sn,sn...->s...", share, leaf.astype(np.float64))
+        if leaf.shape[1] == 1:  # all share one
+            wide = leaf[:, 0]
+        else:
+            # Some devices at a time: a wider copy of all might not fit.
+            parts = range(0, leaf.shape[1], _TOGETHER)
+            cuts = [slice(first, first + _TOGETHER) for first in parts]
+            wide = sum(np.einsum("sn,sn...->s...", share[:, c], leaf[:, c]) for c in cuts)
         return np.asarray(wide[0] if len(wide) == 1 else wide, leaf.dtype)
 
-    return jax.tree.map(mean, engine.params(state))
+    return jax.tree.map(mean, engine.kept(state))

@@ -386,11 +386,16 @@ class Engine:
         """Every device's parameters, as NumPy arrays stacked [seeds, devices, ...]."""
         devices = self.schedule.devices
 
-        def each(leaf: Any) -> NDArray[Any]:
-            held = self.held.devices_of(hosts.fetch(leaf, everywhere=True))
-            return np.broadcast_to(held, (len(held), devices, *held.shape[2:]))
+        def each(leaf: NDArray[Any]) -> NDArray[Any]:
+            return np.broadcast_to(leaf, (len(leaf), devices, *leaf.shape[2:]))
 
-        return jax.tree.map(each, state.params)
+        return jax.tree.map(each, self.kept(state))
+
+    def kept(self, state: State) -> Params:
+        """As ``params``, with a single device in place of all where these share theirs."""
+        return jax.tree.map(
+            lambda leaf: self.held.devices_of(hosts.fetch(leaf, everywhere=True)), state.params
+        )
 
     def fingerprint(self) -> str:
         """A digest of all that decides the numbers, to refuse to resume something else.

@@ -8,12 +8,14 @@ __all__ = [
     "WHOLE",
     "compiler_options",
     "configure",
+    "give_back_memory",
     "loops_over_rows",
     "memory_bytes",
     "precision_scope",
     "row_mesh",
 ]
 
+import ctypes
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
@@ -103,6 +105,12 @@ def memory_bytes() -> int | None:
         return min(room, int(said)) if said.isdigit() else room
     except (OSError, KeyError, ValueError):  # not Linux
         return None
+
+
+def give_back_memory() -> None:
+    """Return memory that was freed to the system, where the C library (glibc) can be told to."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def loops_over_rows() -> bool:

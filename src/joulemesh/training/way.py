@@ -26,7 +26,7 @@ _FACTORED_SAMPLES = 512
 # Share of the iterations' longest that they must reach on average: a factored layer pays for all.
 _EVEN = 0.6
 # Rows from which on it pays: with fewer, an accelerator waits for the many small operations.
-_MANY_ROWS = 40
+_MANY_ROWS = 20
 # Bytes of samples (factored) or of parameters that one block may hold on an accelerator.
 _BLOCK_BYTES = 2**29
 # Share of an accelerator's memory that all devices' parameters may take.

@@ -31,8 +31,10 @@ BINDING_COLOURS = {
 
 _LABELLED = 40  # devices whose numbers fit into their dots
 _FINE = 500  # devices beyond which lines are thin and the drawing is a raster
-_MOST_LINKS = 50_000
-_MOST_ROUTE = 120_000
+# More than these cannot be told apart, and matplotlib takes half a kilobyte for each.
+_MOST_LINKS = 10_000
+_MOST_ROUTE = 25_000
+_MOST_DEVICES = 25_000
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,11 @@ def _lines(
 
 
 def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
-    positions, gone = plan.world.graph.positions_m, departed(plan)
+    shown = every(plan.world.graph.devices, _MOST_DEVICES)
+    positions, gone = plan.world.graph.positions_m[shown], departed(plan)[shown]
     labelled = len(positions) <= _LABELLED
     size = 88.0 if labelled else 22.0 if not fine else max(0.1, 2500 / len(positions))
-    colours = np.array([BINDING_COLOURS[kind] for kind in plan.binding.tolist()])
+    colours = np.array([BINDING_COLOURS[kind] for kind in plan.binding[shown].tolist()])
     width = 0.0 if fine else 0.7
     for who, face in ((~gone, colours), (gone, np.full(len(gone), "white"))):
         axes.scatter(
@@ -143,8 +146,9 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
         )  # fmt: skip
     root = plan.history.route.root
     if root >= 0:
+        x, y = plan.world.graph.positions_m[root]
         axes.scatter(
-            positions[root, 0], positions[root, 1],
+            x, y,
             s=110.0 if fine else max(4.6 * size, 190.0), marker="*", c="#F0E442",
             edgecolors="black", linewidths=0.6, zorder=4 if fine else 2.5,
         )  # fmt: skip

@@ -1,0 +1,67 @@
+"""The pages that are made: every command, option and field is in them, and shown well."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+from joulemesh.cli.main import app
+from joulemesh.scenario import PRESETS, SECTIONS
+
+TOOLS = Path(__file__).parents[2] / "tools"
+
+
+def tool(name: str) -> ModuleType:
+    found = importlib.util.spec_from_file_location(f"docs_{name}", TOOLS / f"{name}.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    page = tool("reference").cli_page()
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        part = page.split(f"## `joulemesh {name}`")[1].split("\n## ")[0]
+        assert command.help.splitlines()[0] in part
+        for option in command.params:
+            if option.name != "help" and option.opts[0].startswith("--"):
+                assert f"`{option.opts[0]}" in part, (name, option.opts)
+        assert f"$ joulemesh {name}" in part
+
+
+def test_every_field_is_in_the_reference() -> None:
+    page = tool("reference").scenario_page()
+    for name, section in SECTIONS.items():
+        part = page.split(f"## `[{name}]`")[1].split("\n## ")[0]
+        rows = [line for line in part.splitlines() if line.startswith("| `")]
+        assert [row.split("`")[1] for row in rows] == list(section.model_fields)
+    assert all(f"### {name}\n" in page for name in PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ('{"enum": ["none", "rayleigh"]}', "`none`, `rayleigh`"),
+        ('{"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}', "number > 0"),
+        ('{"type": "array", "items": {"type": "integer"}}', "list of whole number"),
+        ('{"anyOf": [{"type": "integer", "minimum": 1}, {"enum": ["longest"]}]}',
+         "whole number ≥ 1 or `longest`"),
+        ('{"type": "integer", "minimum": 1, "maximum": 9007199254740992}', "whole number ≥ 1"),
+    ],
+)  # fmt: skip
+def test_what_a_field_may_be(schema: str, words: str) -> None:
+    assert tool("reference")._values(json.loads(schema)) == words
+
+
+def test_doctests_become_examples() -> None:
+    pytest.importorskip("griffe", reason="the extra docs is not installed")
+    with_heading = tool("doctests").with_heading
+    assert with_heading("Add.\n\n>>> 1 + 1\n2") == "Add.\n\nExamples:\n    >>> 1 + 1\n    2"
+    assert with_heading("Quote >>> this.") == "Quote >>> this."

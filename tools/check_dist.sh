@@ -1,0 +1,67 @@
+#!/bin/sh
+# Build wheel and sdist, then install the wheel into an empty environment of every Python that is
+# found (3.11, 3.12, 3.13; PYTHONS names others), and the sdist into one more, and try them outside
+# the repository. Everything is made in a temporary folder but dist/ itself.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# An interpreter of a version: on the path, or where pyenv keeps them.
+find_python() {
+  for one in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+    if command -v "$one" >/dev/null 2>&1 && "$one" -c 'import venv' >/dev/null 2>&1; then
+      command -v "$one"
+      return
+    fi
+  done
+}
+
+first=''
+for version in ${PYTHONS:-3.11 3.12 3.13}; do
+  python=$(find_python "$version")
+  [ -z "$python" ] || first=${first:-$python}
+done
+[ -n "$first" ] || { echo "no Python of ${PYTHONS:-3.11 3.12 3.13} found"; exit 1; }
+
+"$first" -m venv "$work/build"
+"$work/build/bin/pip" install --quiet build
+rm -rf "$root/dist"
+"$work/build/bin/python" -m build --outdir "$root/dist" "$root" >"$work/log" 2>&1 || {
+  cat "$work/log"
+  exit 1
+}
+wheel=$(ls "$root"/dist/*.whl)
+sdist=$(ls "$root"/dist/*.tar.gz)
+
+try() { # python, what to install, extra arguments of pip
+  environment="$work/$(basename "$2")-$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+  "$1" -m venv "$environment"
+  "$environment/bin/pip" install --quiet ${3:-} "$2"
+  cd "$work"
+  "$environment/bin/pip" check >/dev/null
+  "$environment/bin/joulemesh" --version
+  "$environment/bin/joulemesh" profiles --json >/dev/null
+  "$environment/bin/joulemesh" plan --preset paper --json >/dev/null
+  "$environment/bin/joulemesh" plan --set devices.profile=raspberry-pi-4 --set network.profile=wifi \
+    --set network.area_m=100 --set budget.deadline_s=0.5 --json >/dev/null
+  "$environment/bin/python" -m joulemesh doctor --quick >/dev/null
+  "$environment/bin/joulemesh" run --set plan.iterations=5 --out "$environment/run" --json >/dev/null
+  [ -s "$environment/run/report.html" ]
+  "$environment/bin/python" -c 'import joulemesh, pathlib
+assert (pathlib.Path(joulemesh.__file__).parent / "py.typed").is_file()'
+  rm -rf "$environment"
+}
+
+for version in ${PYTHONS:-3.11 3.12 3.13}; do
+  python=$(find_python "$version")
+  if [ -z "$python" ]; then
+    echo "Python $version: not found, not tried"
+    continue
+  fi
+  try "$python" "$wheel" "--constraint $root/constraints.txt"
+  echo "Python $version: the wheel works, with the versions of constraints.txt"
+done
+try "$first" "$sdist"
+echo "the sdist works, with the newest versions"
