@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import peers, planner, training
+from benchmarks import peers, planner, scale, training
 
-BENCHMARKS = {"planner": planner.main, "training": training.main, "peers": peers.main}
+BENCHMARKS = {
+    "planner": planner.main,
+    "training": training.main,
+    "peers": peers.main,
+    "scale": scale.main,
+}
 HAVE_QUICK = ("training", "peers")
 
 

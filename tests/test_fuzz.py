@@ -220,6 +220,10 @@ def scenario_texts(draw: st.DrawFn) -> str:
     return whole(sections)
 
 
+PIECES = [b"", b"=", b"[", b"]", b"{", b"}", b'"', b"'", b"#", b",", b".", b"-", b"\n", b"\r", b" "]
+PIECES += [b"9", b"e308", b"nan", b"inf", b"true", b"\\u0000", b"\xff", b"\n[devices]\n", b'"""']
+
+
 @st.composite
 def damaged_files(draw: st.DrawFn) -> bytes:
     """A good file with bytes changed, cut, doubled; or any bytes at all; or a deep one."""
@@ -233,9 +237,7 @@ def damaged_files(draw: st.DrawFn) -> bytes:
     content = bytearray(joulemesh.Scenario().to_toml(comments=True).encode())
     for _ in range(draw(st.integers(1, 4))):
         at, length = draw(st.integers(0, len(content))), draw(st.integers(0, 30))
-        content[at : at + length] = draw(
-            st.one_of(st.binary(max_size=8), st.just(b"\n[devices]\n"))
-        )
+        content[at : at + length] = draw(st.sampled_from(PIECES) | st.binary(max_size=3))
     return bytes(content)
 
 
@@ -263,7 +265,7 @@ HEADERS = ["cpu_hz", "energy_j", "transmit_power_w", "samples", "x_m", "y_m", "p
 HEADERS += ["i", "j", "gain", "", "é", "i"]
 CELLS = ["0", "1", "2", "3", "1e9", "0.5", "-1", "nan", "inf", "1e400", "", " ", "x", '"', '"a\nb"']
 CELLS += ["1,5", "1;5", "½", "٣", "0x10", "1_0", "\0", "9" * 400, "a" * 200_000]
-CODES = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "latin-1", "utf-32", "cp1252", "utf-7"]
+CODES = ["utf-8"] * 6 + ["utf-8-sig", "utf-16", "utf-16-le", "latin-1", "utf-32", "utf-7"]
 
 
 @st.composite
@@ -288,7 +290,8 @@ def tables(draw: st.DrawFn, columns: tuple[str, ...]) -> bytes:
             case _:
                 del line[-1:]
     end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
-    text = end.join(draw(st.sampled_from([",", ",", ",", ";", "\t"])).join(line) for line in lines)
+    between = draw(st.sampled_from([","] * 8 + [";", "\t"]))
+    text = end.join(between.join(line) for line in lines)
     return text.encode(draw(st.sampled_from(CODES)), "replace")
 
 
@@ -312,6 +315,50 @@ def on_tables(folder: Path, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_odd_tables(folder: Path, data: st.DataObject) -> None:
     on_tables(folder, data)
+
+
+# Enormous ones ------------------------------------------------------------------------------------
+
+
+ENORMOUS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"devices.count": 10**12},
+        r"devices.count = 1000000000000 with 1000000000000 links takes about 6.5e\+05 GB to plan, "
+        r"and this machine has 0.1 GB; lower devices.count",
+    ),
+    (
+        {"devices.count": 10**4, "network.topology": "complete"},
+        r"10000 with 49995000 links takes about 7.5 GB .* or take fewer links",
+    ),
+    (
+        {"devices.count": 10**4, "network.topology": "geometric", "network.mean_degree": 1e300},
+        "10000 with 49995000 links takes about 7.5 GB",
+    ),
+    (
+        {"devices.count": 100, "network.topology": "quasi-ring", "network.chords": 10**15},
+        "100 with 1000000000000100 links",
+    ),
+    ({"plan.iterations": 10**9}, "1000000000 iterations .* set plan.iterations to at most 5000"),
+    ({"plan.iterations": 10**17}, "plan.iterations: must be at most 9007199254740992, not 1000"),
+    (
+        {"plan.aggregation": "gossip", "plan.gossip_rounds": 2000},
+        "100 iterations with 2000 ticks of gossip each are 200,000 to draw and price, more than",
+    ),
+    ({"devices.capacitance": 1e300}, r"device 0 has a round of .* J, beyond 1e-100 to 1e\+100;"),
+    ({"budget.energy_j": 1e200}, r"a battery of 1e\+200 J, .* mend budget.energy_j"),
+    ({"budget.deadline_s": 1e200}, r"budget.deadline_s = 1e\+200 is beyond"),
+    ({"network.noise_dbm_per_hz": 1e9}, r"noise_dbm_per_hz = 1e\+09 .* thermal noise is -174"),
+    ({"network.shadowing_db": 1e9}, "has no usable rate"),
+    ({"bounds.smoothness": 10**400}, "bounds.smoothness: must be a finite number, not 1000"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), ENORMOUS)
+def test_enormous_figures_are_refused_with_the_figure_and_the_fix(
+    changes: dict[str, Any], words: str
+) -> None:
+    with confined(), pytest.raises(JoulemeshError, match=words):
+        joulemesh.plan(joulemesh.Scenario().override(changes))
 
 
 # Ten thousand of them -----------------------------------------------------------------------------

@@ -25,6 +25,13 @@ def test_totals_and_caps_by_hand() -> None:
     assert caps.tolist() == [[6, 2, 12], [0, 0, 1]]
 
 
+def test_totals_beyond_counting_are_the_largest_that_floating_point_counts() -> None:
+    one = np.ones(1)
+    assert rounds_total(1e300 * one, 0 * one, one).tolist() == [2**53]
+    assert rounds_total(0 * one, 1e300 * one, one).tolist() == [-(2**53)]
+    assert rounds_cap(1e300, 0.0, one).tolist() == [2**53]
+
+
 def test_decimal_figures_that_divide_evenly_are_not_short_of_a_round() -> None:
     # In binary 0.3 - 0.1 is just below 0.2, and 0.7/0.1 just below 7.
     assert rounds_total(np.array([0.3]), np.array([0.1]), np.array([0.1])).tolist() == [2]
@@ -103,8 +110,10 @@ def test_refusals_name_device_constraint_figure_and_remedy() -> None:
         "round an iteration 4 J; raise budget.energy_j to at least 8, or set plan.iterations to "
         'at most 3, or set plan.on_depletion = "leave"'
     )
-    with pytest.raises(InfeasibleError, match="3 rounds"):
-        require(least=3)
+    with pytest.raises(InfeasibleError, match=r"3 rounds an iteration 6 J; .* at least 10,"):
+        require(least=3, round_j=np.full(2, 0.5), battery_j=np.full(2, 9.0))
+    with pytest.raises(InfeasibleError, match=r"2 s and 3 rounds 4.5 s; .* at least 6.5"):
+        require(least=3, round_s=np.full(2, 1.5))
 
 
 def test_the_remedy_is_enough_for_everybody_who_falls_short() -> None:

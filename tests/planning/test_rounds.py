@@ -148,11 +148,36 @@ def test_unknown_policy_lists_the_names() -> None:
         allocate("magic", 4, 9, 5, zeta=9.0, fixed_rounds=1)
 
 
-@pytest.mark.parametrize(("iterations", "start"), [(0, 1), (3, 0), (3, 4), (-1, 1)])
+MISSING = {
+    (0, 1): "iterations 1..0 do not exist; set plan.iterations to at least 1",
+    (3, 0): "iterations 0..3 do not exist; set plan.iterations to at least 1",
+    (3, 4): "iterations 4..3 do not exist; set plan.iterations to at least 4",
+    (-1, 1): "iterations 1..-1 do not exist; set plan.iterations to at least 1",
+}
+
+
+@pytest.mark.parametrize(("iterations", "start"), MISSING)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_iterations_that_do_not_exist_are_refused(policy: str, iterations: int, start: int) -> None:
-    with pytest.raises(ScenarioError, match=r"plan\.iterations"):
+    with pytest.raises(ScenarioError) as refusal:
         allocate(policy, iterations, 9, 5, zeta=9.0, fixed_rounds=1, start=start)
+    assert str(refusal.value) == MISSING[iterations, start]
+
+
+def test_every_way_in_looks_whether_its_iterations_exist() -> None:
+    with pytest.raises(ScenarioError, match=r"4\.\.3 do not exist"):
+        theorem4_remaining(4, 3, 9, 5, 9.0)
+    for call in (
+        lambda: theorem4_weights(0, 5.0),
+        lambda: theorem4(0, 9, 5, 9.0),
+        lambda: theorem4_literal(0, 9, 5, 9.0),
+        lambda: backfill(0, 9, 5),
+        lambda: uniform(0, 9, 5),
+        lambda: fixed(0, 9, 5, 1),
+        lambda: inverse(0, 9, 5, 9.0),
+    ):
+        with pytest.raises(ScenarioError, match=r"1\.\.0 do not exist"):
+            call()
 
 
 def test_fixed() -> None:
@@ -162,7 +187,7 @@ def test_fixed() -> None:
     ) as e:
         fixed(2, [6, 5], 3, 3)
     assert e.value.constraint == "energy"
-    with pytest.raises(InfeasibleError, match=r"lower plan\.fixed_rounds") as e:
+    with pytest.raises(InfeasibleError, match=r"needs 3; lower plan\.fixed_rounds or raise") as e:
         fixed(2, 9, [4, 2.9], 3)
     assert (e.value.device, e.value.constraint) == (1, "deadline")
     with pytest.raises(ScenarioError, match=r"plan\.fixed_rounds = 0"):
@@ -259,15 +284,41 @@ def test_literal_domain() -> None:
         theorem4_literal(10, 36, 2, 20.0)
     with pytest.raises(ScenarioError, match=r"device 1 for 6 rounds in iteration 10.*cap of 5"):
         theorem4_literal(10, [20, 31], 5, 20.0)
-    with pytest.raises(InfeasibleError, match="can afford -1 rounds") as e:
+    why = r"can afford -1 rounds .*\(the exchanges alone overdraw the battery\)"
+    with pytest.raises(InfeasibleError, match=why) as e:
         theorem4_literal(10, [5, -1], 5, 20.0)
     assert (e.value.device, e.value.constraint) == (1, "energy")
 
 
+def test_literal_domain_is_that_of_the_first_iteration_and_includes_its_end() -> None:
+    # n = 2, ζ = 2: weights 1/2, 1; the first share is a third of the total, so 3 τ0 = 6 is the end.
+    assert theorem4_literal(2, 6, [[2], [100]], 2.0).ravel().tolist() == [2, 4]
+    with pytest.raises(ScenarioError, match="the rounds total 7 of device 1 exceeds 6,"):
+        theorem4_literal(2, [6, 7], [[2, 2], [100, 100]], 2.0)
+    assert theorem4_literal(4, 0.5, 5, 4.0).tolist() == [0, 0, 0, 0]
+
+
+def test_literal_names_the_first_value_above_its_cap() -> None:
+    # 6 rounds are (2, 4): what fills its cap is no fault.
+    with pytest.raises(ScenarioError, match="for 4 rounds in iteration 2, above the cap of 3"):
+        theorem4_literal(2, 6, [[2], [3]], 2.0)
+    # 11 rounds are (2, 3, 6), of which two are too many.
+    with pytest.raises(ScenarioError, match="for 3 rounds in iteration 2, above the cap of 2"):
+        theorem4_literal(3, 11, [[10], [2], [5]], 3.0)
+
+
+def test_literal_on_a_tail_uses_the_tail_of_the_weights() -> None:
+    # n = 3, ζ = 3: weights 1/3, 1/2, 1; from iteration 2 on: 1 : 2, and messages count from 2.
+    tail = {"zeta": 3.0, "fixed_rounds": 1, "start": 2}
+    assert allocate("theorem4-literal", 3, 9, 9, **tail).tolist() == [3, 6]
+    with pytest.raises(ScenarioError, match="for 6 rounds in iteration 3, above the cap of 5"):
+        allocate("theorem4-literal", 3, 9, 5, **tail)
+
+
 def test_literal_keeps_whole_shares() -> None:
     # Harmonic n = 5 gives 12 : 15 : 20 : 30 : 60; 137 k rounds are whole for every k.
-    for k in range(1, 60):
-        tau = theorem4_literal(5, 137 * k, 1e6, 5.0)
+    for k in [*range(1, 60), *range(10**7, 10**7 + 60)]:
+        tau = theorem4_literal(5, 137 * k, 1e12, 5.0)
         assert tau.tolist() == [12 * k, 15 * k, 20 * k, 30 * k, 60 * k]
 
 

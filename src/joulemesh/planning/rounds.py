@@ -34,7 +34,7 @@ POLICIES = ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inv
 
 def _check_iterations(iterations: int, start: int = 1) -> int:
     """Iterations from ``start`` to the end, both included."""
-    if iterations < 1 or not 1 <= start <= iterations:
+    if not 1 <= start <= iterations:
         raise ScenarioError(
             f"iterations {start}..{iterations} do not exist; set plan.iterations to at least "
             f"{max(start, 1)}"
@@ -67,7 +67,7 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
         )
     if math.isinf(zeta):
         return np.ones(iterations)
-    left = np.arange(iterations, 0, -1, dtype=np.float64)  # n − t + 1
+    left = np.arange(iterations, 0, -1)  # n − t + 1
     excess = zeta - iterations
     return 1.0 / left if excess == 0.0 else np.log1p(excess / left) / excess
 
@@ -269,7 +269,7 @@ def _inverse(
     count = _check_iterations(iterations, start)
     # Messages must name the true iteration, so the caps are examined before they are reversed.
     read_budget(count, total, cap, start=start)
-    caps = np.asarray(cap, dtype=np.float64)
+    caps = np.asarray(cap)
     backwards = caps[::-1] if caps.ndim == 2 else caps
     return water_fill(theorem4_weights(iterations, zeta)[:count], total, backwards)[::-1]
 

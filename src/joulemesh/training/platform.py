@@ -28,6 +28,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from joulemesh.errors import ScenarioError
+from joulemesh.world import limits
 
 # How arrays are shared between processors: by rows (or leading batches), by the second axis, not.
 ROWS: Any = P("rows")  # type: ignore[no-untyped-call]
@@ -87,24 +88,14 @@ def row_mesh(devices: int) -> Mesh:
     return Mesh(np.array([device for some in own for device in some[:each]]), ("rows",))
 
 
-def memory_bytes() -> int | None:
-    """Bytes that training may take: of the accelerator, or those free on this machine.
+def memory_bytes() -> int:
+    """Bytes that training may take: those of the accelerator, or of this machine.
 
     >>> memory_bytes() > 2**20
     True
     """
     stats = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = {name: int(rest.split()[0]) for name, rest in (s.split(":") for s in lines)}
-        room = 1024 * free["MemAvailable"]
-        limit = Path("/sys/fs/cgroup/memory.max")
-        said = limit.read_text().strip() if limit.exists() else "max"
-        return min(room, int(said)) if said.isdigit() else room
-    except (OSError, KeyError, ValueError):  # not Linux
-        return None
+    return int(stats.get("bytes_limit", limits.memory_bytes()))
 
 
 def give_back_memory() -> None:

@@ -135,8 +135,7 @@ def _item(options: Options) -> int:
 def _crowded(model: Model, options: Options, schedule: Schedule, seeds: int) -> bool:
     """Whether all devices' parameters would take much of the accelerator's memory."""
     stacked = _item(options) * model.parameters * schedule.devices * seeds
-    room = platform.memory_bytes()
-    return room is not None and stacked > _STACKED_SHARE * room
+    return stacked > _STACKED_SHARE * platform.memory_bytes()
 
 
 def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
@@ -175,7 +174,7 @@ def check_memory(needed: int, devices: int, seeds: int) -> None:
         ScenarioError: it is more than there is.
     """
     room = platform.memory_bytes()
-    if room is not None and needed > room:
+    if needed > room:
         each = f"{devices} devices" + (f" under {seeds} seeds" if seeds > 1 else "")
         raise ScenarioError(
             f"to keep the parameters of {each} takes {needed / _GIB:.1f} GiB, and there are "

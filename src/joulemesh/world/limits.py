@@ -15,8 +15,8 @@ __all__ = ["LEAST", "MOST", "memory_bytes", "require_room", "require_usable", "u
 # Products of a few figures within these stay finite, and none of them is lost to zero.
 LEAST, MOST = 1e-100, 1e100
 
-# What planning holds at its peak, measured on rings and complete graphs.
-_DEVICE_BYTES, _LINK_BYTES = 500, 250
+# What planning holds at its peak, measured on rings, complete and geometric graphs.
+_DEVICE_BYTES, _LINK_BYTES = 500, 150
 
 
 def memory_bytes() -> int:

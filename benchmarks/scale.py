@@ -1,0 +1,92 @@
+"""Many devices, whole runs: plan, train on a tree, evaluate, report; and what reports cost.
+
+Every run is a process of its own, the second of two, so that it finds its programs compiled. The
+data are digits, of which each device draws 4: what is measured is what devices cost.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from benchmarks.common import machine, measure, progress, publish, table
+
+SIZES = (1_000, 10_000, 100_000)
+ITERATIONS, ROUNDS, HIDDEN = 3, 2, 200
+
+_RUN = """
+import json, resource, sys, tempfile, time
+import joulemesh
+from joulemesh.runs import folder
+count, iterations, rounds, hidden = map(int, sys.argv[1:])
+scenario = joulemesh.Scenario.preset("default").override({
+    "devices.count": count, "devices.samples": 4, "network.topology": "geometric",
+    "network.area_m": 30.0 * count**0.5, "network.mean_degree": 10.0, "plan.aggregation": "tree",
+    "plan.iterations": iterations, "plan.rounds": "fixed", "plan.fixed_rounds": rounds,
+    "budget.energy_j": 1e6, "budget.deadline_s": 1e6, "training.partition": "resample",
+    "training.hidden": [hidden], "training.eval_every": iterations})
+spent, write = [], folder.RunFolder.write_report
+def timed(self, result):
+    start = time.perf_counter()
+    write(self, result)
+    spent.append(time.perf_counter() - start)
+folder.RunFolder.write_report = timed
+start = time.perf_counter()
+with tempfile.TemporaryDirectory() as out:
+    result = joulemesh.run(scenario, out=out + "/run")
+print(json.dumps({
+    "run_s": time.perf_counter() - start, "report_s": spent[0],
+    "train_s": sum(chunk.wall_s for chunk in result.chunks),
+    "parameters": sum(leaf.size for leaf in result.params.values()),
+    "accuracy": float(result.accuracy[-1])}))
+"""
+
+
+def whole_run(count: int) -> dict[str, Any]:
+    command = [sys.executable, "-c", _RUN, *map(str, (count, ITERATIONS, ROUNDS, HIDDEN))]
+    progress(f"{count:,} devices")
+    measure(*command)
+    wall, peak, output = measure(*command)
+    return {"devices": count, "process_s": wall, "peak_mib": peak, **json.loads(output)}
+
+
+def main() -> None:
+    runs = [whole_run(count) for count in SIZES]
+    least = runs[0]
+    rows = []
+    for run in runs:
+        steps = run["devices"] * ITERATIONS * ROUNDS
+        stacked = run["devices"] * run["parameters"] * 4 / 2**20
+        rows.append(
+            [
+                f"{run['devices']:,}",
+                f"{steps:,}",
+                f"{run['run_s']:.1f}",
+                f"{run['train_s']:.1f}",
+                f"{1e6 * run['train_s'] / steps:.1f}",
+                f"{run['report_s']:.1f}",
+                f"{run['peak_mib']:,.0f}",
+                f"{100 * (run['peak_mib'] / least['peak_mib'] - 1):+.0f} %",
+                f"{stacked:,.0f}",
+            ]
+        )
+    header = ["devices", "device-steps", "run s", "training s", "µs per device-step", "report s"]
+    header += ["peak MiB", "above the least", "MiB of all devices' parameters"]
+    each = (runs[-1]["peak_mib"] - least["peak_mib"]) * 2**20
+    each /= runs[-1]["devices"] - least["devices"]
+    body = (
+        f"`joulemesh.run` of an MLP 64-{HIDDEN}-10 on a spanning tree: {ITERATIONS} iterations of "
+        f"{ROUNDS} rounds, batch 32, planning, checkpoints, evaluation and report included. Time "
+        "and peak memory are of the whole process.\n\n"
+        + table(header, rows)
+        + f"\n\nA device more takes {each:,.0f} bytes: links, plan, ledger and samples. Its "
+        f"parameters, {least['parameters'] * 4:,} bytes, are never kept: plain SGD with an exact "
+        "mean trains each device from the shared start and adds up."
+    )
+    record = {"machine": machine("jax", "jaxlib"), "runs": runs}
+    publish("scale", "Many devices on one machine", body, record)
+
+
+if __name__ == "__main__":
+    main()
