@@ -174,9 +174,7 @@ def _from_shared_start(
         plain = jnp.broadcast_to(active / jnp.sum(active), share.shape)
         shares.append(plain.astype(share.dtype))
     way = spec.way
-    train = partial(
-        train_shared, _recipe(spec), spec.seeds, way.block, way.span, spec.mesh.size > 1
-    )
+    train = partial(train_shared, _recipe(spec), way.block, way.span, spec.mesh.size > 1)
     moved: Moved = _sharded(
         spec, train, (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, ROWS, WHOLE), WHOLE
     )(

@@ -47,7 +47,6 @@ class Moved(NamedTuple):
 
 def train_shared(
     recipe: Recipe,
-    seeds: int,
     block: int,
     span: int,
     sharded: bool,
@@ -64,7 +63,6 @@ def train_shared(
 
     Args:
         recipe: what the compiler knows.
-        seeds: S; row p·S + s is of seed s.
         block: places that are trained side by side.
         span: steps of the longest row, at most, with the input layer factored; 0 without.
         sharded: whether there are other processors.
@@ -75,7 +73,7 @@ def train_shared(
         iteration: uint32 scalar, from 0.
         rounds: int32 [R], τ.
         shares: [R, K].
-        start: stacked [S, ...].
+        start: stacked [S, ...]; row p·S + s starts from the s-th.
 
     Returns:
         The sums over all rows of all processors.
@@ -83,12 +81,10 @@ def train_shared(
     rows, steps = steps_of(recipe, rows, iteration, rounds)
     crew = Crew(rows, steps, shares)
     if recipe.loop:
-        moved = _one_by_one(recipe, seeds, rate, data, order, crew, start)
+        moved = _one_by_one(recipe, rate, data, order, crew, start)
     else:
-        train = partial(_factored, span=span) if span else _side_by_side
-        moved = _in_blocks(
-            partial(train, recipe, seeds, rate, data, order), seeds, block, crew, start
-        )
+        train = partial(_factored, span) if span else _side_by_side
+        moved = _in_blocks(partial(train, recipe, rate, data, order), block, crew, start)
     if sharded:
         moved = lax.psum(moved, "rows")  # type: ignore[no-untyped-call]
     return moved
@@ -114,8 +110,12 @@ def _nothing(start: Params, shares: jax.Array) -> Moved:
     """No movement."""
     kinds = shares.shape[1]
     by = jax.tree.map(lambda leaf: jnp.zeros((kinds, *leaf.shape), leaf.dtype), start)
-    seeds = len(jax.tree.leaves(start)[0])
+    seeds = _seeds(start)
     return Moved(by, jnp.zeros(seeds, shares.dtype), jnp.zeros(seeds, jnp.int32))
+
+
+def _seeds(start: Params) -> int:
+    return len(jax.tree.leaves(start)[0])
 
 
 def _square(tree: Params, axes: int) -> jax.Array:
@@ -128,15 +128,10 @@ def _square(tree: Params, axes: int) -> jax.Array:
 
 
 def _one_by_one(
-    recipe: Recipe,
-    seeds: int,
-    rate: jax.Array,
-    data: Data,
-    order: jax.Array,
-    crew: Crew,
-    start: Params,
+    recipe: Recipe, rate: jax.Array, data: Data, order: jax.Array, crew: Crew, start: Params
 ) -> Moved:
     """One row after another: its parameters stay in the cache."""
+    seeds = _seeds(start)
     optimizer = make_optimizer(recipe.optimizer, 0.0)
 
     def train(number: jax.Array, moved: Moved) -> Moved:
@@ -166,8 +161,9 @@ def _wide(share: jax.Array, leaf: jax.Array) -> jax.Array:
     return first.reshape(first.shape + (1,) * (leaf.ndim - share.ndim + 1))
 
 
-def _in_blocks(train: Any, seeds: int, block: int, crew: Crew, start: Params) -> Moved:
+def _in_blocks(train: Any, block: int, crew: Crew, start: Params) -> Moved:
     """Cut rows into equal blocks, padded with rows that do nothing, and add up what they move."""
+    seeds = _seeds(start)
     count = len(crew.steps) // seeds
     blocks = -(-count // block)
     each = -(-count // blocks)
@@ -188,16 +184,9 @@ def _in_blocks(train: Any, seeds: int, block: int, crew: Crew, start: Params) ->
 
 
 def _side_by_side(
-    recipe: Recipe,
-    seeds: int,
-    rate: jax.Array,
-    data: Data,
-    order: jax.Array,
-    crew: Crew,
-    start: Params,
+    recipe: Recipe, rate: jax.Array, data: Data, order: jax.Array, crew: Crew, start: Params
 ) -> Moved:
     """A block of rows [P, S] at once, each with its own parameters."""
-    del seeds
     places = len(crew.steps)
     first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (places, *leaf.shape)), start)
     optimizer = make_optimizer(recipe.optimizer, 0.0)
@@ -231,18 +220,15 @@ class _Layer(NamedTuple):
 
 
 def _factored(
+    span: int,
     recipe: Recipe,
-    seeds: int,
     rate: jax.Array,
     data: Data,
     order: jax.Array,
     crew: Crew,
     start: Params,
-    *,
-    span: int,
 ) -> Moved:
     """A block of rows [P, S] at once, the input layer factored; others have their own copies."""
-    del seeds
     assert recipe.model.split is not None
     name, rest = recipe.model.split
     head = Model(recipe.model.name, recipe.model.init, rest, recipe.model.l2)
