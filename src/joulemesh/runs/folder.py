@@ -141,12 +141,12 @@ class RunFolder:
         write_run_report(self.path / "report.html", result)
 
     def _write_ledger(self, plan: Plan) -> None:
+        columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
+        figures = [getattr(plan, name) for name in columns]
+        rounds = plan.rounds.sum(axis=0)
         rows = io.StringIO()
         writer = csv.writer(rows, lineterminator="\n")
-        columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
         writer.writerow(["device", *columns, "rounds", "binding"])
-        rounds = plan.rounds.sum(axis=0)
-        figures = [getattr(plan, name) for name in columns]
         for i in range(len(rounds)):
             own = [float(column[i]) for column in figures]
             writer.writerow([i, *own, int(rounds[i]), str(plan.binding[i])])

@@ -103,11 +103,11 @@ def run(
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
     plan = make_plan(scenario, parameters=learner.parameters, labels=dataset.y_train)
+    give_back_memory()  # planning many devices leaves holes
     chosen = tuple(range(scenario.seed, scenario.seed + seeds) if isinstance(seeds, int) else seeds)
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
     engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
-    give_back_memory()  # planning many devices leaves holes
     alone, leads = hosts.alone(), hosts.leads()
     with hosts.losses_named():
         session = _Session(plan, engine, begun)

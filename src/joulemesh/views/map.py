@@ -32,9 +32,9 @@ BINDING_COLOURS = {
 _LABELLED = 40  # devices whose numbers fit into their dots
 _FINE = 500  # devices beyond which lines are thin and the drawing is a raster
 # More than these cannot be told apart, and matplotlib takes half a kilobyte for each.
-_MOST_LINKS = 10_000
-_MOST_ROUTE = 25_000
-_MOST_DEVICES = 25_000
+_MOST_LINKS = 5_000
+_MOST_ROUTE = 10_000
+_MOST_DEVICES = 10_000
 
 
 @dataclass(frozen=True)
