@@ -174,3 +174,12 @@ def test_bad_edge_lists_are_refused(text: str, wanted: str, tmp_path: Path) -> N
     with pytest.raises(ScenarioError, match=wanted) as bad:
         listed(tmp_path, text)
     assert "\n" not in str(bad.value)
+
+
+def test_nearly_all_chords_are_drawn_at_once() -> None:
+    """300 devices have room for 44,550 chords; met by chance, the last would be hardly ever new."""
+    assert len(graph("quasi-ring", 300, chords=44_550).edges) == 300 * 299 // 2
+    most = graph("quasi-ring", 300, chords=44_000).edges
+    assert len(most) == 300 + 44_000  # every one is new, and none lies on the ring
+    assert np.array_equal(most, graph("quasi-ring", 300, chords=44_000).edges)
+    assert not np.array_equal(most, graph("quasi-ring", 300, 1, chords=44_000).edges)

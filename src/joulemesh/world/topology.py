@@ -19,6 +19,8 @@ __all__ = ["Graph", "build_graph", "components", "read_links"]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+_MANY = 10_000  # chords for which there is room
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -107,6 +109,10 @@ def _chords(scenario: Scenario) -> IntArray:
             f"network.chords is {wanted}, but a ring of {count} has room for {most}; lower it"
         )
     rng = stream(scenario.seed, "chords")
+    if most > _MANY and wanted > most // 2:  # pairs met by chance would hardly ever be new
+        pairs = np.stack(np.triu_indices(count, 2), axis=1)
+        pairs = pairs[pairs[:, 1] - pairs[:, 0] <= count - 2]
+        return np.asarray(rng.permutation(pairs)[:wanted])
     chosen: dict[tuple[int, int], None] = {}
     while len(chosen) < wanted:
         i, j = sorted(rng.integers(count, size=2).tolist())
