@@ -34,6 +34,10 @@ def test_columns_by_name_blanks_and_quotes(tmp_path: Path) -> None:
     assert number_column(columns, "cpu_hz", path).tolist() == [1e9, 2e9]
 
 
+def test_a_columns_name_is_one_line(tmp_path: Path) -> None:
+    assert read_table(table(tmp_path, '"cpu\n hz",j\n1,2\n')) == {"cpu hz": ["1"], "j": ["2"]}
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

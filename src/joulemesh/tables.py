@@ -31,7 +31,7 @@ def read_table(path: str | Path) -> dict[str, list[str]]:
         ) from None
     if len(rows) < 2:
         raise ScenarioError(f"{path} has no rows under its header; write one row per device")
-    header, body = rows[0], rows[1:]
+    header, body = [" ".join(name.split()) for name in rows[0]], rows[1:]  # one line each
     if len(set(header)) != len(header):
         raise ScenarioError(f"{path} names a column twice ({', '.join(header)}); rename one")
     for line, row in enumerate(body, start=2):

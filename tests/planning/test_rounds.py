@@ -239,6 +239,13 @@ def test_large_zeta_is_uniform(zeta: float) -> None:
     np.testing.assert_array_equal(tau, np.full((10, 2), [3, 7]))
 
 
+@pytest.mark.parametrize("zeta", [5e-324, 1e-300, 1e-17, 0.5, 1.0, 7.0])
+def test_a_single_iteration_takes_all(zeta: float) -> None:
+    assert theorem4_weights(1, zeta).tolist() == [1.0]
+    assert theorem4(1, 5, 9, zeta).tolist() == [5]
+    assert inverse(1, 5, 9, zeta).tolist() == [5]
+
+
 def test_tail_of_a_plan_continues_it_when_nothing_changed() -> None:
     whole = theorem4(3, 11, 10, 3.0)
     assert theorem4_remaining(2, 3, 11 - whole[0], 10, 3.0).tolist() == whole[1:].tolist()

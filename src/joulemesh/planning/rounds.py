@@ -65,7 +65,7 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
             f"plan.zeta = {zeta:g} leaves no logarithm for the last of {iterations} iterations; "
             f"set plan.zeta above {iterations - 1} or lower plan.iterations"
         )
-    if math.isinf(zeta):
+    if math.isinf(zeta) or iterations == 1:  # alone, it takes all: also where ζ − n rounds to −1
         return np.ones(iterations)
     left = np.arange(iterations, 0, -1)  # n − t + 1
     excess = zeta - iterations
