@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulemesh.training import Options, Schedule
+from joulemesh.training import Schedule
 from joulemesh.training.layout import Layout
 from joulemesh.training.place import slice_of
 from joulemesh.training.way import stride_of
@@ -30,10 +30,7 @@ def test_blocks_cover_every_step_once_and_end_every_iteration_once(longest, stri
     stop = min(n, start + chunk)
     schedule = Schedule(longest[:, None])
     layout = Layout.deal(np.ones(1), 1, 1)
-    options = Options(chunk_iterations=chunk)
-    made, blocks, ends = slice_of(
-        schedule, options, layout, start, stop, np.float32, longest, stride
-    )
+    made, blocks, ends = slice_of(schedule, chunk, layout, start, stop, np.float32, longest, stride)
     assert len(blocks.last) == int(ends[-1]) + 1
     assert blocks.last.sum() == stop - start
     assert blocks.last[ends].all()

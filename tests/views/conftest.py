@@ -77,8 +77,9 @@ def make_view():
             device_accuracy_min=0.5,
         )
         count = plan.rounds.shape[1]
-        histograms = np.random.default_rng(1).integers(0, 30, (count, 10))
-        given = {"summary": summary, "series": series, "histograms": histograms, "seeds": seeds}
+        counts = np.random.default_rng(1).integers(0, 30, (count, 10))
+        given = {"summary": summary, "series": series, "histogram": counts.__getitem__}
+        given["seeds"] = seeds
         return ReportView(plan, **{**given, **fields})
 
     return make

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.views import map as map_view
+from joulemesh.views import digest
 from joulemesh.views.digest import link_energy_j
 from joulemesh.views.energy import energy_bands
 from joulemesh.views.figures import plan_figure, save_figure
@@ -40,7 +40,7 @@ def test_the_map_shows_each_link_and_the_route_by_energy(plans):
     links, route = [c for c in axes.collections if isinstance(c, LineCollection)]
     assert len(links.get_segments()) == len(plan.world.graph.edges)
     assert len(route.get_segments()) == len(plan.edges)
-    expected = link_energy_j(plan)[np.unique(plan.history.route.link_index)] * 1e3  # millijoules
+    expected = link_energy_j(plan, np.unique(plan.history.route.link_index)) * 1e3  # millijoules
     assert np.allclose(route.get_array(), expected)
     ends = plan.world.graph.positions_m[plan.world.graph.edges[plan.history.route.link_index[0]]]
     assert any(np.allclose(segment, ends) for segment in route.get_segments())
@@ -102,14 +102,19 @@ def test_bands_are_quantiles_of_the_sorted_devices(plans):
 
 
 def test_many_links_are_thinned_and_the_title_says_so(plans, monkeypatch):
-    monkeypatch.setattr(map_view, "_MOST_LINKS", 500)
     plan = plans["many"]
+    monkeypatch.setattr(digest, "_MOST_DRAWN", len(plan.edges))
     axes = plan_figure(plan).axes[0]
-    links, route = [c for c in axes.collections if isinstance(c, LineCollection)]
-    assert len(links.get_segments()) == 500
-    assert len(route.get_segments()) == len(plan.edges)
-    assert links.get_rasterized()
-    share = 500 / len(plan.world.graph.edges)
+    links, route, *_ = axes.collections
+    for collection in (links, route):
+        shades, levels = collection.get_paths(), collection.get_array()
+        assert sum(len(path.vertices) // 2 for path in shades) == len(plan.edges)
+        assert len(shades) == len(levels) == 64
+        assert (np.diff(levels) <= 0).all()  # the cheap ones last, on top
+        assert collection.get_rasterized()
+    ends = {tuple(end) for path in route.get_paths() for end in path.vertices.tolist()}
+    assert ends == set(map(tuple, plan.world.graph.positions_m.tolist()))  # a tree has all devices
+    share = len(plan.edges) / len(plan.world.graph.edges)
     assert axes.get_title(loc="left").startswith(f"(a)  {share:.0%} of the links")
 
 

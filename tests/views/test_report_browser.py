@@ -153,7 +153,7 @@ def test_text_of_the_user_does_not_run(page):
 
 
 def test_a_plan_alone_and_a_print(page):
-    browser = page(series={}, histograms=None)
+    browser = page(series={}, histogram=None)
     assert browser.errors == []
     visible = "[...document.querySelectorAll('main > section')].filter(s => s.offsetHeight).length"
     assert browser.evaluate(visible) == 5  # map, rounds, batteries, events, details

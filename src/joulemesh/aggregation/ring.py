@@ -78,7 +78,8 @@ def find_ring(
     if found is not None:
         return RingSearch(found, False, visited, f"a ring was found in {visited} steps")
     if exhausted:
-        return RingSearch(None, True, visited, "a complete search shows that no ring exists")
+        why = f"a complete search in {visited} steps shows that there is none"
+        return RingSearch(None, True, visited, why)
     return RingSearch(None, False, visited, f"no ring was found within {limit} steps")
 
 

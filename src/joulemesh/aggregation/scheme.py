@@ -77,7 +77,7 @@ class Scheme:
         """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
         graph, bits = self.graph, self.bits
         if self.name == "tree":
-            return self.tree(self.tree_links(costs), costs.take(graph.links))
+            return self.tree(self.tree_links(costs), graph.own(costs))
         if self.ring is not None:
             along = ring_route if self.name == "ring" else chunked_route
             return graph.in_whole(along(self.ring, graph.edges, bits))
@@ -93,7 +93,7 @@ class Scheme:
     def tree_links(self, costs: LinkCosts) -> IntArray:
         """The minimum spanning tree, as positions in the subgraph's edge list."""
         graph = self.graph
-        return spanning_tree(graph.edges, costs.take(graph.links).weight(), graph.devices)
+        return spanning_tree(graph.edges, graph.own(costs).weight(), graph.devices)
 
     def tree(self, links: IntArray, own: LinkCosts) -> Route:
         """The tree over some links of the subgraph, with its best root."""
@@ -118,12 +118,13 @@ class Scheme:
 
         Positions in the whole graph's edge list.
         """
+        links = self.graph.links
         if self.kind == "ticks":
-            return self.graph.links[self._ticks(start, stop)]
+            return links[self._ticks(start, stop)]
         rows = [self._matchings(t)[0] for t in range(start, stop)]
         pairs = np.full((len(rows), max(map(len, rows))), -1, np.int64)
         for row, drawn in enumerate(rows):
-            pairs[row, : len(drawn)] = self.graph.links[drawn]
+            pairs[row, : len(drawn)] = links[drawn]
         return pairs
 
     def mixing(self, start: int, stop: int) -> FloatArray:
@@ -150,7 +151,7 @@ class Scheme:
         None when a battery does not hold one round in each iteration: nothing is to be balanced
         then, and whether the plan can be paid is not for aggregation to say.
         """
-        graph, own = self.graph, costs.take(self.graph.links)
+        graph, own = self.graph, self.graph.own(costs)
         active = gossip.activity(graph.edges, graph.devices, self._mode)
         forward, backward = active * own.forward_j, active * own.backward_j
         spent = np.bincount(graph.edges[:, 0], forward, graph.devices)

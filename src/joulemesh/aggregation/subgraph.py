@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import Graph
 
 __all__ = ["Subgraph"]
@@ -21,16 +22,14 @@ class Subgraph:
     Attributes:
         devices: number A of devices.
         edges: int64 [E', 2], i < j < A, sorted.
-        members: int64 [A]: each device's number in the whole graph.
-        links: int64 [E']: each link's position in the whole graph's edge list.
         ring: a ring that is known to run through all of them, or None.
+        part: `members` and `links`; None for the whole graph, which needs no other numbers.
     """
 
     devices: int
     edges: IntArray
-    members: IntArray
-    links: IntArray
     ring: IntArray | None
+    part: tuple[IntArray, IntArray] | None = None
 
     @classmethod
     def of(cls, graph: Graph, active: NDArray[np.bool_] | None = None) -> Subgraph:
@@ -42,19 +41,35 @@ class Subgraph:
         ([[0, 1]], [0, 2], [1])
         """
         if active is None or active.all():
-            every = np.arange(graph.devices)
-            return cls(graph.devices, graph.edges, every, np.arange(len(graph.edges)), graph.ring)
+            return cls(graph.devices, graph.edges, graph.ring)
         members = np.flatnonzero(active)
         number = np.full(graph.devices, -1)
         number[members] = np.arange(len(members))
         links = np.flatnonzero(active[graph.edges].all(axis=1))
-        return cls(len(members), number[graph.edges[links]], members, links, None)
+        return cls(len(members), number[graph.edges[links]], None, (members, links))
+
+    @property
+    def members(self) -> IntArray:
+        """int64 [A]: each device's number in the whole graph."""
+        return np.arange(self.devices) if self.part is None else self.part[0]
+
+    @property
+    def links(self) -> IntArray:
+        """int64 [E']: each link's position in the whole graph's edge list."""
+        return np.arange(len(self.edges)) if self.part is None else self.part[1]
+
+    def own(self, costs: LinkCosts) -> LinkCosts:
+        """The costs of this subgraph's links, of all links'."""
+        return costs if self.part is None else costs.take(self.part[1])
 
     def in_whole(self, route: Route) -> Route:
         """A route of this subgraph under the whole graph's numbers."""
+        if self.part is None:
+            return route
+        members, links = self.part
         return dataclasses.replace(
             route,
-            edges=self.members[route.edges],
-            link_index=self.links[route.link_index],
-            root=int(self.members[route.root]) if route.root >= 0 else -1,
+            edges=members[route.edges],
+            link_index=links[route.link_index],
+            root=int(members[route.root]) if route.root >= 0 else -1,
         )

@@ -14,8 +14,9 @@ from __future__ import annotations
 __all__ = ["KINDS", "Partition", "partition"]
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +36,7 @@ class Partition:
     """The samples of device i are ``order[offsets[i]:offsets[i + 1]]``, in random order.
 
     Attributes:
-        order: int64 [n_used], indices into the training set.
+        order: int32 [n_used], indices into the training set.
         offsets: int64 [N + 1], from 0 to n_used.
 
     >>> p = Partition(np.array([4, 0, 2]), np.array([0, 1, 3]))
@@ -43,7 +44,7 @@ class Partition:
     (array([1, 2]), array([0, 2]))
     """
 
-    order: Ints
+    order: NDArray[np.integer[Any]]
     offsets: Ints
 
     @property
@@ -56,7 +57,7 @@ class Partition:
         """Samples per device, D_i: int64 [N]."""
         return np.diff(self.offsets)
 
-    def indices(self, device: int) -> Ints:
+    def indices(self, device: int) -> NDArray[np.integer[Any]]:
         """The training-set indices that ``device`` holds."""
         if not 0 <= device < self.devices:
             raise ScenarioError(
@@ -64,23 +65,25 @@ class Partition:
             )
         return self.order[self.offsets[device] : self.offsets[device + 1]]
 
-    def histogram(self, labels: ArrayLike, classes: int) -> Ints:
+    def histogram(
+        self, labels: ArrayLike, classes: int, devices: Iterable[int] | None = None
+    ) -> Ints:
         """Count each device's labels.
 
         Args:
             labels: labels of the whole training set.
             classes: number of classes K.
+            devices: D of the devices; all N unless given.
 
         Returns:
-            int64 [N, K].
+            int64 [D, K].
 
         >>> partition([0, 0, 1, 1], 2, kind="shards", shards_per_device=1).histogram(
-        ...     [0, 0, 1, 1], 2).max(axis=1)
-        array([2, 2])
+        ...     [0, 0, 1, 1], 2).max(axis=1).tolist()
+        [2, 2]
         """
-        owner = np.repeat(np.arange(self.devices), self.sizes)
-        cell = owner * classes + np.asarray(labels)[self.order]
-        return np.bincount(cell, minlength=self.devices * classes).reshape(self.devices, classes)
+        known, chosen = np.asarray(labels), range(self.devices) if devices is None else devices
+        return np.array([np.bincount(known[self.indices(i)], minlength=classes) for i in chosen])
 
 
 def partition(
@@ -151,9 +154,9 @@ def partition(
 
 
 def _sealed(order: Ints, offsets: Ints) -> Partition:
-    order = order.astype(np.int64, copy=False)
-    order.flags.writeable = offsets.flags.writeable = False
-    return Partition(order, offsets)
+    chosen = order.astype(np.int32)
+    chosen.flags.writeable = offsets.flags.writeable = False
+    return Partition(chosen, offsets)
 
 
 def _offsets(sizes: Ints) -> Ints:

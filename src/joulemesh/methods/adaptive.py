@@ -75,7 +75,7 @@ def scheme_bits(scheme: Scheme, start: int, stop: int) -> FloatArray:
 
 
 def _flood_bits(scheme: Scheme) -> float:
-    links = len(scheme.graph.links)
+    links = len(scheme.graph.edges)
     return 2 * links * LINK_REPORT_BITS * links
 
 

@@ -71,7 +71,7 @@ def _flood(setting: Setting, t: int) -> tuple[Any, float, float]:
     if t > 0 and block(t) == block(t - 1):
         return np.zeros(setting.devices), 0.0, 0.0
     priced = setting.pricer.coordination(setting.scheme, setting.costs(t))
-    links = len(setting.scheme.graph.links)
+    links = len(setting.scheme.graph.edges)
     return priced.energy_j[0], float(priced.latency_s[0]), 2 * links * LINK_REPORT_BITS * links
 
 

@@ -256,7 +256,7 @@ class CausalPlanner:
             yield scheme.route(costs, t)
             return
         # The root, too, is chosen by the gains that the planner may see.
-        own = (costs if known else self.forecast_costs).take(scheme.graph.links)
+        own = scheme.graph.own(costs if known else self.forecast_costs)
         if known and self.world.channel.fading:
             yield scheme.route(costs, t)
         yield scheme.tree(forecast.links, own)

@@ -83,7 +83,7 @@ class Plan:
         """int64 [n, N]: local rounds; 0 for a device that has left."""
         return self.history.rounds
 
-    @cached_property
+    @property
     def compute_j(self) -> FloatArray:
         """float64 [n, N]: joules of local training."""
         return self.rounds * self.world.devices.round_energy_j
@@ -101,8 +101,16 @@ class Plan:
     @cached_property
     def latency_s(self) -> FloatArray:
         """float64 [n]: seconds of each iteration, training and exchange."""
-        slowest = (self.rounds * self.world.devices.round_latency_s).max(axis=1)
+        round_s = self.world.devices.round_latency_s
+        slowest = np.array([(rounds * round_s).max() for rounds in self.rounds])
         return np.asarray(slowest + self.exchange_s)
+
+    @cached_property
+    def iteration_j(self) -> FloatArray:
+        """float64 [n]: joules of each iteration, training and exchange, of all devices."""
+        round_j = self.world.devices.round_energy_j
+        training = np.array([rounds @ round_j for rounds in self.rounds])
+        return np.asarray(training + self.exchange_j.sum(axis=1))
 
     @property
     def energy_budget_j(self) -> FloatArray:

@@ -241,7 +241,7 @@ def _fixed(
     budget = read_budget(count, total, cap, start=start)
     budget.require_total(count * rounds, f"{rounds} in each iteration")
     budget.require_cap(rounds, "lower plan.fixed_rounds or raise budget.deadline_s")
-    return budget.shaped(np.full((count, budget.total.size), rounds, dtype=np.int64))
+    return budget.shaped(np.broadcast_to(np.int64(rounds), (count, budget.total.size)))
 
 
 def inverse(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> NDArray[np.int64]:

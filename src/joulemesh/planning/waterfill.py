@@ -212,7 +212,10 @@ def water_fill(
     """
     shares = np.asarray(weights, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
-        raise ScenarioError("the iterations' weights must be positive and finite; check plan.zeta")
+        raise ScenarioError(
+            f"the weights of {shares.size} iterations run from {shares.min(initial=np.inf):g} to "
+            f"{shares.max(initial=-np.inf):g} and must be positive and finite; check plan.zeta"
+        )
     # Only ratios matter; kept within 1e200 of each other, no cap / weight overflows.
     shares = np.maximum(shares / shares.max(), 1e-200)
     budget = read_budget(shares.size, total, cap, start=start)

@@ -63,7 +63,7 @@ def workload(
 def _round_samples(scenario: Scenario, labels: NDArray[np.int32] | None) -> NDArray[np.float64]:
     training, count = scenario.training, scenario.devices.count
     if training.local_round == "step":
-        return np.full(count, float(training.batch_size))
+        return np.broadcast_to(np.float64(training.batch_size), count)
     sizes = explicit_sizes(scenario)
     if sizes is None:
         from joulemesh.data.load import load

@@ -21,7 +21,7 @@ import numpy as np
 
 from joulemesh._version import __version__
 from joulemesh.errors import ScenarioError
-from joulemesh.files import write_bytes, write_text
+from joulemesh.files import write_bytes, write_text, write_whole
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.result import Chunk, Result, cumulative
 from joulemesh.scenario import Scenario
@@ -144,13 +144,16 @@ class RunFolder:
         columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
         figures = [getattr(plan, name) for name in columns]
         rounds = plan.rounds.sum(axis=0)
-        rows = io.StringIO()
-        writer = csv.writer(rows, lineterminator="\n")
-        writer.writerow(["device", *columns, "rounds", "binding"])
-        for i in range(len(rounds)):
-            own = [float(column[i]) for column in figures]
-            writer.writerow([i, *own, int(rounds[i]), str(plan.binding[i])])
-        write_text(self.path / "ledger.csv", rows.getvalue())
+
+        def write(draft: Path) -> None:
+            with draft.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(["device", *columns, "rounds", "binding"])
+                for i in range(len(rounds)):
+                    own = [float(column[i]) for column in figures]
+                    writer.writerow([i, *own, int(rounds[i]), str(plan.binding[i])])
+
+        write_whole(self.path / "ledger.csv", write)
 
     def _write_json(self, name: str, value: Any) -> None:
         write_text(self.path / name, json.dumps(value, indent=1) + "\n")

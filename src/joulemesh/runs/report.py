@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from joulemesh.runs.folder import RunFolder, flat, versions
 from joulemesh.runs.result import Result, cumulative
 from joulemesh.training.prepare import partitions
 from joulemesh.training.trace import Trace
+from joulemesh.views.charts import Histogram
 from joulemesh.views.report import ReportView, Summary, write_report
 
 __all__ = ["report_of_folder", "write_run_report"]
@@ -41,7 +43,7 @@ def write_run_report(path: Path, result: Result) -> None:
         result.plan,
         result.trace,
         result.seeds,
-        result.partitions[0].histogram(labels, classes),
+        partial(result.partitions[0].histogram, labels, classes),
         flat(versions()),
         wall,
         final=result.final,
@@ -60,7 +62,7 @@ def report_of_folder(path: Path, target: Path) -> None:
     plan = make_plan(scenario, parameters=folder.parameters(), labels=dataset.y_train)
     part: Partition = partitions(scenario, dataset, seeds[:1], plan.work.round_samples)[0]
     trace = folder.read_trace(seeds, plan.iterations, np.float64)
-    histogram = part.histogram(dataset.y_train, dataset.classes)
+    histogram = partial(part.histogram, dataset.y_train, dataset.classes)
     _write(target, plan, trace, seeds, histogram, flat(record), None)
 
 
@@ -69,7 +71,7 @@ def _write(
     plan: Plan,
     trace: Trace,
     seeds: tuple[int, ...],
-    histogram: NDArray[np.int64],
+    histogram: Histogram,
     tested: dict[str, str],
     wall_s: float | None,
     final: Trace | None = None,
@@ -96,7 +98,7 @@ def _write(
                 wall_s=wall_s,
             ),
             series=series if known else {},
-            histograms=histogram,
+            histogram=histogram,
             scenario_toml=plan.scenario.to_toml(),
             versions=tested,
             seeds=seeds,

@@ -44,8 +44,7 @@ def cumulative(
     plan: Plan, iteration: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Joules of all devices and seconds of the clock after some iterations (counted from 1)."""
-    spent = (plan.compute_j + plan.exchange_j).sum(axis=1)
-    return np.cumsum(spent)[iteration - 1], np.cumsum(plan.latency_s)[iteration - 1]
+    return np.cumsum(plan.iteration_j)[iteration - 1], np.cumsum(plan.latency_s)[iteration - 1]
 
 
 def metrics(

@@ -103,15 +103,17 @@ def run(
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
     plan = make_plan(scenario, parameters=learner.parameters, labels=dataset.y_train)
-    give_back_memory()  # planning many devices leaves holes
+    give_back_memory()  # planning many devices leaves holes, as does placing them
     chosen = tuple(range(scenario.seed, scenario.seed + seeds) if isinstance(seeds, int) else seeds)
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
-    engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
+    session = _Session(
+        plan, Engine(learner, dataset, parts, schedule_of(plan), options, chosen), begun
+    )
     alone, leads = hosts.alone(), hosts.leads()
     with hosts.losses_named():
-        session = _Session(plan, engine, begun)
         session.resume_or_begin(out, resume)
+        give_back_memory()
         with Interrupt(0.0 if alone else _SETTLE_S) as interrupt:
             while not session.finished:
                 stop = session.advance(last_wish=lambda: interrupt.asked)
@@ -242,20 +244,19 @@ class _Session:
         )
 
     def finish(self) -> Result:
-        final = self.engine.evaluate(self.state)
-        params = mean_params(self.engine, self.state)
-        give_back_memory()
         result = Result(
             self.plan,
             self.trace,
-            final,
-            params,
+            self.engine.evaluate(self.state),
+            mean_params(self.engine, self.state),
             self.engine.seeds,
             self.engine.dataset,
             self.engine.partitions,
             self.setup_s,
             tuple(self.chunks),
         )
+        del self.engine, self.state  # the room is for what is written of many devices
+        give_back_memory()
         hosts.on_leader(partial(self._write_result, result))
         if self.checkpoints is not None:
             self.checkpoints.close()

@@ -40,6 +40,8 @@ from joulemesh.training.way import Start, always_alike, check_memory, choose
 
 # Blocks in one call on an accelerator, where a call of any other number would compile again.
 _TOGETHER = 8
+# Rounds of iterations × devices that a chunk may hold.
+_SCHEDULED = 2**18
 # Samples evaluated at once, on a CPU (where their activations stay in the cache) and otherwise.
 _EVALUATED_LOOP, _EVALUATED = 256, 1024
 
@@ -137,7 +139,7 @@ class Engine:
             devices=schedule.devices,
             places=self.layout.places,
             seeds=len(self.seeds),
-            chunk=self.options.chunk_iterations,
+            chunk=min(self.options.chunk_iterations, max(1, _SCHEDULED // schedule.devices)),
             loop=platform.loops_over_rows(),
             way=way,
             deterministic=self.options.deterministic,
@@ -147,8 +149,7 @@ class Engine:
         self._check_memory()
         with self._scope():
             self._fixed = self._place()
-            sheets = self._sheets(self.sample_counts)
-            self._curve: Sheets = hosts.put(sheets, self._sharding(WHOLE))
+            self._curve = self._sheets(self.sample_counts)
 
     def _scope(self) -> AbstractContextManager[Any]:
         return platform.precision_scope(self.options.precision)
@@ -174,7 +175,9 @@ class Engine:
     def _sheets(self, counts: tuple[int, int, int]) -> Sheets:
         test, shards = len(self.dataset.y_test), self.spec.mesh.size
         batch = _EVALUATED_LOOP if self.spec.loop else _EVALUATED
-        return make_sheets(self.layout, self.partitions, test, counts, shards, batch, self._dtype)
+        made = make_sheets(self.layout, self.partitions, test, counts, shards, batch, self._dtype)
+        placed: Sheets = hosts.put(made, jax.tree.map(self._sharding, made.specs()))
+        return placed
 
     def _place(self) -> Fixed:
         fixed = place.fixed_of(
@@ -261,7 +264,7 @@ class Engine:
         with self._scope():
             slice_, blocks, ends = place.slice_of(
                 self.schedule,
-                self.options,
+                self.spec.chunk,
                 self.layout,
                 start,
                 stop,
@@ -376,7 +379,7 @@ class Engine:
         everything = max(int(p.sizes.max()) for p in self.partitions) * self.schedule.devices
         test = len(self.dataset.y_test)
         with self._scope():
-            sheets = hosts.put(self._sheets((test, everything, test)), self._sharding(WHOLE))
+            sheets = self._sheets((test, everything, test))
             agree = self.spec.way.shared
             panel = self._scored(state, sheets, max(done - 1, 0), agree=agree)
             columns = {name: np.asarray(v)[None] for name, v in panel._asdict().items()}
@@ -414,5 +417,6 @@ class Engine:
         for part in place.marks_of(self.schedule):
             digest.update(part)
         for partition in self.partitions:
-            digest.update(partition.order.tobytes() + partition.offsets.tobytes())
+            digest.update(np.ascontiguousarray(partition.order, np.int32).data)
+            digest.update(np.ascontiguousarray(partition.offsets).data)
         return digest.hexdigest()

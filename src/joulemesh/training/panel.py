@@ -81,12 +81,12 @@ def make_sheets(
     kinds[:each, 1] = 1 / each
     picked = np.random.default_rng(_PURPOSE).permutation(test)[:on_test]
     quota = -(-on_train // layout.devices)
-    chosen = [_first_of_each(layout, partition, quota) for partition in partitions]
+    chosen = [_first_of_each(layout, partition, quota, dtype) for partition in partitions]
     longest = max(len(index) for index, _, _ in chosen)
     train, owners = [], []
     for index, weight, owner in chosen:
         missing = (0, longest - len(index))
-        weight = np.pad(weight.astype(dtype), missing)
+        weight = np.pad(weight, missing)
         train.append(in_batches(np.pad(index, missing), weight, shards, batch))
         owners.append(in_batches(np.pad(owner, missing), weight, shards, batch).index)
     return Sheets(
@@ -98,18 +98,16 @@ def make_sheets(
 
 
 def _first_of_each(
-    layout: Layout, partition: Partition, quota: int
+    layout: Layout, partition: Partition, quota: int, dtype: Any
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """At most ``quota`` samples of every device: index, weight, place of the device."""
-    sizes = partition.sizes
-    device = np.repeat(np.arange(len(sizes)), sizes)
-    nth = np.arange(len(device)) - partition.offsets[device]
-    first = nth < quota
-    place = np.empty(layout.devices, np.int64)
+    sizes = np.minimum(partition.sizes, quota)
+    device = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    passed_over = (partition.offsets[:-1] - (np.cumsum(sizes) - sizes)).astype(np.int32)
+    index = partition.order[np.arange(len(device), dtype=np.int32) + passed_over[device]]
+    place = np.empty(layout.devices, np.int32)
     place[layout.order[layout.filled]] = layout.filled
-    device = device[first]
-    weight = 1 / np.minimum(sizes, quota)[device]
-    return partition.order[partition.offsets[0] :][first], weight, place[device]
+    return index, (1 / sizes).astype(dtype)[device], place[device]
 
 
 def mean_scores(

@@ -97,7 +97,7 @@ def counts(
     """Samples that curves are evaluated on: test, training, test for each device's own model."""
     each = sizes.mean(axis=0) if options.local_round == "epoch" else options.batch_size
     between = min(options.eval_every, schedule.iterations)
-    trained = float((schedule.rounds * each).sum(axis=1).mean()) * between
+    trained = float(np.mean([(rounds * each).sum() for rounds in schedule.rounds])) * between
     return sample_counts(
         options.eval_share, trained, schedule.devices, test, options.eval_device_samples
     )
@@ -128,7 +128,9 @@ def fixed_of(
     return Fixed(
         train=Data(dataset.x_train, dataset.y_train, scale, shift),
         test=Data(dataset.x_test, dataset.y_test, scale, shift),
-        order=np.concatenate([partition.order for partition in partitions]).astype(np.int32),
+        order=np.concatenate(
+            [partition.order.astype(np.int32, copy=False) for partition in partitions]
+        ),
         rows=Rows(
             start=layout.rows(starts.astype(np.int32), 0),
             size=layout.rows(sizes.astype(np.uint32), 1),
@@ -155,7 +157,7 @@ def measured(options: Options, schedule: Schedule, start: int, stop: int) -> NDA
     return chosen
 
 
-def marks_of(schedule: Schedule) -> Iterator[bytes]:
+def marks_of(schedule: Schedule) -> Iterator[bytes | memoryview]:
     """All that tells a schedule from another, as bytes.
 
     Matrices that are made when they are needed are looked at in three iterations only.
@@ -176,19 +178,18 @@ def marks_of(schedule: Schedule) -> Iterator[bytes]:
     parts += [] if schedule.weights is None else [schedule.weights]
     yield repr((schedule.kind, schedule.mixing_rounds, schedule.weights is None)).encode()
     for part in parts:
-        yield np.ascontiguousarray(part).tobytes()
+        yield np.ascontiguousarray(part).data
 
 
 def longest_of(schedule: Schedule, options: Options, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Steps of the device with most in each iteration, [n]."""
     per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round).max(axis=0)
-    longest: NDArray[np.int64] = (schedule.rounds * per_round).max(axis=1)
-    return longest
+    return np.array([(rounds * per_round).max() for rounds in schedule.rounds], np.int64)
 
 
 def slice_of(
     schedule: Schedule,
-    options: Options,
+    chunk: int,
     layout: Layout,
     start: int,
     stop: int,
@@ -200,7 +201,7 @@ def slice_of(
 
     Args:
         schedule: of the run.
-        options: of the run.
+        chunk: iterations in a chunk.
         layout: of devices.
         start: first iteration, from 0.
         stop: one past the last.
@@ -211,7 +212,6 @@ def slice_of(
     Returns:
         The slice, its blocks, and for each iteration the block that ends it.
     """
-    chunk = options.chunk_iterations
 
     def padded(values: NDArray[Any]) -> NDArray[Any]:
         return np.pad(values, [(0, chunk - len(values))] + [(0, 0)] * (values.ndim - 1))

@@ -35,6 +35,8 @@ ROWS: Any = P("rows")  # type: ignore[no-untyped-call]
 BATCHES: Any = P(None, "rows")  # type: ignore[no-untyped-call]
 WHOLE: Any = P()  # type: ignore[no-untyped-call]
 
+# Programs that take so long to compile are kept for the next run.
+_KEPT_S = 0.1
 # More cores than this rarely help N devices, and each holds its own copy of the data.
 _MOST_CPU_SHARDS = 8
 
@@ -59,6 +61,7 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
     """
     if cache_dir is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache_dir))  # type: ignore[no-untyped-call]
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", _KEPT_S)  # type: ignore[no-untyped-call]
     said = os.environ.get("JAX_NUM_CPU_DEVICES", "")
     wanted = cpu_shards or (int(said) if said.isdigit() else 0)
     wanted = wanted or min(len(os.sched_getaffinity(0)), _MOST_CPU_SHARDS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from joulemesh.views.digest import (
     BINDING_WORDS,
     battery_left,
     departed,
+    drawn,
     every,
     frame_m,
     link_energy_j,
@@ -22,7 +23,17 @@ from joulemesh.views.digest import (
     route_words,
 )
 
-__all__ = ["battery_data", "chart_data", "label_data", "map_data", "rounds_data", "series_data"]
+__all__ = [
+    "Histogram",
+    "battery_data",
+    "chart_data",
+    "label_data",
+    "map_data",
+    "rounds_data",
+    "series_data",
+]
+
+Histogram: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _MOST_LINES, _MOST_POINTS = 200, 200
@@ -35,7 +46,7 @@ _PIXELS = 960
 def chart_data(
     plan: Plan,
     series: Mapping[str, NDArray[Any]],
-    histograms: NDArray[np.integer[Any]] | None,
+    histogram: Histogram | None,
     class_names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything that the page's script draws.
@@ -51,7 +62,7 @@ def chart_data(
         "map": map_data(plan),
         "rounds": rounds_data(plan),
         "battery": battery_data(plan),
-        "labels": None if histograms is None else label_data(histograms, class_names),
+        "labels": None if histogram is None else label_data(plan, histogram, class_names),
     }
 
 
@@ -81,7 +92,8 @@ def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 def map_data(plan: Plan) -> dict[str, Any]:
     """Devices, links and route; a picture of them when there are too many to point at."""
-    graph, energy = plan.world.graph, link_energy_j(plan)
+    graph = plan.world.graph
+    energy = link_energy_j(plan, drawn(len(graph.edges)))
     data: dict[str, Any] = {
         "frame": _short(np.array(frame_m(plan)), 6),
         "energy": _short(np.array([energy.min(), energy.max()])),
@@ -102,7 +114,10 @@ def map_data(plan: Plan) -> dict[str, Any]:
     other = other[every(len(other), _MOST_LINKS)]
     route = route[every(len(route), _MOST_LINKS)]
     for name, links in (("route", route), ("links", other)):
-        data[name] = {"ends": graph.edges[links].tolist(), "energy": _short(energy[links], 4)}
+        data[name] = {
+            "ends": graph.edges[links].tolist(),
+            "energy": _short(link_energy_j(plan, links), 4),
+        }
     data["at"] = _short(graph.positions_m, 5)
     data["binding"] = plan.binding.tolist()
     data["departed"] = departed(plan).tolist()
@@ -145,41 +160,47 @@ def rounds_data(plan: Plan) -> dict[str, Any]:
 def battery_data(plan: Plan) -> dict[str, Any]:
     """What is left of each battery; with many devices, quantiles among those that share a bind."""
     few = len(plan.energy_budget_j) <= _MOST_LINES
-    when, left = battery_left(plan, _MOST_POINTS if few else _MOST_POINTS // 2)
+    when = every(plan.iterations + 1, _MOST_POINTS if few else _MOST_POINTS // 2)
     data: dict[str, Any] = {"when": when.tolist(), "lines": [], "bands": []}
     if few:
+        left = np.stack(list(battery_left(plan, when)), axis=1)
         data["lines"] = [
-            {"device": i, "kind": str(plan.binding[i]), "left": _short(left[:, i], 3)}
-            for i in range(left.shape[1])
+            {"device": i, "kind": str(plan.binding[i]), "left": _short(own, 3)}
+            for i, own in enumerate(left)
         ]
         return data
-    for kind in BINDING_KINDS:
-        mine = plan.binding == kind
-        if mine.any():
-            low, middle, high = np.quantile(left[:, mine], (0.05, 0.5, 0.95), axis=1)
-            data["bands"].append(
-                {
-                    "kind": kind,
-                    "count": int(mine.sum()),
-                    "low": _short(low, 3),
-                    "middle": _short(middle, 3),
-                    "high": _short(high, 3),
-                }
-            )
+    groups = [(kind, plan.binding == kind) for kind in BINDING_KINDS]
+    groups = [(kind, mine) for kind, mine in groups if mine.any()]
+    # One point in time after another: all devices' batteries at all of them would not be few.
+    levels = np.array(
+        [
+            [np.quantile(left[mine], (0.05, 0.5, 0.95)) for _, mine in groups]
+            for left in battery_left(plan, when)
+        ]
+    )
+    for k, (kind, mine) in enumerate(groups):
+        low, middle, high = (_short(level, 3) for level in levels[:, k].T)
+        band = {"kind": kind, "count": int(mine.sum()), "low": low, "middle": middle, "high": high}
+        data["bands"].append(band)
     return data
 
 
-def label_data(histograms: NDArray[np.integer[Any]], class_names: Sequence[str]) -> dict[str, Any]:
+def label_data(plan: Plan, histogram: Histogram, class_names: Sequence[str]) -> dict[str, Any]:
     """Labels of some devices, and the names of the classes.
 
-    >>> label_data(np.array([[1, 2], [3, 0]]), ["cat", "dog"])
-    {'devices': [0, 1], 'counts': [[1, 2], [3, 0]], 'classes': ['cat', 'dog'], 'of': 2}
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> data = label_data(made, lambda devices: np.tile([3, 1], (len(devices), 1)), ["cat", "dog"])
+    >>> data["devices"][-1], data["counts"][-1], data["classes"], data["of"]
+    (19, [3, 1], ['cat', 'dog'], 20)
     """
-    shown = every(len(histograms), _MOST_BARS)
-    names = list(class_names) or [str(k) for k in range(histograms.shape[1])]
+    count = len(plan.energy_budget_j)
+    shown = every(count, _MOST_BARS)
+    counts = histogram(shown)
+    names = list(class_names) or [str(k) for k in range(counts.shape[1])]
     return {
         "devices": shown.tolist(),
-        "counts": histograms[shown].tolist(),
+        "counts": counts.tolist(),
         "classes": [str(name) for name in names],
-        "of": len(histograms),
+        "of": count,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ __all__ = [
     "Grid",
     "battery_left",
     "departed",
+    "drawn",
     "every",
     "frame_m",
     "link_energy_j",
@@ -34,6 +36,7 @@ BINDING_WORDS = {
     "left": "left early",
 }
 
+_MOST_DRAWN = 10_000  # more cannot be told apart
 _PREFIXES = ((1e-12, "p"), (1e-9, "n"), (1e-6, "µ"), (1e-3, "m"), (1.0, ""), (1e3, "k"), (1e6, "M"))
 
 
@@ -96,25 +99,35 @@ def frame_m(plan: Plan) -> tuple[float, float, float, float]:
     return x - half, x + half, y - half, y + half
 
 
-def link_energy_j(plan: Plan) -> FloatArray:
-    """Joules charged when one model crosses each link in both directions.
+def drawn(count: int) -> IntArray:
+    """Positions of the links or devices that a map draws: all, or some of very many.
+
+    >>> len(drawn(20)), len(drawn(1_000_000))
+    (20, 10000)
+    """
+    return every(count, _MOST_DRAWN)
+
+
+def link_energy_j(plan: Plan, links: IntArray) -> FloatArray:
+    """Joules charged when one model crosses a link in both directions.
 
     Args:
         plan: the plan; under fading its forecast (the quantile of link energy) is priced.
+        links: int64 [L], positions in the graph's edge list.
 
     Returns:
-        float64 [E], by the plan's accounting: twice as much where both ends pay.
+        float64 [L], by the plan's accounting: twice as much where both ends pay.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
-    >>> energy = link_energy_j(made)[made.history.route.link_index]
+    >>> energy = link_energy_j(made, made.history.route.link_index)
     >>> bool(np.isclose(energy.sum(), made.exchange_j[0].sum()))  # a tree: up once, down once
     True
     """
     world, options = plan.world, plan.scenario.plan
-    costs = world.costs(world.channel.quantile_gain(options.fade_quantile))
+    gain = world.channel.quantile_gain(options.fade_quantile)
     payers = 2.0 if options.pays == "both-ends" else 1.0
-    return np.asarray(costs.weight() * plan.work.model_bits * payers)
+    return world.costs(gain[links], links).weight() * plan.work.model_bits * payers
 
 
 def departed(plan: Plan) -> NDArray[np.bool_]:
@@ -177,36 +190,31 @@ def rounds_grid(plan: Plan, rows: int, columns: int) -> Grid:
     return Grid(values, devices, iterations, crowded)
 
 
-def battery_left(plan: Plan, points: int) -> tuple[IntArray, FloatArray]:
+def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
     """What is left of each battery after some of the iterations.
 
     Args:
         plan: the plan.
-        points: most points in time.
+        when: int64 [P], the iterations, ascending; 0 is the start.
 
-    Returns:
-        int64 [P] iterations (0 is the start) and float64 [P, N] fractions.
+    Yields:
+        float64 [N] fractions, for each of them.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
-    >>> when, left = battery_left(made, 3)
-    >>> when.tolist(), bool((left[0] == 1).all())
-    ([0, 50, 100], True)
-    >>> bool(np.allclose(left[-1], made.margin_j / made.energy_budget_j))
-    True
+    >>> first, *_, last = battery_left(made, np.array([0, 50, 100]))
+    >>> bool((first == 1).all()), bool(np.allclose(last, made.margin_j / made.energy_budget_j))
+    (True, True)
     """
-    when = every(plan.iterations + 1, points)
-    left = np.empty((len(when), len(plan.energy_budget_j)))
-    left[0] = 1.0
-    spent = np.zeros(left.shape[1])
+    spent = np.zeros(len(plan.energy_budget_j))
     round_j = plan.world.devices.round_energy_j
     alike = len(plan.exchange_j) == 1
-    for row in range(1, len(when)):
-        since, until = when[row - 1], when[row]
+    since = 0
+    for until in when.tolist():
         spent = spent + plan.rounds[since:until].sum(axis=0) * round_j
         if alike:
             spent = spent + (until - since) * plan.exchange_j[0]
         else:
             spent = spent + plan.exchange_j[since:until].sum(axis=0)
-        left[row] = 1.0 - spent / plan.energy_budget_j
-    return when, left
+        since = until
+        yield 1.0 - spent / plan.energy_budget_j

@@ -9,13 +9,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize
+from matplotlib.path import Path
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.digest import departed, every, frame_m, link_energy_j, unit_of
+from joulemesh.views.digest import departed, drawn, frame_m, link_energy_j, unit_of
 
 __all__ = ["BINDING_COLOURS", "Links", "draw_map"]
 
@@ -31,10 +32,7 @@ BINDING_COLOURS = {
 
 _LABELLED = 40  # devices whose numbers fit into their dots
 _FINE = 500  # devices beyond which lines are thin and the drawing is a raster
-# More than these cannot be told apart, and matplotlib takes half a kilobyte for each.
-_MOST_LINKS = 5_000
-_MOST_ROUTE = 10_000
-_MOST_DEVICES = 10_000
+_SHADES = 64  # colours of links in a fine map
 
 
 @dataclass(frozen=True)
@@ -68,21 +66,22 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
     >>> draw_map(Figure().add_subplot(), made).unit
     'mJ'
     """
-    graph, energy = plan.world.graph, link_energy_j(plan)
+    graph = plan.world.graph
+    shown = drawn(len(graph.edges))
+    energy = link_energy_j(plan, shown)
+    order = np.argsort(-energy, kind="stable")  # the cheap ones, which matter, on top
+    shown, energy = shown[order], energy[order]
     scale, unit = unit_of(energy, "J")
-    energy = energy / scale
-    norm, colours = _norm(energy), _colours()
+    norm, colours = _norm(energy / scale), _colours()
     fine = graph.devices > _FINE
-    shown = every(len(graph.edges), _MOST_LINKS)
-    shown = shown[np.argsort(-energy[shown], kind="stable")]  # the cheap ones, which matter, on top
     crowd = min(1.0, 60 / max(len(shown), 1))  # 1 for a few links, towards 0 for a thicket
     _lines(
-        axes, plan, shown, energy, norm, colours,
-        linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy[shown])),
+        axes, plan, shown, energy / scale, norm, colours,
+        linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy / scale)),
         alpha=0.2 if fine else 0.28 + 0.4 * crowd, zorder=1,
     )  # fmt: skip
     route = np.unique(plan.history.route.link_index)
-    route = route[every(len(route), _MOST_ROUTE)]
+    route = route[drawn(len(route))]
     if len(route) <= graph.devices:  # a tree or a ring; the many links of gossip need no outline
         width = 0.6 if graph.devices > 5 * _FINE else 1.0 if fine else 2.4
     else:
@@ -90,7 +89,8 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
     outlined: dict[str, Any] = {}
     if graph.devices <= _LABELLED:
         outlined["path_effects"] = [Stroke(linewidth=width + 1.6, foreground="white"), Normal()]
-    _lines(axes, plan, route, energy, norm, colours, linewidths=width, zorder=2, **outlined)
+    along = link_energy_j(plan, route) / scale
+    _lines(axes, plan, route, along, norm, colours, linewidths=width, zorder=2, **outlined)
     _devices(axes, plan, fine)
     left, right, bottom, top = frame_m(plan)
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xlabel="x [m]", ylabel="y [m]")
@@ -121,16 +121,29 @@ def _lines(
     graph = plan.world.graph
     segments = graph.positions_m[graph.edges[links]]
     fine = graph.devices > _FINE
-    lines = LineCollection(
-        list(segments), norm=norm, cmap=colours, capstyle="butt" if fine else "round", **style
-    )
-    lines.set_array(energy[links])
+    lines: LineCollection | PathCollection
+    if fine:  # many links share a path and a colour: matplotlib takes half a kilobyte for a path
+        order = np.argsort(-energy, kind="stable")
+        shades = [part for part in np.array_split(order, _SHADES) if len(part)]
+        lines = PathCollection(
+            [Path(segments[part].reshape(-1, 2), _pen(len(part))) for part in shades],
+            facecolors="none", norm=norm, cmap=colours, capstyle="butt", **style,
+        )  # fmt: skip
+        lines.set_array(np.array([np.median(energy[part]) for part in shades]))
+    else:
+        lines = LineCollection(list(segments), norm=norm, cmap=colours, capstyle="round", **style)
+        lines.set_array(energy)
     lines.set_rasterized(fine or len(links) > 4 * _FINE)
     axes.add_collection(lines, autolim=False)
 
 
+def _pen(strokes: int) -> NDArray[np.uint8]:
+    """Codes of a path of so many separate strokes."""
+    return np.tile(np.array([Path.MOVETO, Path.LINETO], np.uint8), strokes)
+
+
 def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
-    shown = every(plan.world.graph.devices, _MOST_DEVICES)
+    shown = drawn(plan.world.graph.devices)
     positions, gone = plan.world.graph.positions_m[shown], departed(plan)[shown]
     labelled = len(positions) <= _LABELLED
     size = 88.0 if labelled else 22.0 if not fine else max(0.1, 2500 / len(positions))

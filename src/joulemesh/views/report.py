@@ -18,7 +18,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.planning.plan import Plan
 from joulemesh.views import fragments
-from joulemesh.views.charts import chart_data
+from joulemesh.views.charts import Histogram, chart_data
 
 __all__ = ["SERIES", "ReportView", "Summary", "render_report", "write_report"]
 
@@ -68,7 +68,7 @@ class ReportView:
         series: arrays over evaluations by the names of `SERIES`, each [E], or [S, E] when there
             are several seeds; ``iteration``, ``energy_j`` and ``time_s`` are the axes. Empty for a
             plan that has not been run.
-        histograms: int [N, classes]: labels in each device's data, or None.
+        histogram: counts the labels in the data of some devices, int [D, classes], or None.
         scenario_toml: the scenario as text.
         versions: software and hardware, name by name.
         seeds: repetition seeds, in the order of the rows of the series.
@@ -76,13 +76,13 @@ class ReportView:
         class_names: of the labels; numbers by default.
 
     Raises:
-        ScenarioError: a series or the histograms do not fit.
+        ScenarioError: a series does not fit.
     """
 
     plan: Plan
     summary: Summary
     series: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    histograms: NDArray[np.integer[Any]] | None = None
+    histogram: Histogram | None = None
     scenario_toml: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     seeds: Sequence[int] = ()
@@ -91,14 +91,6 @@ class ReportView:
 
     def __post_init__(self) -> None:
         _check_series(self.series, max(len(self.seeds), 1))
-        count = len(self.plan.energy_budget_j)
-        if self.histograms is not None and (
-            self.histograms.ndim != 2 or len(self.histograms) != count
-        ):
-            raise ScenarioError(
-                f"histograms have the shape {self.histograms.shape}, not [{count}, classes]; "
-                "give one row per device"
-            )
 
 
 def _check_series(series: Mapping[str, NDArray[Any]], seeds: int) -> None:
@@ -138,13 +130,13 @@ def render_report(view: ReportView) -> str:
         title=html.escape(view.title),
         style=_asset("report.css"),
         script="\n".join(_asset(name) for name in _SCRIPTS),
-        data=embed_json(chart_data(view.plan, view.series, view.histograms, view.class_names)),
+        data=embed_json(chart_data(view.plan, view.series, view.histogram, view.class_names)),
         summary=fragments.text(fragments.sentence(view.plan, view.summary, len(view.seeds))),
         scheme=html.escape(view.plan.scheme),
         reason=html.escape(view.plan.reason),
         tiles=fragments.tiles(view.plan, view.summary),
         learning="" if view.series else "hidden",
-        labels="" if view.histograms is not None else "hidden",
+        labels="" if view.histogram is not None else "hidden",
         events=fragments.events(view.plan),
         devices=fragments.devices(view.plan),
         scenario=html.escape(view.scenario_toml or view.plan.scenario.to_toml()),

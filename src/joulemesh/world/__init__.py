@@ -19,6 +19,8 @@ from joulemesh.world.topology import Graph, build_graph
 
 __all__ = ["Channel", "DeviceArrays", "Graph", "LinkCosts", "World", "build_world"]
 
+FloatArray = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class World:
@@ -31,10 +33,10 @@ class World:
     noise_w_per_hz: float
     max_rate_bps: float = np.inf
 
-    def costs(self, gain: NDArray[np.float64]) -> LinkCosts:
-        """Price of one bit on every link at the given gains."""
+    def costs(self, gain: FloatArray, links: NDArray[np.int64] | None = None) -> LinkCosts:
+        """Price of one bit on every link, or on some of them, at their gains."""
         return link_costs(
-            self.graph.edges,
+            self.graph.edges if links is None else self.graph.edges[links],
             gain,
             self.devices.transmit_power_w,
             self.bandwidth_hz,
@@ -43,7 +45,7 @@ class World:
         )
 
 
-def build_world(scenario: Scenario, round_samples: NDArray[np.float64]) -> World:
+def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
     """Devices, graph and channel of a scenario.
 
     >>> world = build_world(Scenario(), np.full(20, 32.0))

@@ -102,7 +102,7 @@ def resolve(scenario: Scenario, field: str, value: object, *, minimum: float = 0
                 "give one number per device, one number, or [low, high]"
             )
         return np.array(value, np.float64)
-    return np.full(count, value, np.float64)
+    return np.broadcast_to(np.array(value, np.float64), count)
 
 
 def _column(scenario: Scenario, field: str, name: str, minimum: float) -> FloatArray:
