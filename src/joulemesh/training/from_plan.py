@@ -32,7 +32,7 @@ def schedule_of(plan: Plan, weights: NDArray[np.float64] | None = None) -> Sched
     """
     mixing, rounds = _mixing(plan, weights)
     return Schedule(
-        plan.rounds.astype(np.int32),
+        plan.rounds,
         plan.active,
         plan.exchanged,
         mixing=mixing,

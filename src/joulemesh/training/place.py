@@ -167,7 +167,7 @@ def marks_of(schedule: Schedule) -> Iterator[bytes | memoryview]:
     False
     """
     n, mixing = schedule.iterations, schedule.mixing
-    parts: list[Any] = [schedule.rounds, schedule.active, schedule.exchanged]
+    parts: list[Any] = [schedule.exchanged]
     if sparse.issparse(mixing):
         matrix: Any = mixing
         parts += [matrix.indptr, matrix.indices, matrix.data]
@@ -177,6 +177,9 @@ def marks_of(schedule: Schedule) -> Iterator[bytes | memoryview]:
         parts.append(mixing)
     parts += [] if schedule.weights is None else [schedule.weights]
     yield repr((schedule.kind, schedule.mixing_rounds, schedule.weights is None)).encode()
+    for rounds, active in zip(schedule.rounds, schedule.active, strict=True):
+        yield rounds.astype(np.int32).data
+        yield np.ascontiguousarray(active).data
     for part in parts:
         yield np.ascontiguousarray(part).data
 
@@ -228,7 +231,7 @@ def slice_of(
     last = np.zeros(len(iteration), bool)
     last[ends] = True
     made = Slice(
-        rounds=padded(layout.spread(schedule.rounds[start:stop], 0)),
+        rounds=padded(layout.spread(schedule.rounds[start:stop].astype(np.int32), 0)),
         active=padded(layout.spread(schedule.active[start:stop], False)),
         exchanged=padded(schedule.exchanged[start:stop]),
         mixing=mixing,

@@ -25,7 +25,7 @@ class Schedule:
     """Rounds, presence and mixing of n iterations of N devices.
 
     Attributes:
-        rounds: int32 [n, N], τ; 0 where a device is not active.
+        rounds: integers [n, N], τ; 0 where a device is not active.
         active: bool [n, N]; a departed device trains and mixes no more, keeps its parameters and
             is out of the mean and of the accuracy. All True unless given.
         exchanged: bool [n]; False where the exchange is skipped. All True unless given.
@@ -40,7 +40,7 @@ class Schedule:
     10
     """
 
-    rounds: NDArray[np.int32]
+    rounds: NDArray[np.integer[Any]]
     active: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
     exchanged: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
     mixing: Mixing = "mean"
@@ -50,7 +50,11 @@ class Schedule:
     def __post_init__(self) -> None:
         rounds = _whole(self.rounds)
         n, devices = rounds.shape
-        active = np.asarray(self.active, bool) if self.active.size else np.ones((n, devices), bool)
+        active = (
+            np.asarray(self.active, bool)
+            if self.active.size
+            else np.broadcast_to(True, (n, devices))
+        )
         exchanged = np.asarray(self.exchanged, bool) if self.exchanged.size else np.ones(n, bool)
         _check_presence(rounds, active, exchanged)
         object.__setattr__(self, "rounds", rounds)
@@ -111,7 +115,7 @@ class Schedule:
         return dense if len(dense) == 1 else dense[start:stop]
 
 
-def _whole(rounds: ArrayLike) -> NDArray[np.int32]:
+def _whole(rounds: ArrayLike) -> NDArray[np.integer[Any]]:
     given = np.asarray(rounds)
     if given.ndim != 2 or given.size == 0:
         raise ScenarioError(f"rounds have shape {given.shape}: give [iterations, devices]")
@@ -119,11 +123,11 @@ def _whole(rounds: ArrayLike) -> NDArray[np.int32]:
         raise ScenarioError(f"rounds are {given.dtype}: give integers")
     if given.min() < 0 or given.max() >= 2**31:
         raise ScenarioError(f"rounds reach {given.min()}..{given.max()}: give 0 or more")
-    return given.astype(np.int32)
+    return given
 
 
 def _check_presence(
-    rounds: NDArray[np.int32], active: NDArray[np.bool_], exchanged: NDArray[np.bool_]
+    rounds: NDArray[np.integer[Any]], active: NDArray[np.bool_], exchanged: NDArray[np.bool_]
 ) -> None:
     n, devices = rounds.shape
     if active.shape != (n, devices) or exchanged.shape != (n,):
@@ -131,12 +135,14 @@ def _check_presence(
             f"active has shape {active.shape} and exchanged {exchanged.shape}: "
             f"with rounds {rounds.shape} give {(n, devices)} and {(n,)}"
         )
-    absent = np.argwhere((rounds > 0) & ~active)
-    if len(absent):
-        t, i = absent[0]
-        raise ScenarioError(
-            f"device {i} has departed but has {rounds[t, i]} rounds in iteration {t + 1}: give it 0"
-        )
+    for t in np.flatnonzero(~active.all(axis=1)):
+        absent = np.flatnonzero((rounds[t] > 0) & ~active[t])
+        if len(absent):
+            i = absent[0]
+            raise ScenarioError(
+                f"device {i} has departed but has {rounds[t, i]} rounds in iteration {t + 1}: "
+                "give it 0"
+            )
     empty = np.flatnonzero(~active.any(axis=1))
     if len(empty):
         raise ScenarioError(

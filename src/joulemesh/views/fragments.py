@@ -113,7 +113,7 @@ def tiles(plan: Plan, summary: Summary) -> str:
         (
             "local rounds",
             f"{int(plan.rounds.sum()):,}",
-            f"{plan.rounds[plan.active].mean():.2f} an iteration and device",
+            f"{plan.rounds.sum() / plan.active.sum():.2f} an iteration and device",
         ),
     ]
     if summary.accuracy is not None:
