@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from joulemesh.data import Dataset, load, partition
+from joulemesh.data import Dataset, Partition, load, partition
 from joulemesh.models import build
 from joulemesh.training.engine import Engine
 from joulemesh.training.options import Options
@@ -32,6 +32,7 @@ CASES = (
     "mlp:1000",
     "mlp:1000:float32:1:own",
     "mlp:10000",
+    "mlp:100000",
     "mlp:20:float32:5",
     "cnn:20",
     "cnn:20:bfloat16",
@@ -40,7 +41,7 @@ CASES = (
     "learn:bfloat16:5",
 )
 ROUNDS, BATCH = 5, 32
-CHUNKS = {20: 400, 100: 200, 1000: 40, 10000: 8}  # iterations in one call
+STEPS = 400_000  # of all devices in one call, if at most 400 iterations have as many
 
 
 def noise(shape: tuple[int, ...], count: int) -> Dataset:
@@ -50,16 +51,24 @@ def noise(shape: tuple[int, ...], count: int) -> Dataset:
     return Dataset("noise", x, y, x[:2000], y[:2000], 10, mean=127.0, std=64.0)
 
 
+def deal(data: Dataset, devices: int, seed: int) -> Partition:
+    """Equal shares; of very many devices each draws as many samples as it has in a batch."""
+    if devices <= len(data.y_train) // BATCH:
+        return partition(data.y_train, devices, kind="iid", seed=seed)
+    sizes = np.full(devices, BATCH)
+    return partition(data.y_train, devices, kind="resample", sizes=sizes, seed=seed)
+
+
 def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> dict[str, Any]:
     """Compile, then time."""
     shape = (28, 28, 1) if kind == "mlp" else (32, 32, 3)
     data = noise(shape, 60_000 if kind == "mlp" else 20_000)
-    chunk = CHUNKS[devices] if kind == "mlp" else 40
+    chunk = int(np.clip(STEPS // (ROUNDS * devices), 8, 400)) if kind == "mlp" else 40
     schedule = Schedule(np.full((4 * chunk, devices), ROUNDS, np.int32))
     options = Options(
         batch_size=BATCH, precision=precision, chunk_iterations=chunk, eval_every=10**6
     )
-    held = [partition(data.y_train, devices, kind="iid", seed=s) for s in range(seeds)]
+    held = [deal(data, devices, seed) for seed in range(seeds)]
     begun = time.perf_counter()
     model = build(kind, shape, 10, (200,))
     engine = Engine(model, data, held, schedule, options, range(seeds), start=start)

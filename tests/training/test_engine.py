@@ -168,6 +168,7 @@ def test_chunks_do_not_change_a_bit(toy, backend, monkeypatch):
     for chunk in (10, 3):  # the second because so many devices may have no longer ones
         options = usual(chunk_iterations=10, eval_every=3)
         monkeypatch.setattr(engine_module, "_SCHEDULED", chunk * DEVICES + 1)
+        monkeypatch.setattr(engine_module, "_TOGETHER", 2)
         engine = Engine(model, toy, held_by(toy, (0,)), schedule_of("mean"), options)
         assert engine.spec.chunk == chunk
         trace = engine.run()

@@ -139,7 +139,7 @@ class Engine:
             devices=schedule.devices,
             places=self.layout.places,
             seeds=len(self.seeds),
-            chunk=min(self.options.chunk_iterations, max(1, _SCHEDULED // schedule.devices)),
+            chunk=self._chunk(),
             loop=platform.loops_over_rows(),
             way=way,
             deterministic=self.options.deterministic,
@@ -153,6 +153,12 @@ class Engine:
 
     def _scope(self) -> AbstractContextManager[Any]:
         return platform.precision_scope(self.options.precision)
+
+    def _chunk(self) -> int:
+        """Iterations in a chunk: fewer than asked for where devices are many."""
+        least = 1 if platform.loops_over_rows() else _TOGETHER
+        most = max(least, _SCHEDULED // self.schedule.devices)
+        return min(self.options.chunk_iterations, most)
 
     def _deal(self, shards: int, *, shuffle: bool) -> Layout:
         sizes, options = place.sizes_of(self.partitions), self.options
