@@ -37,11 +37,15 @@ CASES = (
     "cnn:20",
     "cnn:20:bfloat16",
     "cnn:20:float32:5",
+    "cnn:100",
+    "cnn:1000",
+    "cnn:10000",
+    "cnn:1000:bfloat16",
     "learn:float32:5",
     "learn:bfloat16:5",
 )
 ROUNDS, BATCH = 5, 32
-STEPS = 400_000  # of all devices in one call, if at most 400 iterations have as many
+STEPS = {"mlp": 400_000, "cnn": 4_000}  # of all devices in one call of 8 to 400 iterations
 
 
 def noise(shape: tuple[int, ...], count: int) -> Dataset:
@@ -63,7 +67,7 @@ def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> di
     """Compile, then time."""
     shape = (28, 28, 1) if kind == "mlp" else (32, 32, 3)
     data = noise(shape, 60_000 if kind == "mlp" else 20_000)
-    chunk = int(np.clip(STEPS // (ROUNDS * devices), 8, 400)) if kind == "mlp" else 40
+    chunk = int(np.clip(STEPS[kind] // (ROUNDS * devices), 8, 400))
     schedule = Schedule(np.full((4 * chunk, devices), ROUNDS, np.int32))
     options = Options(
         batch_size=BATCH, precision=precision, chunk_iterations=chunk, eval_every=10**6

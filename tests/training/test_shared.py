@@ -54,6 +54,23 @@ def test_shared_start_on_an_accelerator_equals_kept_devices(accelerator, monkeyp
     np.testing.assert_allclose(end.test_loss, other.test_loss, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_kept_devices_in_blocks_equal_all_together(accelerator, monkeypatch, optimizer):
+    mixing = np.random.default_rng(1).random((1, DEVICES, DEVICES))
+    given = Schedule(uneven(), mixing=mixing / mixing.sum(axis=2, keepdims=True))
+    whole = engine(uneven(), schedule=given, optimizer=optimizer)
+    working = way.working_bytes(whole.model, (8, 8, 1), whole.options.batch_size)
+    room = 2.5 * 2 * working * len(SEEDS)  # float64
+    monkeypatch.setattr(way, "_WORKING_SHARE", room / platform.memory_bytes())
+    made = engine(uneven(), schedule=given, optimizer=optimizer)
+    assert whole.spec.way.block == DEVICES
+    assert made.spec.way.block == 2  # three blocks, the last of one device
+    (*_, (last, _)), (*_, (expected, _)) = made.train(), whole.train()
+    mine, theirs = made.params(last), whole.params(expected)
+    for name, leaf in theirs.items():
+        np.testing.assert_allclose(mine[name], leaf, rtol=0, atol=1e-10)
+
+
 def test_shared_start_one_by_one_equals_reference():
     made = engine(uneven(), l2=0.02)
     assert made.spec.way == way.Way(shared=True)
@@ -69,7 +86,9 @@ def test_shared_start_one_by_one_equals_reference():
 def test_what_cannot_share_a_start_keeps_its_devices(accelerator):
     even = np.full((4, DEVICES), 3)
     assert engine(even).spec.way.span == 3
-    assert engine(even, batch_size=200).spec.way == way.Way(stride=3)  # too many samples
+    assert engine(even, batch_size=200).spec.way == way.Way(
+        stride=3, block=DEVICES
+    )  # too many samples
     assert not engine(np.array([[1] * DEVICES] * 3 + [[9] * DEVICES])).spec.way.shared
     assert not engine(even, optimizer="adam").spec.way.shared
     pause = Schedule(even, exchanged=np.array([True, False, True, True]))

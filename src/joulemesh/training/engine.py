@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["DivergedError", "Engine", "State"]
 
 import hashlib
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -118,7 +117,7 @@ class Engine:
             self.options,
             schedule,
             self._longest,
-            math.prod(dataset.shape),
+            dataset.shape,
             len(self.seeds),
             own_exchange is not None,
         )

@@ -117,6 +117,7 @@ def train_rows(
     carry: Carry,
     *,
     stride: int,
+    block: int,
 ) -> Carry:
     """Run every row's local rounds of one iteration, or some of their steps.
 
@@ -131,6 +132,7 @@ def train_rows(
         first: int32 scalar, the step to begin with.
         carry: stacked [R, ...].
         stride: how many steps, with rows together; 0 for as many as the longest row needs.
+        block: how many rows together, at most.
 
     Returns:
         The new carry.
@@ -141,6 +143,8 @@ def train_rows(
         return _one_by_one(step, rows, steps, carry)
     # A loop of known length never asks the accelerator whether to go on (see place.stride_of).
     count = stride or jnp.max(steps) - first
+    if block < len(steps):
+        return _in_blocks(step, block, rows, steps, first, count, carry)
     return _together(step, rows, steps, first, count, carry)
 
 
@@ -154,6 +158,31 @@ def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
         return trained
 
     final: Carry = lax.fori_loop(0, len(steps), train, carry)
+    return final
+
+
+def _in_blocks(
+    step: Any, most: int, rows: Rows, steps: jax.Array, first: jax.Array, count: Any, carry: Carry
+) -> Carry:
+    """Some rows together, then others: what a step computes may not fit for all of them."""
+    blocks = -(-len(steps) // most)
+    block = -(-len(steps) // blocks)
+    last = len(steps) - block
+
+    def train(number: jax.Array, carry: Carry) -> Carry:
+        at = jnp.minimum(number * block, last)
+        mine, due, own = jax.tree.map(
+            lambda leaf: lax.dynamic_slice_in_dim(leaf, at, block), (rows, steps, carry)
+        )
+        # The last block reaches back into the one before, whose rows are done.
+        due = jnp.where(at + jnp.arange(block) >= number * block, due, 0)
+        own = _together(step, mine, due, first, count, own)
+        trained: Carry = jax.tree.map(
+            lambda leaf, new: lax.dynamic_update_slice_in_dim(leaf, new, at, 0), carry, own
+        )
+        return trained
+
+    final: Carry = lax.fori_loop(0, blocks, train, carry)
     return final
 
 

@@ -203,7 +203,12 @@ def _train(
     carry = Carry(state.params, state.optimizer, jnp.zeros(len(rounds), fixed.weights.dtype))
     trained: Carry = _sharded(
         spec,
-        partial(train_rows, _recipe(spec), stride=spec.way.stride),
+        partial(
+            train_rows,
+            _recipe(spec),
+            stride=spec.way.stride,
+            block=spec.way.block * spec.seeds,
+        ),
         (WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS, WHOLE, ROWS),
         ROWS,
     )(

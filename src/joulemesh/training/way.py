@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["Start", "Way", "always_alike", "check_memory", "choose", "stride_of"]
+__all__ = [
+    "Start",
+    "Way",
+    "always_alike",
+    "check_memory",
+    "choose",
+    "stride_of",
+    "working_bytes",
+]
 
+import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.models.core import Model
+from joulemesh.models.core import Model, Params
 from joulemesh.training import platform
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
@@ -29,8 +42,8 @@ _EVEN = 0.6
 _MANY_ROWS = 20
 # Bytes of samples (factored) or of parameters that one block may hold on an accelerator.
 _BLOCK_BYTES = 2**29
-# Share of an accelerator's memory that all devices' parameters may take.
-_STACKED_SHARE = 0.25
+# Share of an accelerator's memory that all devices' parameters may take, and what a step works on.
+_STACKED_SHARE, _WORKING_SHARE = 0.25, 0.5
 # Times the least cost that a stride may have.
 _LITTLE_MORE = 1.05
 _GIB = 2**30
@@ -43,7 +56,7 @@ class Way:
     Attributes:
         stride: steps in a block of known length; 0 for all of an iteration.
         shared: every iteration starts from the mean: one parameter vector is kept for each seed.
-        block: places trained side by side from a shared start; 0 for one after another.
+        block: places trained side by side, at most; 0 for one after another.
         span: steps of an iteration, where the input layer is factored (`shared`).
     """
 
@@ -59,7 +72,7 @@ def choose(
     options: Options,
     schedule: Schedule,
     longest: NDArray[np.int64],
-    features: int,
+    shape: tuple[int, ...],
     seeds: int,
     own_exchange: bool,
 ) -> Way:
@@ -73,7 +86,7 @@ def choose(
         options: settings.
         schedule: rounds, presence, mixing.
         longest: steps of each iteration, [n].
-        features: numbers in a sample.
+        shape: of a sample.
         seeds: S.
         own_exchange: whether a method exchanges in its own way.
 
@@ -99,14 +112,20 @@ def choose(
         if start == "own" and alike and (loop or _crowded(model, options, schedule, seeds)):
             start = "shared"
     if start == "factored":
-        return Way(span, True, _places(samples * features, seeds, schedule), span)
+        return Way(span, True, _places(samples * math.prod(shape), seeds, schedule), span)
+    if loop:
+        return Way(shared=start == "shared")
+    working = working_bytes(model, shape, options.batch_size) * _item(options) // 4
+    room = int(_WORKING_SHARE * platform.memory_bytes())
+    fitting = int(np.clip(room // (working * seeds), 1, schedule.devices))
     if start == "shared":
-        return Way(0, True, 0 if loop else _places(model.parameters, seeds, schedule))
-    if loop or own_exchange:
-        return Way()
+        return Way(0, True, min(fitting, _places(model.parameters, seeds, schedule)))
+    if own_exchange:
+        return Way(block=fitting)
     dear = schedule.devices / _DENSE_STEP if schedule.kind != "mean" else 0.0
     steps = _MEAN_STEPS + dear * schedule.mixing_rounds
-    return Way(stride_of(longest, steps / _IMAGE_STEP if model.batch_axis == "map" else steps))
+    stride = stride_of(longest, steps / _IMAGE_STEP if model.batch_axis == "map" else steps)
+    return Way(stride, block=fitting)
 
 
 def always_alike(options: Options, schedule: Schedule, own_exchange: bool) -> bool:
@@ -126,6 +145,34 @@ def always_alike(options: Options, schedule: Schedule, own_exchange: bool) -> bo
 def _places(numbers: int, seeds: int, schedule: Schedule) -> int:
     """Places in a block, if each row holds so many numbers."""
     return int(np.clip(_BLOCK_BYTES // (4 * numbers * seeds), 1, schedule.devices))
+
+
+@lru_cache(maxsize=64)
+def working_bytes(model: Model, shape: tuple[int, ...], batch: int) -> int:
+    """Bytes of all that a step of one row computes, in float32: more than it holds at once.
+
+    >>> from joulemesh.models import build
+    >>> working_bytes(build("cnn", (32, 32, 3), 10), (32, 32, 3), 32) >> 20
+    208
+    """
+
+    def slope(params: Params, x: jax.Array) -> Params:
+        return jax.grad(lambda params: jnp.sum(model.apply(params, x)))(params)
+
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    struct: Any = jax.ShapeDtypeStruct
+    x = struct((batch, *shape), np.dtype(np.float32))
+    return _written(jax.make_jaxpr(slope)(params, x).jaxpr)
+
+
+def _written(program: Any) -> int:
+    """Bytes that the operations of a program and of those within it write."""
+    total = 0
+    for operation in program.eqns:
+        inner = jaxprs_in_params(operation.params)
+        sizes = (math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in operation.outvars)
+        total += sum(map(_written, inner)) or sum(sizes)
+    return total
 
 
 def _item(options: Options) -> int:
