@@ -42,8 +42,11 @@ _EVEN = 0.6
 _MANY_ROWS = 20
 # Bytes of samples (factored) or of parameters that one block may hold on an accelerator.
 _BLOCK_BYTES = 2**29
-# Share of an accelerator's memory that all devices' parameters may take, and what a step works on.
-_STACKED_SHARE, _WORKING_SHARE = 0.25, 0.5
+# Share of an accelerator's memory that all devices' parameters may take, and all that one step
+# writes: of that, a tenth or less is there at once.
+_STACKED_SHARE, _WORKING_SHARE = 0.25, 1.0
+# Bytes of a number that is computed.
+_COMPUTED = {"float64": 8, "float32": 4, "bfloat16": 2}
 # Times the least cost that a stride may have.
 _LITTLE_MORE = 1.05
 _GIB = 2**30
@@ -115,7 +118,8 @@ def choose(
         return Way(span, True, _places(samples * math.prod(shape), seeds, schedule), span)
     if loop:
         return Way(shared=start == "shared")
-    working = working_bytes(model, shape, options.batch_size) * _item(options) // 4
+    computed = _COMPUTED[options.precision]
+    working = working_bytes(model, shape, options.batch_size) * computed // 4
     room = int(_WORKING_SHARE * platform.memory_bytes())
     fitting = int(np.clip(room // (working * seeds), 1, schedule.devices))
     if start == "shared":
