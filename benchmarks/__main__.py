@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import peers, planner, scale, training
+from benchmarks import overhead, peers, planner, scale, training
 
 BENCHMARKS = {
     "planner": planner.main,
     "training": training.main,
     "peers": peers.main,
     "scale": scale.main,
+    "overhead": overhead.main,
 }
 HAVE_QUICK = ("training", "peers")
 

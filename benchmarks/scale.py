@@ -1,4 +1,4 @@
-"""Many devices, whole runs: plan, train on a tree, evaluate, report; and what reports cost.
+"""Many devices, whole runs: plan, train on a tree, evaluate, report.
 
 Every run is a process of its own, the second of two, so that it finds its programs compiled. The
 data are digits, of which each device draws 4: what is measured is what devices cost.

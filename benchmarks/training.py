@@ -111,7 +111,7 @@ def sized(work: Work, devices: int, steps: int) -> Work:
 
 
 def speeds(on_gpu: bool, quick: bool) -> list[dict[str, Any]]:
-    """Speed and memory as devices grow; on an accelerator also the CNN, in both precisions."""
+    """Speed and memory as devices grow; on an accelerator the CNN in both precisions."""
     steps = (GPU_STEPS if on_gpu else CPU_STEPS) // (10 if quick else 1)
     sizes = SIZES[:2] if quick else SIZES
     works = [sized(MLP if on_gpu else SMALL, devices, steps) for devices in sizes]
@@ -122,6 +122,8 @@ def speeds(on_gpu: bool, quick: bool) -> list[dict[str, Any]]:
             for precision in ("float32", "bfloat16")
         ]
         works.append(sized(replace(MLP, precision="bfloat16"), sizes[-1], steps))
+    else:
+        works += [sized(replace(CNN, rounds=1), devices, steps // 20) for devices in sizes]
     return [_tried("speed", with_data(work)) for work in works]
 
 

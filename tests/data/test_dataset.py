@@ -90,6 +90,23 @@ def test_bad_arrays_are_refused(tmp_path: Path, changes: dict[str, Any], words: 
     refused(written(tmp_path, **changes), words)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of zipfile, on names that are no longer alike
+def test_a_wrong_byte_anywhere_is_refused_or_harmless(tmp_path: Path) -> None:
+    path = Path(written(tmp_path))
+    whole, good, wrong = path.read_bytes(), load(str(path)), 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            found = load(str(path))
+        except ScenarioError:
+            wrong += 1
+        else:  # bytes that zip does not check: dates, attributes
+            np.testing.assert_array_equal(found.x_train, good.x_train)
+    assert wrong > len(whole) / 2
+
+
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     refused(str(tmp_path / "absent.npz"), "absent.npz does not exist")
     with pytest.raises(ScenarioError, match="does not exist"):

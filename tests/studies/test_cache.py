@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def test_a_run_without_a_key_is_not_kept(tmp_path: Path) -> None:
 
 
 WHOLE = to_bytes(a_run())
+
+
+@pytest.mark.parametrize("bit", [1, 2, 32, 255])
+def test_a_wrong_byte_anywhere_is_no_crash(bit: int) -> None:
+    for place in range(len(WHOLE)):
+        damaged = bytearray(WHOLE)
+        damaged[place] ^= bit
+        with contextlib.suppress(ValueError):
+            np.testing.assert_array_equal(from_bytes(bytes(damaged)).curves, a_run().curves)
 
 
 @settings(deadline=None, max_examples=80)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,28 @@ def load(
 
 
 def _digits() -> Dataset:
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(_DIGITS_ORDER).permutation(len(labels))
-    x = (pixels[order] / 16).astype(np.float32).reshape(-1, 8, 8, 1)
-    y = labels[order].astype(np.int32)
+    table = _digits_table()
+    table = table[np.random.default_rng(_DIGITS_ORDER).permutation(len(table))]
+    x = (table[:, :-1] / 16).astype(np.float32).reshape(-1, 8, 8, 1)
+    y = table[:, -1].astype(np.int32)
     train = spec("digits").train
     mean, std = 0.3052, 0.3761  # of the training pixels
     return Dataset("digits", x[:train], y[:train], x[train:], y[train:], 10, mean, std)
+
+
+def _digits_table() -> NDArray[np.float64]:
+    """64 pixels and the label of each digit: scikit-learn's file, read without scikit-learn.
+
+    Its import takes a second, as long as a short run.
+    """
+    package = find_spec("sklearn")
+    for place in (package and package.submodule_search_locations) or ():
+        file = Path(place, "datasets", "data", "digits.csv.gz")
+        if file.is_file():
+            return np.loadtxt(file, delimiter=",")
+    from sklearn.datasets import load_digits  # a version that keeps its file elsewhere
+
+    return np.column_stack(load_digits(return_X_y=True))
 
 
 def _cache(cache_dir: str | Path | None) -> Path:

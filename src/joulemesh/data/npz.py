@@ -112,7 +112,7 @@ def _explained(path: str | Path) -> Iterator[None]:
         raise ScenarioError(f"dataset file {path} does not exist: correct its path") from error
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read ({error}): check the file") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ScenarioError(
             f"{path} is not a readable .npz file ({reason}): write it again with "

@@ -167,15 +167,15 @@ def plan_graph(plan: Plan) -> Any:
     used = np.zeros(len(graph.edges), np.bool_)
     used[plan.history.route.link_index] = True
     made = require("networkx", "a graph").Graph()
-    rounds = plan.rounds.sum(axis=0)
+    rounds, spent_j, binding = plan.rounds.sum(axis=0), plan.spent_j, plan.binding
     for i, (x, y) in enumerate(graph.positions_m.tolist()):
         made.add_node(
             i,
             pos=(x, y),
             energy_budget_j=float(plan.energy_budget_j[i]),
-            spent_j=float(plan.spent_j[i]),
+            spent_j=float(spent_j[i]),
             rounds=int(rounds[i]),
-            binding=str(plan.binding[i]),
+            binding=str(binding[i]),
         )
     slower_s = np.maximum(costs.forward_s, costs.backward_s)
     columns = {

@@ -133,7 +133,7 @@ class Plan:
         """float64 [N]: joules that each device spends on training."""
         return np.asarray(self.rounds.sum(axis=0) * self.world.devices.round_energy_j)
 
-    @cached_property
+    @property
     def spent_j(self) -> FloatArray:
         """float64 [N]: joules that each device spends in all."""
         return self.compute_total_j + self.exchange_total_j
@@ -163,17 +163,22 @@ class Plan:
         """Outages and departures."""
         return self.history.events
 
-    @cached_property
+    @property
     def binding(self) -> NDArray[np.str_]:
         """str [N]: what keeps a device from one more round.
 
         ``"energy"``: its battery; ``"deadline"``: every iteration is full; ``"policy"``: neither;
         ``"left"``: it left before the end.
         """
+        return np.array(["energy", "policy", "deadline", "left"])[self._bound]
+
+    @cached_property
+    def _bound(self) -> NDArray[np.int8]:
+        """int8 [N]: which of these it is; the words take 32 bytes each."""
         one_more = self.history.total > self.rounds.sum(axis=0)
         full = (self.rounds >= self.history.cap).all(axis=0)
-        kind = np.where(one_more, np.where(full, "deadline", "policy"), "energy")
-        return np.where(self.active[-1], kind, "left")
+        kind = one_more.astype(np.int8) + (one_more & full)
+        return np.where(self.active[-1], kind, np.int8(3))
 
     def route(self, iteration: int) -> Route | None:
         """What is sent in an iteration (counted from 1); None where the exchange is skipped."""

@@ -143,7 +143,7 @@ class RunFolder:
     def _write_ledger(self, plan: Plan) -> None:
         columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
         figures = [getattr(plan, name) for name in columns]
-        rounds = plan.rounds.sum(axis=0)
+        rounds, binding = plan.rounds.sum(axis=0), plan.binding
 
         def write(draft: Path) -> None:
             with draft.open("w", encoding="utf-8", newline="") as file:
@@ -151,7 +151,7 @@ class RunFolder:
                 writer.writerow(["device", *columns, "rounds", "binding"])
                 for i in range(len(rounds)):
                     own = [float(column[i]) for column in figures]
-                    writer.writerow([i, *own, int(rounds[i]), str(plan.binding[i])])
+                    writer.writerow([i, *own, int(rounds[i]), str(binding[i])])
 
         write_whole(self.path / "ledger.csv", write)
 

@@ -244,6 +244,7 @@ class _Session:
         )
 
     def finish(self) -> Result:
+        give_back_memory()
         result = Result(
             self.plan,
             self.trace,

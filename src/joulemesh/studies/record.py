@@ -90,5 +90,5 @@ def from_bytes(content: bytes) -> Record:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in (f.name for f in fields(Record))}
         return Record(**{**arrays, "diverged": int(arrays["diverged"])})
-    except (KeyError, EOFError, OSError, TypeError, zipfile.BadZipFile) as error:
+    except (KeyError, EOFError, OSError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
         raise ValueError(f"not a kept run: {error}") from None

@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 import ctypes
+import gc
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
@@ -103,6 +104,7 @@ def memory_bytes() -> int:
 
 def give_back_memory() -> None:
     """Return memory that was freed to the system, where the C library (glibc) can be told to."""
+    gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -59,10 +59,10 @@ def chart_data(
     return {
         "kinds": BINDING_WORDS,
         "series": series_data(series),
-        "map": map_data(plan),
         "rounds": rounds_data(plan),
         "battery": battery_data(plan),
         "labels": None if histogram is None else label_data(plan, histogram, class_names),
+        "map": map_data(plan),  # last: a picture takes most memory, and finds what others have left
     }
 
 
@@ -165,8 +165,8 @@ def battery_data(plan: Plan) -> dict[str, Any]:
     if few:
         left = np.stack(list(battery_left(plan, when)), axis=1)
         data["lines"] = [
-            {"device": i, "kind": str(plan.binding[i]), "left": _short(own, 3)}
-            for i, own in enumerate(left)
+            {"device": i, "kind": str(kind), "left": _short(own, 3)}
+            for i, (kind, own) in enumerate(zip(plan.binding, left, strict=True))
         ]
         return data
     groups = [(kind, plan.binding == kind) for kind in BINDING_KINDS]

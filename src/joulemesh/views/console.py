@@ -96,6 +96,7 @@ def _device_table(plan: Plan) -> Table:
     if count > _MOST_ROWS:  # the tightest batteries are the ones that matter
         table.caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
         rows = sorted(np.argsort(plan.margin_j / plan.energy_budget_j)[:_MOST_ROWS].tolist())  # type: ignore[assignment]
+    binding = plan.binding
     for i in rows:
         lived = plan.rounds[plan.active[:, i], i]
         span = f"{lived.min()}–{lived.max()}" if len(lived) else "none"
@@ -107,7 +108,7 @@ def _device_table(plan: Plan) -> Table:
             f"{plan.margin_j[i] / plan.energy_budget_j[i]:.1%}",
             f"{plan.rounds[:, i].sum():,}",
             span,
-            str(plan.binding[i]),
+            str(binding[i]),
         )
     return table
 

@@ -171,7 +171,7 @@ def devices(plan: Plan) -> str:
     spare = plan.margin_j / plan.energy_budget_j
     count = len(spare)
     shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
-    total = plan.rounds.sum(axis=0)
+    total, binding = plan.rounds.sum(axis=0), plan.binding
     rows = [
         (
             str(i),
@@ -180,7 +180,7 @@ def devices(plan: Plan) -> str:
             si(float(plan.exchange_total_j[i]), "J"),
             _percent(spare[i]),
             f"{total[i]:,}",
-            BINDING_WORDS[str(plan.binding[i])],
+            BINDING_WORDS[str(binding[i])],
         )
         for i in shown.tolist()
     ]

@@ -80,9 +80,9 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
         linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy / scale)),
         alpha=0.2 if fine else 0.28 + 0.4 * crowd, zorder=1,
     )  # fmt: skip
-    route = np.unique(plan.history.route.link_index)
-    route = route[drawn(len(route))]
-    if len(route) <= graph.devices:  # a tree or a ring; the many links of gossip need no outline
+    used = plan.history.route.link_index
+    route = np.unique(used[drawn(len(used))])
+    if len(used) <= graph.devices:  # a tree or a ring; the many links of gossip need no outline
         width = 0.6 if graph.devices > 5 * _FINE else 1.0 if fine else 2.4
     else:
         width = 0.4 if fine else 1.3

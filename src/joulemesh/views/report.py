@@ -130,7 +130,6 @@ def render_report(view: ReportView) -> str:
         title=html.escape(view.title),
         style=_asset("report.css"),
         script="\n".join(_asset(name) for name in _SCRIPTS),
-        data=embed_json(chart_data(view.plan, view.series, view.histogram, view.class_names)),
         summary=fragments.text(fragments.sentence(view.plan, view.summary, len(view.seeds))),
         scheme=html.escape(view.plan.scheme),
         reason=html.escape(view.plan.reason),
@@ -141,6 +140,7 @@ def render_report(view: ReportView) -> str:
         devices=fragments.devices(view.plan),
         scenario=html.escape(view.scenario_toml or view.plan.scenario.to_toml()),
         provenance=fragments.provenance(view.versions, view.seeds),
+        data=embed_json(chart_data(view.plan, view.series, view.histogram, view.class_names)),
     )
 
 
