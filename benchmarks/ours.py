@@ -42,7 +42,11 @@ def dataset_of(work: Work) -> Dataset:
 
 def engine_of(work: Work, dataset: Dataset, rounds: Any, options: Options) -> Engine:
     model = build(work.model, dataset.shape, dataset.classes, work.hidden)
-    held = partition(dataset.y_train, work.devices, kind="iid")
+    if work.samples:
+        sizes = np.full(work.devices, work.samples)
+        held = partition(dataset.y_train, work.devices, kind="resample", sizes=sizes)
+    else:
+        held = partition(dataset.y_train, work.devices, kind="iid")
     return Engine(model, dataset, [held], Schedule(rounds), options)
 
 

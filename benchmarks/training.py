@@ -24,6 +24,7 @@ from benchmarks.workers import Worker, rate
 
 SIZES = (20, 100, 1_000, 10_000)
 REPEATS = 7
+SAMPLES = 64
 STARTS = 3
 # Device-steps of one block when devices are few: enough to time.
 CPU_STEPS, GPU_STEPS = 10_000, 200_000
@@ -105,9 +106,13 @@ def memory(work: Work, made: bool) -> dict[str, Any]:
 
 
 def sized(work: Work, devices: int, steps: int) -> Work:
-    """The work with that many devices, and about as many device-steps in a block."""
+    """The work with that many devices, and about as many device-steps in a block.
+
+    Each has as many samples: with equal shares of all, many devices would have few, which the
+    cache holds, and seem quicker.
+    """
     iterations = max(1, steps // (devices * work.rounds))
-    return replace(work, devices=devices, iterations=iterations)
+    return replace(work, devices=devices, iterations=iterations, samples=SAMPLES)
 
 
 def speeds(on_gpu: bool, quick: bool) -> list[dict[str, Any]]:

@@ -149,8 +149,8 @@ def _scale(record: dict[str, Any]) -> str:
         "of which parameters",
     ]
     return (
-        "## Scale\n\nMemory is that of the accelerator where there is one, else of the process.\n\n"
-        + table(header, rows)
+        "## Scale\n\nEvery device has the same number of samples, 64. Memory is that of the "
+        "accelerator where there is one, else of the process.\n\n" + table(header, rows)
     )
 
 

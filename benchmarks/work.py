@@ -31,6 +31,7 @@ class Work:
     iterations: int = 20
     learning_rate: float = 0.05
     precision: str = "float32"
+    samples: int = 0  # that each device draws; equal shares of all if 0
     folder: str = ""
 
     @property
