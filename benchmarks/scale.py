@@ -16,7 +16,7 @@ SIZES = (1_000, 10_000, 100_000)
 ITERATIONS, ROUNDS, HIDDEN = 3, 2, 200
 
 _RUN = """
-import json, resource, sys, tempfile, time
+import json, sys, tempfile, time
 import joulemesh
 from joulemesh.runs import folder
 count, iterations, rounds, hidden = map(int, sys.argv[1:])

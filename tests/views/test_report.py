@@ -10,7 +10,7 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.views import charts, fragments
+from joulemesh.views import charts, digest, fragments
 from joulemesh.views.digest import link_energy_j
 from joulemesh.views.report import ReportView, Summary, render_report, write_report
 
@@ -130,6 +130,15 @@ def test_the_map_lists_each_link_once(plans):
     energy = dict(zip(map(tuple, every), joules, strict=True))
     shown = data["route"]["energy"] + data["links"]["energy"]
     assert shown == pytest.approx([energy[tuple(pair)] for pair in ends], rel=1e-3)
+
+
+def test_a_crowded_map_is_a_picture_and_says_what_is_left_out(plans, monkeypatch):
+    plan = plans["many"]
+    links, used = len(plan.world.graph.edges), len(plan.edges)
+    assert charts.map_data(plan)["drawn"][1] == ["links of the route", used, used]
+    monkeypatch.setattr(digest, "_MOST_DRAWN", 50)
+    drawn = [["links", 50, links], ["links of the route", 50, used]]
+    assert charts.map_data(plan)["drawn"] == drawn
 
 
 def test_a_crowded_map_is_a_picture(plans):

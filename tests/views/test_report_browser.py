@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from joulemesh.views.report import write_report
@@ -150,6 +151,14 @@ def test_text_of_the_user_does_not_run(page):
     assert browser.evaluate("window.harmed === undefined")
     assert browser.evaluate("document.title") == attack
     assert browser.errors == []
+
+
+def test_a_single_evaluation_is_a_dot(page):
+    once = {"iteration": [3], "energy_j": [1.0], "time_s": [2.0], "accuracy": [0.5]}
+    browser = page(series={name: np.array(values) for name, values in once.items()})
+    assert browser.errors == []
+    dots = "document.querySelectorAll('#learning circle.alone').length"
+    assert browser.evaluate(dots) == 1
 
 
 def test_a_plan_alone_and_a_print(page):

@@ -92,7 +92,7 @@ def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 def map_data(plan: Plan) -> dict[str, Any]:
     """Devices, links and route; a picture of them when there are too many to point at."""
-    graph = plan.world.graph
+    graph, used = plan.world.graph, plan.history.route.link_index
     energy = link_energy_j(plan, drawn(len(graph.edges)))
     data: dict[str, Any] = {
         "frame": _short(np.array(frame_m(plan)), 6),
@@ -108,8 +108,11 @@ def map_data(plan: Plan) -> dict[str, Any]:
         from joulemesh.views.figures import map_image  # needs matplotlib, which takes a second
 
         picture = base64.b64encode(map_image(plan, _PIXELS)).decode("ascii")
-        return {**data, "picture": f"data:image/png;base64,{picture}"}
-    route = np.unique(plan.history.route.link_index)
+        data["picture"] = f"data:image/png;base64,{picture}"
+        counts = {"links": len(graph.edges), "links of the route": len(used)}
+        data["drawn"] = [[what, len(drawn(count)), count] for what, count in counts.items()]
+        return data
+    route = np.unique(used)
     other = np.setdiff1d(np.arange(len(graph.edges)), route)
     other = other[every(len(other), _MOST_LINKS)]
     route = route[every(len(route), _MOST_LINKS)]
@@ -118,6 +121,7 @@ def map_data(plan: Plan) -> dict[str, Any]:
             "ends": graph.edges[links].tolist(),
             "energy": _short(link_energy_j(plan, links), 4),
         }
+    data["drawn"] = [["links", len(route) + len(other), len(graph.edges)]]
     data["at"] = _short(graph.positions_m, 5)
     data["binding"] = plan.binding.tolist()
     data["departed"] = departed(plan).tolist()

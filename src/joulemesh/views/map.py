@@ -72,12 +72,13 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
     order = np.argsort(-energy, kind="stable")  # the cheap ones, which matter, on top
     shown, energy = shown[order], energy[order]
     scale, unit = unit_of(energy, "J")
-    norm, colours = _norm(energy / scale), _colours()
+    energy = energy / scale
+    norm, colours = _norm(energy), _colours()
     fine = graph.devices > _FINE
     crowd = min(1.0, 60 / max(len(shown), 1))  # 1 for a few links, towards 0 for a thicket
     _lines(
-        axes, plan, shown, energy / scale, norm, colours,
-        linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy / scale)),
+        axes, plan, shown, energy, norm, colours,
+        linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy)),
         alpha=0.2 if fine else 0.28 + 0.4 * crowd, zorder=1,
     )  # fmt: skip
     used = plan.history.route.link_index

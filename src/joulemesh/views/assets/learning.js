@@ -75,6 +75,7 @@ function drawLearning() {
     const s = data.series[line.key];
     if (s.low) svg.append(node("path", { class: "band seeds", fill: line.ink, d: area(xs, up(s.low), up(s.high)) }));
     svg.append(node("path", { class: "line", "data-series": line.key, stroke: line.ink, d: path(xs, up(s.mean)), ...(line.dashed ? { "stroke-dasharray": "7 5" } : {}) }));
+    if (xs.length === 1) svg.append(node("circle", { class: "alone", r: 4, fill: line.ink, cx: xs[0], cy: up(s.mean)[0] }));
     keys.push({ text: line.text, colour: line.ink, kind: line.dashed ? "dashes" : "stroke" });
   }
   if (range) keys.push({ text: along.range.text, colour: along.range.ink, kind: "veil" });

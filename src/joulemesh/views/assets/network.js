@@ -64,8 +64,9 @@ function mapLegend(map) {
   const entries = map.bound.map((kind) => ({ text: data.kinds[kind], colour: kindInk(kind), kind: kind === "left" ? "hollow" : "" }));
   if (map.root >= 0) entries.push({ text: "root (star)", colour: "var(--halo)" });
   entries.push({ text: `route: ${map.words}`, colour: colour(0.4), kind: "stroke" });
-  const drawn = map.picture ? map.count : map.links.ends.length + map.route.ends.length;
-  if (drawn < map.count) entries.push({ text: `${drawn} of ${map.count} links drawn`, colour: "none" });
+  for (const [what, some, all] of map.drawn) {
+    if (some < all) entries.push({ text: `${some} of ${all} ${what} drawn`, colour: "none" });
+  }
   legend("map", entries);
 }
 
