@@ -282,7 +282,7 @@ class Engine:
             records: list[Record] = []
             panels: list[Panel] = []
             at = 0
-            # Nothing here waits for the accelerator until the whole chunk is in its queue.
+            # On an accelerator nothing here waits until the whole chunk is in its queue.
             for number, end in zip(measured, ends[measured], strict=True):
                 state = self._advance(state, slice_, _part(blocks, at, end), records)
                 state, record, drift = self.programs.watched(

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 __all__ = ["Programs", "programs"]
 
+import threading
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +39,8 @@ from joulemesh.training.panel import Sheets, device_accuracy, mean_scores
 from joulemesh.training.parts import NEVER, Blocks, Fixed, Record, Slice, Spec, State
 from joulemesh.training.platform import ROWS, WHOLE, compiler_options
 from joulemesh.training.shared import Moved, spread, train_shared
+
+_CPU_TURN = threading.Lock()
 
 
 class Programs(NamedTuple):
@@ -63,7 +66,7 @@ def programs(spec: Spec) -> Programs:
     evaluate, finite = _scoring(spec.scoring)
     memories = None if state is None else (state.optimizer, state.exchange)
     return Programs(
-        memories=compiled(_memories, out_shardings=memories),
+        memories=_jitted(spec, _memories, out_shardings=memories),  # has no collective
         advance=compiled(_advance, donate_argnums=0, out_shardings=(state, whole)),
         watched=compiled(_watched, donate_argnums=0, out_shardings=(state, whole, whole)),
         evaluate=evaluate,
@@ -81,9 +84,37 @@ def _scoring(spec: Spec) -> tuple[Any, Any]:
     )
 
 
-def _compiled(spec: Spec, function: Any, **arguments: Any) -> Any:
+def _jitted(spec: Spec, function: Any, **arguments: Any) -> Any:
     options = compiler_options(spec.deterministic, images=spec.model.batch_axis == "map")
     return jax.jit(partial(function, spec), compiler_options=options, **arguments)
+
+
+def _compiled(spec: Spec, function: Any, **arguments: Any) -> Any:
+    jitted = _jitted(spec, function, **arguments)
+    on_cpu = spec.mesh.devices.flat[0].platform == "cpu"
+    return _one_at_a_time(jitted) if spec.mesh.size > 1 and on_cpu else jitted
+
+
+def _one_at_a_time(jitted: Any) -> Any:
+    """Let no two programs over several CPU devices be in flight together, in any thread.
+
+    XLA's CPU client has one pool of threads, as many as there are devices, for two purposes that
+    can block. A device's part of a program holds a thread while it waits in a collective for the
+    other parts. Launching a part also takes a thread, and blocks in it while 32 programs are in
+    flight on that device. With enough programs queued, launches hold every thread that is left,
+    the part that the collective waits for never runs, and XLA aborts the process.
+    """
+
+    @wraps(jitted)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _CPU_TURN:
+            done = jitted(*args, **kwargs)
+            for leaf in jax.tree.leaves(done):
+                leaf.block_until_ready()
+            return done
+
+    call.jitted = jitted  # type: ignore[attr-defined]
+    return call
 
 
 def _memories(spec: Spec, params: Params) -> tuple[Any, Any]:
