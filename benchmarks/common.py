@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from joulemesh.machine import cpus
+
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
 BENCH = ROOT / ".bench"  # what benchmarks make and may keep: environments, data
@@ -45,9 +47,7 @@ def machine(*packages: str) -> dict[str, Any]:
     return {
         "machine": platform.machine(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": cpus(),
         "python": platform.python_version(),
         "versions": versions,
     }

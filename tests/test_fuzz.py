@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import joulemesh
+from joulemesh import machine
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning import plan as planning
 from joulemesh.planning import pricing
 from joulemesh.scenario import SECTIONS
-from joulemesh.world import limits
 
 LIMIT_S = 20.0
 ROOM_BYTES = 2 * 2**30  # above what the process holds already
@@ -98,7 +98,7 @@ def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is large because it was asked for is no mistake; refuse it sooner here."""
     monkeypatch.setattr(planning, "_MOST_ENTRIES", 100_000)
     monkeypatch.setattr(pricing, "_MOST_PAIRS", 100_000)
-    monkeypatch.setattr(limits, "memory_bytes", lambda: 10**8)
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 10**8)
 
 
 # Scenario files -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ HOME = Path(joulemesh.__file__).parent
 
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
-    ("_version", "errors", "files", "optional", "tables"),
+    ("_version", "errors", "files", "machine", "optional", "tables"),
     ("presets", "profiles"),
     ("scenario",),
     ("data", "models"),
@@ -36,6 +36,7 @@ PLACE = {room: line for line, rooms in enumerate(ORDER) for room in rooms}
 NEVER_JAX = (
     "errors",
     "files",
+    "machine",
     "optional",
     "tables",
     "profiles",

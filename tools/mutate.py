@@ -31,9 +31,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from joulemesh.machine import cpus
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, REASONS = ROOT / "docs" / "mutation.md", ROOT / "tools" / "survivors.toml"
-SHARE, WORKERS = 0.9, len(os.sched_getaffinity(0))
+SHARE, WORKERS = 0.9, cpus()
 
 # Modules, and the tests that should notice: first those that are quick to.
 MODULES = {

@@ -138,9 +138,8 @@ def _command(folder: Path, *more: str) -> list[str]:
 
     Bits depend on how rows are shared between them.
     """
-    here = sorted(os.sched_getaffinity(0))[: jax.local_device_count()]
     start = (
-        f"import os, runpy; os.sched_setaffinity(0, {here});"
+        f"import os, runpy; os.environ['JAX_NUM_CPU_DEVICES'] = '{jax.local_device_count()}';"
         "runpy.run_module('joulemesh', run_name='__main__', alter_sys=True)"
     )
     changes = [f"--set={name}={value}" for name, value in TINY.items()]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh._version import __version__
+from joulemesh.machine import cpus
 
 OPTIONAL = {
     "pandas": "data frames",
@@ -49,7 +50,7 @@ def examine(*, self_test: bool = True) -> dict[str, Any]:
         "joulemesh": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": os.cpu_count(),
+        "cores": cpus(),
         "settings": {name: _homely(os.environ[name]) for name in _SETTINGS if name in os.environ},
         "jax": _tried(_accelerators, "JAX does not start", problems),
         "packages": _packages(problems),

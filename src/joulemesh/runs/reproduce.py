@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from joulemesh._version import __version__
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import write_text
+from joulemesh.machine import cpus
 from joulemesh.studies.claims import claims_csv, read_claims
 from joulemesh.studies.reproduce import FIGURES, LEARNED, redo, redraw
 from joulemesh.studies.reproduce.clock import Account, compilations
@@ -300,7 +301,7 @@ def _machine() -> dict[str, str]:
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
-        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.machine()}, {cpus()} cores",
     }
     if "jax" in sys.modules:
         import jax

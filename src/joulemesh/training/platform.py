@@ -28,8 +28,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from joulemesh import machine
 from joulemesh.errors import ScenarioError
-from joulemesh.world import limits
 
 # How arrays are shared between processors: by rows (or leading batches), by the second axis, not.
 ROWS: Any = P("rows")  # type: ignore[no-untyped-call]
@@ -65,7 +65,7 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
         jax.config.update("jax_persistent_cache_min_compile_time_secs", _KEPT_S)  # type: ignore[no-untyped-call]
     said = os.environ.get("JAX_NUM_CPU_DEVICES", "")
     wanted = cpu_shards or (int(said) if said.isdigit() else 0)
-    wanted = wanted or min(len(os.sched_getaffinity(0)), _MOST_CPU_SHARDS)
+    wanted = wanted or min(machine.cpus(), _MOST_CPU_SHARDS)
     with suppress(RuntimeError):  # JAX has started: it keeps the processors that it has
         jax.config.update("jax_num_cpu_devices", wanted)  # type: ignore[no-untyped-call]
     return jax.local_device_count()
@@ -99,7 +99,7 @@ def memory_bytes() -> int:
     True
     """
     stats = jax.local_devices()[0].memory_stats() or {}
-    return int(stats.get("bytes_limit", limits.memory_bytes()))
+    return int(stats.get("bytes_limit", machine.memory_bytes()))
 
 
 def give_back_memory() -> None:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh import machine
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 
-__all__ = ["LEAST", "MOST", "memory_bytes", "require_room", "require_usable", "usable"]
+__all__ = ["LEAST", "MOST", "require_room", "require_usable", "usable"]
 
 # Products of a few figures within these stay finite, and none of them is lost to zero.
 LEAST, MOST = 1e-100, 1e100
 
 # What planning holds at its peak, measured on rings, complete and geometric graphs.
 _DEVICE_BYTES, _LINK_BYTES = 500, 150
-
-
-def memory_bytes() -> int:
-    """Bytes of memory that this machine has.
-
-    >>> memory_bytes() > 2**20
-    True
-    """
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def require_room(scenario: Scenario) -> None:
@@ -45,7 +35,7 @@ def require_room(scenario: Scenario) -> None:
         "complete": count * (count - 1) // 2,
         "geometric": int(count * min(network.mean_degree, count - 1.0)) // 2,
     }.get(str(network.topology), count)
-    need, have = count * _DEVICE_BYTES + links * _LINK_BYTES, memory_bytes()
+    need, have = count * _DEVICE_BYTES + links * _LINK_BYTES, machine.memory_bytes()
     if need > have:
         raise ScenarioError(
             f"devices.count = {count} with {links} links takes about {need / 1e9:.3g} GB to plan, "

@@ -1,0 +1,81 @@
+"""What this machine lends to this process: CPUs and memory, on Linux and macOS alike."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["cpus", "memory_bytes"]
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def cpus() -> int:
+    """CPUs that this process may use.
+
+    Its affinity counts (``taskset``, Slurm), and the CPU quota of its control group, rounded up
+    (``docker run --cpus 1.5`` gives 2); systems without either count all processors.
+
+    >>> cpus() >= 1
+    True
+    """
+    return max(1, min(_allowed(), _quota()))
+
+
+def _allowed() -> int:
+    """CPUs on which the system may run this process."""
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1  # heeds PYTHON_CPU_COUNT too
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _quota() -> int:
+    """CPUs' worth of time that the control groups allow, rounded up; no limit is a large number."""
+    quotas = [*_quotas_of_version_2(), *_quotas_of_version_1()]
+    return min((math.ceil(quota / period) for quota, period in quotas), default=sys.maxsize)
+
+
+def _quotas_of_version_2() -> list[tuple[int, int]]:
+    """Quota and period of this process's control group and of all that it lies in."""
+    own = next((line[3:] for line in _lines(_OWN_CGROUP) if line.startswith("0::")), "/")
+    here = _CGROUPS / own.strip("/")
+    within = [folder for folder in (here, *here.parents) if folder.is_relative_to(_CGROUPS)]
+    found = [" ".join(_lines(folder / "cpu.max")).split() for folder in within]
+    return [(int(pair[0]), int(pair[1])) for pair in found if len(pair) == 2 and pair[0] != "max"]
+
+
+def _quotas_of_version_1() -> list[tuple[int, int]]:
+    """The same of the older kind, as a container sees it: -1 is no limit."""
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    figures = [int(line) for name in names for line in _lines(_CGROUPS / "cpu" / name)]
+    return [(figures[0], figures[1])] if len(figures) == 2 and figures[0] > 0 else []
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").splitlines()
+    except (OSError, ValueError):  # no such file on this system, or not for us
+        return []
+
+
+def memory_bytes() -> int:
+    """Bytes of memory that this machine has; a number larger than any where it does not tell.
+
+    >>> memory_bytes() > 2**20
+    True
+    """
+    with suppress(OSError, ValueError):  # a system that does not know these names
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        if pages > 0 and size > 0:
+            return pages * size
+    with suppress(OSError, ValueError, subprocess.SubprocessError):  # macOS, BSD
+        asked = ["sysctl", "-n", "hw.memsize"]
+        return int(subprocess.run(asked, capture_output=True, check=True, timeout=10).stdout)
+    return sys.maxsize
