@@ -17,7 +17,7 @@ HOME = Path(joulemesh.__file__).parent
 
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
-    ("_version", "errors", "files", "machine", "optional", "tables"),
+    ("_version", "errors", "files", "machine", "optional", "tables", "units"),
     ("presets", "profiles"),
     ("scenario",),
     ("data", "models"),
@@ -39,6 +39,7 @@ NEVER_JAX = (
     "machine",
     "optional",
     "tables",
+    "units",
     "profiles",
     "scenario",
     "world",

@@ -1,8 +1,8 @@
-"""The two ways in which a user's request can be refused."""
+"""The ways in which a user's request can be refused."""
 
 from __future__ import annotations
 
-__all__ = ["InfeasibleError", "JoulemeshError", "ScenarioError"]
+__all__ = ["InfeasibleError", "JoulemeshError", "ScenarioError", "UnitError"]
 
 
 class JoulemeshError(ValueError):
@@ -11,6 +11,10 @@ class JoulemeshError(ValueError):
 
 class ScenarioError(JoulemeshError):
     """The scenario (or a file that it names) is malformed: which field, and what to write."""
+
+
+class UnitError(ScenarioError):
+    """A quantity's text has the wrong unit, or none that is known; its text begins with it."""
 
 
 class InfeasibleError(JoulemeshError):

@@ -30,7 +30,7 @@ def doctor(
 
 def _text(found: dict[str, Any]) -> str:
     from joulemesh.runs.doctor import OPTIONAL
-    from joulemesh.views.console import si
+    from joulemesh.units import si
 
     jax, test, caches = found["jax"], found.get("self_test"), found["caches"]
     rows = {

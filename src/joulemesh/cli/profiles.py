@@ -44,7 +44,7 @@ def profiles(
 def _tables(chosen: Any, console: Any) -> None:
     from rich.table import Table
 
-    from joulemesh.views.console import si
+    from joulemesh.units import si
 
     devices = Table("device", "clock", "power", "a cycle", "cores", "what it is", pad_edge=False)
     radios = Table("radio", "draws", "rate", "bandwidth", "what it is", pad_edge=False)

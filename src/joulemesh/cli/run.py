@@ -247,7 +247,7 @@ def _with_progress(
 
     from joulemesh.runs.run import Progress as Step
     from joulemesh.runs.run import run as simulate
-    from joulemesh.views.console import si
+    from joulemesh.units import si
 
     columns = (
         TextColumn("{task.description}"),

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.runs.result import Result
-from joulemesh.views.console import si, sparkline
+from joulemesh.units import si
+from joulemesh.views.console import sparkline
 
 __all__ = ["show_result"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.studies.study import AXES, Entry, Study
+from joulemesh.units import si
 from joulemesh.views import fragments
 from joulemesh.views.comparison import across, band
 from joulemesh.views.comparison_table import difference_text, figure_text, target_text
-from joulemesh.views.console import si
 from joulemesh.views.digest import every
 from joulemesh.views.report import embed_json
 

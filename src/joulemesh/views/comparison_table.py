@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from joulemesh.studies.study import Study
-from joulemesh.views.console import si
+from joulemesh.units import si
 from joulemesh.views.digest import unit_of
 
 _NO_WIDTH = 1e-6

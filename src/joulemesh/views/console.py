@@ -9,27 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from joulemesh.planning.plan import Plan
+from joulemesh.units import si
 
-__all__ = ["show_plan", "si", "sparkline"]
+__all__ = ["show_plan", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_ROWS = 40
 _MOST_EVENTS = 8
-
-
-def si(value: float, unit: str) -> str:
-    """A figure with its SI prefix and three digits.
-
-    >>> si(0.00123, "J"), si(0.0, "s"), si(45600.0, "J")
-    ('1.23 mJ', '0 s', '45.6 kJ')
-    >>> si(999.7, "J")
-    '1 kJ'
-    """
-    if value == 0 or not np.isfinite(value):
-        return f"{value:g} {unit}"
-    rounded = float(f"{value:.3g}")  # so that 999.7 is 1 k, not 1e+03
-    power = int(np.clip(np.floor(np.log10(abs(rounded)) / 3 + 1e-12), -4, 3))
-    return f"{value / 1000.0**power:.3g} {['p', 'n', 'µ', 'm', '', 'k', 'M', 'G'][power + 4]}{unit}"
 
 
 def sparkline(values: NDArray[np.float64], width: int = 60) -> str:

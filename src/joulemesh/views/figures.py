@@ -20,7 +20,7 @@ from PIL import Image
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.planning.plan import Plan
-from joulemesh.views.console import si
+from joulemesh.units import si
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS, departed, rounds_grid, route_words
 from joulemesh.views.energy import draw_energy
 from joulemesh.views.map import BINDING_COLOURS, draw_map

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.console import si
+from joulemesh.units import si
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS
 
 if TYPE_CHECKING:

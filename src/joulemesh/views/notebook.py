@@ -16,8 +16,8 @@ import numpy as np
 
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Scenario
+from joulemesh.units import si
 from joulemesh.views import fragments
-from joulemesh.views.console import si
 from joulemesh.views.digest import BINDING_WORDS, every
 from joulemesh.views.report import Summary
 from joulemesh.views.sketches import COLOURS, curve_svg, map_svg

@@ -1,0 +1,302 @@
+"""Quantities with units: read as people write them, printed as people say them.
+
+In a file, a field's name holds its SI unit (``energy_j``) and a plain number is in that unit; a
+text may give another ("100 Wh"). In print there are two forms:
+
+- **Sentences and summaries** use `energy` (joules with a prefix below one watt-hour, watt-hours
+  from there on), `duration` (seconds with a prefix below a minute, then the two largest of days,
+  hours, minutes and seconds), and `si` for everything else. Each keeps about three digits.
+- **Tables** keep SI units: `column` gives all cells of a column one prefix, and its name goes into
+  the header, so that figures in one column can be compared at a glance.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from joulemesh.errors import UnitError
+
+__all__ = ["column", "duration", "energy", "is_quantity", "parse", "si", "unit_of"]
+
+
+class _Dimension(NamedTuple):
+    kind: str
+    example: str
+    plain: str
+
+
+_DIMENSIONS = {
+    "J": _Dimension("an energy", "100 Wh", "joules"),
+    "s": _Dimension("a time", "5 min", "seconds"),
+    "W": _Dimension("a power", "23 dBm", "watts"),
+    "Hz": _Dimension("a frequency", "20 MHz", "hertz"),
+    "bit/s": _Dimension("a rate", "10 Mbit/s", "bits per second"),
+    "m": _Dimension("a length", "500 m", "metres"),
+    "dBm/Hz": _Dimension("a power density", "-174 dBm/Hz", "dBm/Hz"),
+    "dB": _Dimension("a ratio", "8 dB", "decibels"),
+    "bit": _Dimension("an amount of data", "2 MB", "bits"),
+    "A s": _Dimension("a charge", "2500 mAh", "coulombs"),
+}
+_SUFFIXES = {
+    "_dbm_per_hz": "dBm/Hz",
+    "_db": "dB",
+    "_bps": "bit/s",
+    "_hz": "Hz",
+    "_j": "J",
+    "_s": "s",
+    "_w": "W",
+    "_m": "m",
+}
+
+_SMALL = {"p": -12, "n": -9, "µ": -6, "μ": -6, "u": -6, "m": -3}  # both Unicode signs of micro
+_LARGE = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12}
+_PRINTED = ("p", "n", "µ", "m", "", "k", "M", "G")
+# A unit: the SI unit that it stands for, its power of ten, and a whole factor. Hertz and bits have
+# no small prefixes, so that "20 mHz" is questioned and not taken for 0.02 Hz.
+_Unit = tuple[str, int, int]
+_UNITS: dict[str, _Unit] = {
+    prefix + name: (si_unit, power, factor)
+    for prefixes, names in (
+        (_SMALL | _LARGE, {"J": ("J", 1), "Wh": ("J", 3600), "W": ("W", 1), "m": ("m", 1)}),
+        (_SMALL | _LARGE, {"s": ("s", 1), "Ah": ("A s", 3600)}),
+        (_LARGE, {"Hz": ("Hz", 1), "bit": ("bit", 1), "B": ("bit", 8)}),
+        (_LARGE, {"bit/s": ("bit/s", 1), "bps": ("bit/s", 1), "b/s": ("bit/s", 1)}),
+        (_LARGE, {"B/s": ("bit/s", 8)}),
+    )
+    for prefix, power in prefixes.items()
+    for name, (si_unit, factor) in names.items()
+}
+_UNITS |= {
+    "cm": ("m", -2, 1),
+    "min": ("s", 0, 60),
+    "h": ("s", 0, 3600),
+    "d": ("s", 0, 86400),
+    "dB": ("dB", 0, 1),
+    "dBm/Hz": ("dBm/Hz", 0, 1),
+}
+_WORDS = {
+    "joule": "J",
+    "second": "s",
+    "sec": "s",
+    "minute": "min",
+    "hour": "h",
+    "day": "d",
+    "watt": "W",
+    "meter": "m",
+    "metre": "m",
+    "bit": "bit",
+    "byte": "B",
+}
+_UNITS |= {word + end: _UNITS[unit] for word, unit in _WORDS.items() for end in ("", "s")}
+_UNITS["hertz"] = _UNITS["Hz"]
+_DECIBELS = {"dBm": -30.0, "dBW": 0.0}  # above one watt
+
+# Atomic, as "1e1e1e…" would else be tried in exponentially many ways.
+_NUMBER = r"(?>(\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE]([+-]?\d{1,9}))?)"
+_TERM = re.compile(rf"{_NUMBER}(\s*)([A-Za-zµμ]+(?:/[A-Za-z]+)?)")
+_QUANTITY = re.compile(rf"\s*([+-]?)((?:{_TERM.pattern}\s*)++)")
+
+
+def unit_of(field: str) -> str | None:
+    """The SI unit that a field's name ends in, or None.
+
+    >>> unit_of("energy_j"), unit_of("noise_dbm_per_hz"), unit_of("count")
+    ('J', 'dBm/Hz', None)
+    """
+    return next((unit for end, unit in _SUFFIXES.items() if field.endswith(end)), None)
+
+
+def is_quantity(text: str) -> bool:
+    """Whether a text is a number with a unit, right or wrong, and not the name of something.
+
+    >>> is_quantity("100 Wh"), is_quantity("5min"), is_quantity("100 foo")
+    (True, True, True)
+    >>> is_quantity("battery"), is_quantity("4g"), is_quantity("100")
+    (False, False, False)
+    """
+    whole = _QUANTITY.fullmatch(text)
+    if whole is None:
+        return False
+    return all(
+        term[4] in _UNITS or term[4] in _DECIBELS or bool(term[3])
+        for term in _TERM.finditer(whole[2])
+    )
+
+
+def parse(text: str, unit: str) -> float:
+    """A quantity in SI units.
+
+    Args:
+        text: a number, a number with a unit, or a time such as "1 h 56 min".
+        unit: the SI unit that is wanted; a plain number is in it.
+
+    Returns:
+        The number of ``unit``, correctly rounded wherever the unit is a power of ten of it.
+
+    Raises:
+        UnitError: the text is of another kind, or of no kind that is known.
+
+    >>> parse("100 Wh", "J"), parse("250 ms", "s"), parse("1 h 56 min", "s"), parse("2 GHz", "Hz")
+    (360000.0, 0.25, 6960.0, 2000000000.0)
+    >>> round(parse("23 dBm", "W"), 4), parse("10 MB/s", "bit/s"), parse("12", "m")
+    (0.1995, 80000000.0, 12.0)
+    >>> parse("5 min", "J")
+    Traceback (most recent call last):
+    joulemesh.errors.UnitError: '5 min': this is a time; give an energy such as '100 Wh' or joules
+    """
+    plain = re.fullmatch(rf"\s*([+-]?){_NUMBER}\s*", text)
+    if plain is not None:
+        terms, sign = [(plain[2], plain[3], "")], plain[1]
+    else:
+        whole = _QUANTITY.fullmatch(text)
+        if whole is None:
+            raise _refusal(text, "this is no number with a unit", unit)
+        terms = [(term[1], term[2], term[4]) for term in _TERM.finditer(whole[2])]
+        sign = whole[1]
+    values = [_term(text, sign, term, unit) for term in terms]
+    if len(values) > 1 and unit != "s":
+        raise _refusal(text, "only a time may have several parts", unit)
+    total = math.fsum(values)
+    if not math.isfinite(total):
+        raise _refusal(text, "this is too large", unit)
+    return total
+
+
+def _term(text: str, sign: str, term: tuple[str, str | None, str], wanted: str) -> float:
+    """One number with one unit, as a number of ``wanted``."""
+    number, exponent, name = term
+    if "," in number:
+        point = text.strip().replace(",", ".")
+        raise UnitError(f"{_short(text)}: write a decimal point, and no other marks: {point!r}")
+    if name in _DECIBELS:
+        found, power, factor = "W", 0, 1
+    elif name:
+        found, power, factor = _known(text, name, wanted)
+    else:
+        found, power, factor = wanted, 0, 1
+    if found != wanted:
+        raise _refusal(text, f"this is {_DIMENSIONS[found].kind}", wanted, _charge(found, text))
+    value = float(f"{sign}{number}e{int(exponent or 0) + power}") * factor
+    if name in _DECIBELS:
+        try:
+            return float(10.0 ** ((value + _DECIBELS[name]) / 10))
+        except OverflowError:
+            return math.inf
+    return value
+
+
+def _known(text: str, name: str, wanted: str) -> _Unit:
+    if name in _UNITS:
+        return _UNITS[name]
+    same = [known for known, unit in _UNITS.items() if unit[0] == wanted]
+    if wanted == "W":
+        same += _DECIBELS
+    close = [known for known in same if known.lower() == name.lower()]
+    close = close[-1:] or difflib.get_close_matches(name, same, 1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise _refusal(text, f"the unit {name[:20]!r} is unknown", wanted, hint)
+
+
+def _charge(found: str, text: str) -> str:
+    """A battery's charge is no energy, but almost."""
+    if found != "A s":
+        return ""
+    return f"multiply by its voltage: at 3.7 V, {energy(3.7 * parse(text, found))}; "
+
+
+def _refusal(text: str, what: str, wanted: str, hint: str = "") -> UnitError:
+    kind, example, plain = _DIMENSIONS[wanted]
+    return UnitError(f"{_short(text)}: {what}; {hint}give {kind} such as {example!r} or {plain}")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _power(value: float) -> int:
+    """Which power of 1000 a figure is printed in, so that 999.7 is 1 k and not 1e+03."""
+    if value == 0 or not math.isfinite(value):
+        return 0
+    rounded = abs(float(f"{value:.3g}"))
+    return min(max(math.floor(math.log10(rounded) / 3 + 1e-12), -4), 3)
+
+
+def si(value: float, unit: str) -> str:
+    """A figure with its SI prefix and three digits.
+
+    >>> si(0.00123, "J"), si(0.0, "s"), si(45600.0, "J")
+    ('1.23 mJ', '0 s', '45.6 kJ')
+    >>> si(999.7, "J")
+    '1 kJ'
+    """
+    power = _power(value)
+    return f"{value / 1000.0**power:.3g} {_PRINTED[power + 4]}{unit}"
+
+
+def energy(joules: float, *, beside: float = 0.0) -> str:
+    """An energy as people say it: joules below one watt-hour, watt-hours from there on.
+
+    Args:
+        joules: the energy.
+        beside: another energy of the same sentence; the larger one decides for both.
+
+    >>> energy(0.25), energy(2500.0), energy(3600.0), energy(360_000.0)
+    ('250 mJ', '2.5 kJ', '1 Wh', '100 Wh')
+    >>> f"{energy(1800.0, beside=36e3)} of {energy(36e3)}"
+    '500 mWh of 10 Wh'
+    """
+    largest = max(abs(joules), abs(beside))
+    if math.isfinite(largest) and float(f"{largest:.3g}") >= 3600:
+        return si(joules / 3600, "Wh")
+    return si(joules, "J")
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: the two largest of days, hours, minutes and seconds.
+
+    >>> duration(6960), duration(90), duration(120), duration(0.04), duration(59.97)
+    ('1 h 56 min', '1 min 30 s', '2 min', '40 ms', '1 min')
+    >>> duration(200_000), duration(1e9)
+    ('2 d 8 h', '11574 d')
+    """
+    if not math.isfinite(seconds) or float(f"{abs(seconds):.3g}") < 60:
+        return si(seconds, "s")
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    for large, small, whole, part in (("min", "s", 60, 1), ("h", "min", 3600, 60)):
+        many, rest = divmod(round(seconds / part), whole // part)
+        if many < (60 if large == "min" else 24):
+            return f"{many} {large} {rest} {small}" if rest else f"{many} {large}"
+    days, hours = divmod(round(seconds / 3600), 24)
+    if days >= 100:
+        return f"{seconds / 86400:.5g} d"
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def column(values: Iterable[float], unit: str, *, digits: int = 3) -> tuple[str, Sequence[str]]:
+    """Cells of a table's column, all with the prefix that suits the largest.
+
+    Args:
+        values: the figures.
+        unit: their SI unit.
+        digits: how many significant digits the largest figure keeps.
+
+    Returns:
+        The unit for the column's header, and the cells, with equally many decimals.
+
+    >>> column([0.0123, 1.5, 0.0], "J")
+    ('J', ['0.01', '1.50', '0.00'])
+    >>> column([0.0123, 0.0004], "J")
+    ('mJ', ['12.3', '0.4'])
+    """
+    figures = list(values)
+    largest = max((abs(value) for value in figures if math.isfinite(value)), default=0.0)
+    power = _power(largest)
+    scaled = [value / 1000.0**power for value in figures]
+    top = float(f"{largest / 1000.0**power:.{digits}g}")
+    decimals = max(digits - 1 - math.floor(math.log10(top)), 0) if top else 0
+    return f"{_PRINTED[power + 4]}{unit}", [f"{value:,.{decimals}f}" for value in scaled]
