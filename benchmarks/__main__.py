@@ -1,6 +1,7 @@
-"""`python -m benchmarks [NAME ...] [--quick]`: run benchmarks, print tables, write docs/benchmarks.
+"""`python -m benchmarks [NAME ...] [--quick | --page]`: run benchmarks, write docs/benchmarks.
 
-`--quick` tries the longer ones at reduced sizes and writes to .bench/quick instead.
+`--quick` tries the longer ones at reduced sizes and writes to .bench/quick instead. `--page` runs
+nothing and writes the pages again from the records in docs/benchmarks.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import overhead, peers, planner, scale, training
+from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS = {
     "planner": planner.main,
@@ -20,15 +22,17 @@ HAVE_QUICK = ("training", "peers")
 
 
 def main() -> None:
-    quick = "--quick" in sys.argv[1:]
-    known = HAVE_QUICK if quick else tuple(BENCHMARKS)
-    names = [name for name in sys.argv[1:] if name != "--quick"] or known
+    options = {word for word in sys.argv[1:] if word.startswith("--")}
+    known = HAVE_QUICK if "--quick" in options else PAGES if "--page" in options else BENCHMARKS
+    names = [name for name in sys.argv[1:] if name not in options] or list(known)
+    for word in (*names, *options - {"--quick", "--page"}):
+        if word not in known:
+            sys.exit(f"unknown benchmark {word!r}; there are {', '.join(known)}")
     for name in names:
-        if name not in known:
-            sys.exit(f"unknown benchmark {name!r}; there are {', '.join(known)}")
-    for name in names:
-        if name in HAVE_QUICK:
-            BENCHMARKS[name](quick=quick)
+        if "--page" in options:
+            rewrite(name)
+        elif name in HAVE_QUICK:
+            BENCHMARKS[name](quick="--quick" in options)
         else:
             BENCHMARKS[name]()
 

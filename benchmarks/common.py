@@ -67,9 +67,24 @@ def progress(what: str) -> None:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    """A Markdown table, with cells that read as they are."""
+    # Here, because the environments of peers, which load this module, do not have joulemesh.
+    from joulemesh.views.markdown import table as markdown_table
+
+    return markdown_table(header, rows)
+
+
+def page_text(name: str, title: str, body: str, record: dict[str, Any]) -> str:
+    """A benchmark's page: what made it, where, and its body."""
+    where = record["machine"]
+    tested = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v)
+    module = record.get("module", f"benchmarks {name}")
+    return (
+        f"# {title}\n\nMade by `python -m {module}` on "
+        f"{where['cores']} cores of {where['processor']}{_accelerator(where)}, "
+        f"Python {where['python']}, {tested}.\n\n"
+        f"{body}\n"
+    )
 
 
 def publish(
@@ -86,20 +101,13 @@ def publish(
     ``suffix`` keeps results of other kinds of machine beside each other; quick trials go to
     .bench/quick instead.
     """
-    where = record["machine"]
-    tested = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v)
-    text = (
-        f"# {title}\n\nMade by `make bench` (`python -m benchmarks {name}`) on "
-        f"{where['cores']} cores of {where['processor']}{_accelerator(where)}, "
-        f"Python {where['python']}, {tested}.\n\n"
-        f"{body}\n"
-    )
+    text = page_text(name, title, body, record)
     print(text)
     folder = BENCH / "quick" if quick else OUT
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}{suffix}.md").write_text(text)
+    (folder / f"{name}{suffix}.md").write_text(text, "utf-8")
     (folder / f"{name}{suffix}.json").write_text(
-        json.dumps(record, indent=1).replace(f"{ROOT}/", "") + "\n"
+        json.dumps(record, indent=1).replace(f"{ROOT}/", "") + "\n", "utf-8"
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT, machine, table
+from joulemesh.views.markdown import Markdown, escape
 
 FOLDER = ROOT / "docs" / "comparison"
 METHODS = ("adaptive", "fixed:3", "inverse", "gossip-learning", "balanced", "pens", "d-psgd")
@@ -115,7 +116,7 @@ def _apart(row: dict[str, str] | None) -> str:
         return "–"
     words = _figure(row, "accuracy_difference", 100)
     ahead = float(row["accuracy_difference"]) > float(row["accuracy_difference_ci95"] or 0)
-    return f"**+{words}**" if ahead else words
+    return Markdown(f"**+{words}**") if ahead else words
 
 
 def _origin() -> str:
@@ -143,7 +144,7 @@ def write_page() -> None:
     ]
     for path, equal, rows in _results():
         parts.append(
-            f"## {path.stem}, equal {equal}\n\n{_title(path)}.\n\n"
+            f"## {path.stem}, equal {equal}\n\n{escape(_title(path))}.\n\n"
             f"{table(header, [_row(row) for row in rows])}\n\n"
             f"![{path.stem}, equal {equal}](results/{path.stem}-{equal}.png)\n"
         )

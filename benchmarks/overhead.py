@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.common import machine, measure, progress, publish, table
 
+TITLE = "Reports and comparisons beside training"
 METHODS = ("adaptive", "fixed:3", "d-psgd", "balanced")
 SEEDS = 5
 
@@ -71,6 +72,24 @@ def case(name: str, code: str, *arguments: str) -> dict[str, Any]:
     return {"name": name, "process_s": wall, **json.loads(output)}
 
 
+def page(record: dict[str, Any]) -> str:
+    rows = []
+    for one in record["cases"]:
+        whole, ran = one["process_s"], one["all_s"] + one.get("again_s", 0.0)
+        rest = one["all_s"] - one["training_s"] - one["report_s"]
+        shares = (one["training_s"], one["report_s"], rest, whole - ran, one.get("again_s"))
+        shown = ("" if share is None else f"{100 * share / whole:.1f} %" for share in shares)
+        rows.append([one["name"], f"{whole:.1f}", *shown])
+    header = ["work", "process s", "training", "report", "the rest", "imports", "again, from cache"]
+    return (
+        "The embedded default: 20 devices, 100 iterations, digits; shares of the process. Training "
+        "has its evaluations in it, and the loading of compiled programs; the rest is planning, "
+        "data, checkpoints, the last evaluation and statistics. A comparison's report is its page, "
+        "its tables and its figures (PNG and SVG, four of each); made again, it finds all its runs "
+        "in the cache.\n\n" + table(header, rows)
+    )
+
+
 def main() -> None:
     compared = ", ".join(METHODS)
     cases = [
@@ -83,23 +102,8 @@ def main() -> None:
             str(SEEDS),
         ),
     ]
-    rows = []
-    for one in cases:
-        whole, ran = one["process_s"], one["all_s"] + one.get("again_s", 0.0)
-        rest = one["all_s"] - one["training_s"] - one["report_s"]
-        shares = (one["training_s"], one["report_s"], rest, whole - ran, one.get("again_s"))
-        shown = ("" if share is None else f"{100 * share / whole:.1f} %" for share in shares)
-        rows.append([one["name"], f"{whole:.1f}", *shown])
-    header = ["work", "process s", "training", "report", "the rest", "imports", "again, from cache"]
-    body = (
-        "The embedded default: 20 devices, 100 iterations, digits; shares of the process. Training "
-        "has its evaluations in it, and the loading of compiled programs; the rest is planning, "
-        "data, checkpoints, the last evaluation and statistics. A comparison's report is its page, "
-        "its tables and its figures (PNG and SVG, four of each); made again, it finds all its runs "
-        "in the cache.\n\n" + table(header, rows)
-    )
     record = {"machine": machine("jax", "jaxlib"), "cases": cases}
-    publish("overhead", "Reports and comparisons beside training", body, record)
+    publish("overhead", TITLE, page(record), record)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import machine, measure, publish, table
 
+TITLE = "Planner: start-up and scale"
 SIZES = (20, 100, 1_000, 3_000, 10_000, 30_000, 100_000)
 REPEATS = 7
 LIBRARIES = "import numpy, scipy.sparse.csgraph, pydantic"
@@ -59,14 +61,11 @@ def scale(count: int, folder: Path) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    start = start_up()
-    ratio = start["plan"] / start["libraries"]
-    with tempfile.TemporaryDirectory() as folder:
-        record = [scale(count, Path(folder)) for count in SIZES]
-    base = next(row for row in record if row["devices"] == 1_000)
+def page(record: dict[str, Any]) -> str:
+    start = record["start_up_s"]
+    base = next(row for row in record["scale"] if row["devices"] == 1_000)
     rows = []
-    for row in record:
+    for row in record["scale"]:
         count = row["devices"]
         grown = row["planning_s"] / base["planning_s"]
         allowed = count * math.log(count) / (1_000 * math.log(1_000))
@@ -82,8 +81,8 @@ def main() -> None:
             ]
         )
     header = ["devices", "links", "planning s", "process s", "peak MiB", "growth", "n log n"]
-    body = (
-        f"`joulemesh plan` on the default takes {ratio:.2f} times as long as "
+    return (
+        f"`joulemesh plan` on the default takes {record['ratio']:.2f} times as long as "
         f'`python -c "{LIBRARIES}"` ({start["plan"]:.2f} s against {start["libraries"]:.2f} s, '
         f"median of {REPEATS}); importing `joulemesh.plan` takes "
         f"{start['import'] / start['libraries']:.2f} times.\n\n"
@@ -91,9 +90,12 @@ def main() -> None:
         "Growth is the planning time against that of 1,000 devices, beside that of n log n.\n\n"
         + table(header, rows)
     )
-    publish(
-        "planner",
-        "Planner: start-up and scale",
-        body,
-        {"machine": machine("pydantic"), "start_up_s": start, "ratio": ratio, "scale": record},
-    )
+
+
+def main() -> None:
+    start = start_up()
+    ratio = start["plan"] / start["libraries"]
+    with tempfile.TemporaryDirectory() as folder:
+        grown = [scale(count, Path(folder)) for count in SIZES]
+    record = {"machine": machine("pydantic"), "start_up_s": start, "ratio": ratio, "scale": grown}
+    publish("planner", TITLE, page(record), record)

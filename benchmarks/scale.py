@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.common import machine, measure, progress, publish, table
 
+TITLE = "Many devices on one machine"
 SIZES = (1_000, 10_000, 100_000)
 ITERATIONS, ROUNDS, HIDDEN = 3, 2, 200
 
@@ -51,8 +52,8 @@ def whole_run(count: int) -> dict[str, Any]:
     return {"devices": count, "process_s": wall, "peak_mib": peak, **json.loads(output)}
 
 
-def main() -> None:
-    runs = [whole_run(count) for count in SIZES]
+def page(record: dict[str, Any]) -> str:
+    runs = record["runs"]
     least = runs[0]
     rows = []
     for run in runs:
@@ -75,7 +76,7 @@ def main() -> None:
     header += ["peak MiB", "above the least", "MiB of all devices' parameters"]
     each = (runs[-1]["peak_mib"] - least["peak_mib"]) * 2**20
     each /= runs[-1]["devices"] - least["devices"]
-    body = (
+    return (
         f"`joulemesh.run` of an MLP 64-{HIDDEN}-10 on a spanning tree: {ITERATIONS} iterations of "
         f"{ROUNDS} rounds, batch 32, planning, checkpoints, evaluation and report included. Time "
         "and peak memory are of the whole process.\n\n"
@@ -84,8 +85,12 @@ def main() -> None:
         f"parameters, {least['parameters'] * 4:,} bytes, are never kept: plain SGD with an exact "
         "mean trains each device from the shared start and adds up."
     )
+
+
+def main() -> None:
+    runs = [whole_run(count) for count in SIZES]
     record = {"machine": machine("jax", "jaxlib"), "runs": runs}
-    publish("scale", "Many devices on one machine", body, record)
+    publish("scale", TITLE, page(record), record)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from benchmarks.training_page import page
 from benchmarks.work import CNN, MLP, SMALL, Work, prepare, with_data
 from benchmarks.workers import Worker, rate
 
+TITLE = "Training: speed, start-up, memory, scale"
 SIZES = (20, 100, 1_000, 10_000)
 REPEATS = 7
 SAMPLES = 64
@@ -170,5 +171,4 @@ def main(*, quick: bool = False) -> None:
     if on_gpu:
         record["machine"]["accelerator"] = backend["kind"]
     suffix = "-gpu" if on_gpu else ""
-    title = "Training: speed, start-up, memory, scale"
-    publish("training", title, page(record), record, suffix=suffix, quick=quick)
+    publish("training", TITLE, page(record), record, suffix=suffix, quick=quick)

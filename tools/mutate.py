@@ -239,17 +239,37 @@ _CONTEXT.set_forkserver_preload([*_LIBRARIES, "pydantic", "pytest", "hypothesis.
 
 def _page(found: list[tuple[Mutant, str]], reasons: dict[str, str]) -> str:
     """docs/mutation.md."""
-    rows = []
+    from joulemesh.views.markdown import Markdown, code, table  # not in the mutants' processes
+
     alive = [mutant for mutant, verdict in found if verdict == "survived"]
-    for name, own in [*((f"`planning/{m}.py`", {m}) for m in MODULES), ("together", {*MODULES})]:
+    counts = []
+    for name, own in [*((code(f"planning/{m}.py"), {m}) for m in MODULES), ("all", {*MODULES})]:
         all_, left = (sum(m.module in own for m in some) for some in (dict(found), alive))
-        rows.append(f"| {name} | {all_} | {all_ - left} | {1 - left / all_:.1%} |")
-    listed = [
-        f"| `{mutant.module}` | {mutant.key.replace('|', chr(92) + '|')} | "
-        f"{reasons.get(f'{mutant.module}.{mutant.key}', '**none given**')} |"
+        counts.append([name, f"{all_}", f"{all_ - left}", f"{1 - left / all_:.1%}"])
+    survivors = [
+        [
+            code(mutant.module),
+            _words(mutant.key),
+            reasons.get(f"{mutant.module}.{mutant.key}", Markdown("**none given**")),
+        ]
         for mutant in alive
     ]
-    return "\n".join([_HEAD, *rows, "", "## Survivors", "", _SURVIVORS, *listed, ""])
+    parts = [
+        _HEAD,
+        table(["module", "mutants", "killed", "share"], counts, "lrrr"),
+        "## Survivors",
+        "What no test can notice, or should; reasons are kept in `tools/survivors.toml`.",
+        table(["module", "mutant", "why it lives"], survivors),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _words(key: str) -> str:
+    """A mutant's key: words, with code between backticks."""
+    from joulemesh.views.markdown import Markdown, code, escape
+
+    pieces = key.split("`")
+    return Markdown("".join(code(x) if k % 2 else escape(x) for k, x in enumerate(pieces)))
 
 
 _HEAD = """# Mutation testing
@@ -257,14 +277,7 @@ _HEAD = """# Mutation testing
 Written by `make mutate`, which changes the planner's core one place at a time (an operator, a
 number, a comparison, a name, an argument, a statement less) and asks whether a test of
 `tests/planning` or a doctest notices. A mutant that never ends counts as killed. The command fails
-below 90 %, for a survivor without a reason, and for a reason without its survivor.
-
-| module | mutants | killed | share |
-|---|---:|---:|---:|"""
-_SURVIVORS = """What no test can notice, or should; reasons are kept in `tools/survivors.toml`.
-
-| module | mutant | why it lives |
-|---|---|---|"""
+below 90 %, for a survivor without a reason, and for a reason without its survivor."""
 
 
 def main(chosen: Sequence[str]) -> int:

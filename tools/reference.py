@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["PAGES", "cli_page", "on_config", "on_files", "scenario_page"]
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import typer
 
 from joulemesh.cli.main import app
 from joulemesh.scenario import PRESETS, SECTIONS, Scenario
+from joulemesh.views.markdown import Markdown, code, escape, table
 
 _CLI_HEAD = """\
 # Command line
@@ -43,20 +44,13 @@ that field.
 """
 
 
-def _cell(text: str | None) -> str:
-    return (text or "").replace("|", "\\|").replace("\n", " ")
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str | None, ...]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(_cell(cell) for cell in row) + " |"
-    yield ""
+def _help(text: str | None) -> Markdown:
+    """A help text of the command line, which is Markdown, in one line."""
+    return Markdown(" ".join((text or "").split()).replace("|", "\\|"))
 
 
 def _default(value: object) -> str:
-    return "" if value in (None, False) else f"`{value}`"
+    return "" if value in (None, False) else code(f"{value}")
 
 
 def _command_lines(name: str, command: Any) -> Iterator[str]:
@@ -71,17 +65,17 @@ def _command_lines(name: str, command: Any) -> Iterator[str]:
     yield from ("", command.help, "")
     yield from ("```text", f"joulemesh {name} {usage} [OPTIONS]".replace("  ", " "), "```", "")
     if arguments:
-        rows = [(f"`{label[one.name]}`", one.help, _default(one.default)) for one in arguments]
-        yield from _table(("argument", "", "default"), rows)
-    panels: dict[str, list[tuple[str | None, ...]]] = {}
+        rows = [(code(label[x.name]), _help(x.help), _default(x.default)) for x in arguments]
+        yield from (table(("argument", "", "default"), rows), "")
+    panels: dict[str, list[tuple[str, ...]]] = {}
     for one in options:
         value = "" if getattr(one, "is_flag", False) else f" {one.metavar or one.name.upper()}"
-        row = (f"`{one.opts[0]}{value}`", one.help, _default(one.default))
+        row = (code(f"{one.opts[0]}{value}"), _help(one.help), _default(one.default))
         panels.setdefault(getattr(one, "rich_help_panel", None) or "", []).append(row)
     for panel, lines in panels.items():
         if panel:
-            yield from (f"**{panel}**", "")
-        yield from _table(("option", "", "default"), lines)
+            yield from (f"**{escape(panel)}**", "")
+        yield from (table(("option", "", "default"), lines), "")
     examples = re.findall(r"^- `(.+)`$", command.epilog or "", re.MULTILINE)
     if examples:
         yield from ("```console", *(f"$ {line}" for line in examples), "```", "")
@@ -101,13 +95,13 @@ def cli_page() -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """What a field may be, from its JSON Schema."""
+    """What a field may be, from its JSON Schema, as Markdown."""
     if "const" in schema:
-        return f"`{schema['const']}`"
+        return code(schema["const"])
     if len(schema.get("enum", ())) > 8:
         return "a [profile](cli.md#profiles)"
     if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
+        return ", ".join(code(f"{value}") for value in schema["enum"])
     kinds = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if {"array", "object", "number"} <= {one.get("type") for one in kinds}:
         return "quantity"
@@ -140,12 +134,17 @@ def scenario_page() -> str:
     for name, section in SECTIONS.items():
         properties = schema["$defs"][section.__name__]["properties"]
         defaults = section().model_dump()
-        lines += [f"## `[{name}]` {{ #{name} }}", "", (section.__doc__ or "").strip(), ""]
+        lines += [f"## `[{name}]` {{ #{name} }}", "", escape((section.__doc__ or "").strip()), ""]
         rows = [
-            (f"`{field}`", info.description, _toml(defaults[field]), _values(properties[field]))
+            (
+                code(field),
+                info.description or "",
+                _toml(defaults[field]),
+                Markdown(_values(properties[field])),
+            )
             for field, info in section.model_fields.items()
         ]
-        lines += _table(("field", "meaning", "default", "values"), rows)
+        lines += [table(("field", "meaning", "default", "values"), rows), ""]
     lines += ["## Presets", "", "`--preset NAME`, or `Scenario.preset(name)`.", ""]
     for name in PRESETS:
         text = resources.files("joulemesh.presets").joinpath(f"{name}.toml").read_text("utf-8")
@@ -154,15 +153,16 @@ def scenario_page() -> str:
 
 
 def _toml(value: Any) -> str:
+    """A default as it would stand in the file."""
     if value is None:
         return ""
     if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
+        return code(str(value).lower())
     if isinstance(value, str):
-        return f'`"{value}"`'
+        return code(f'"{value}"')
     if isinstance(value, tuple):
-        return f"`[{', '.join(f'{item:g}' for item in value)}]`"
-    return f"`{value:g}`" if value < 1e5 else f"`{value:.3g}`".replace("e+0", "e")
+        return code(f"[{', '.join(f'{item:g}' for item in value)}]")
+    return code(f"{value:g}" if value < 1e5 else f"{value:.3g}".replace("e+0", "e"))
 
 
 PAGES: dict[str, Callable[[], str]] = {

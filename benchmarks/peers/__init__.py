@@ -18,6 +18,7 @@ from benchmarks.environments import TORCH, python_of
 from benchmarks.work import MLP, Work, prepare, with_data
 from benchmarks.workers import Worker, rate
 
+TITLE = "Peers on the same work"
 REPEATS = 5
 OURS = "Joulemesh"
 # Nothing of what is timed may call home.
@@ -95,6 +96,25 @@ def row(name: str, result: dict[str, Any]) -> list[str]:
     return [name, speed, spread, "" if name == OURS else times, versions, remark]
 
 
+def page(record: dict[str, Any]) -> str:
+    found, work = record["contenders"], record["work"]
+    header = ["contender", "device-steps/s", "from, to", "Joulemesh is times", "versions", "remark"]
+    data = "noise of MNIST's shape (its files were not at hand)" if record["made"] else "MNIST"
+    return (
+        f"Device-steps per second in the steady state on {data}: {work['devices']} devices, MLP "
+        f"784-200-10, batch {work['batch']}, {work['rounds']} rounds per iteration, "
+        f"{work['iterations']} iterations a block, SGD at {work['learning_rate']}. Start-up, "
+        "compilation and the first iteration are left out, and nobody evaluates in the timed part. "
+        f"Contenders run a block in turn, {len(found[OURS]['blocks'])} times; figures are medians, "
+        "the ratio that of the turns. Load average before the start: "
+        f"{record['load_before']:.2f}.\n\n"
+        "Same work, not the same algorithm: Joulemesh, the plain loop, Flower and pfl-research "
+        "take the mean of all devices after each iteration (the latter two through their server); "
+        "gossipy's nodes each send their model to one neighbour on a ring.\n\n"
+        + table(header, [row(name, found[name]) for name in (OURS, *PEERS)])
+    )
+
+
 def main(*, quick: bool = False) -> None:
     load = os.getloadavg()[0]
     _, made = prepare(MLP.dataset)
@@ -103,21 +123,6 @@ def main(*, quick: bool = False) -> None:
         work, repeats = replace(work, iterations=3), 2
     found = in_turn(work, repeats)
     summarise(found)
-    header = ["contender", "device-steps/s", "from, to", "Joulemesh is times", "versions", "remark"]
-    order = [OURS, *PEERS]
-    data = "noise of MNIST's shape (its files were not at hand)" if made else "MNIST"
-    body = (
-        f"Device-steps per second in the steady state on {data}: {work.devices} devices, MLP "
-        f"784-200-10, batch {work.batch}, {work.rounds} rounds per iteration, {work.iterations} "
-        f"iterations a block, SGD at {work.learning_rate}. Start-up, compilation and the first "
-        "iteration are left out, and nobody evaluates in the timed part. Contenders run a block "
-        f"in turn, {repeats} times; figures are medians, the ratio that of the turns. Load average "
-        f"before the start: {load:.2f}.\n\n"
-        "Same work, not the same algorithm: Joulemesh, the plain loop, Flower and pfl-research "
-        "take the mean of all devices after each iteration (the latter two through their server); "
-        "gossipy's nodes each send their model to one neighbour on a ring.\n\n"
-        + table(header, [row(name, found[name]) for name in order])
-    )
     record = {
         "machine": machine("jax", "jaxlib"),
         "load_before": load,
@@ -125,4 +130,4 @@ def main(*, quick: bool = False) -> None:
         "work": asdict(work),
         "contenders": found,
     }
-    publish("peers", "Peers on the same work", body, record, quick=quick)
+    publish("peers", TITLE, page(record), record, quick=quick)

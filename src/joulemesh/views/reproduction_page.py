@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.views.markdown import Markdown, code, escape, table
 from joulemesh.views.verdicts import MARKS, ClaimRow, effect_words
 
 # What each part of the paper shows, in a line.
@@ -75,7 +76,7 @@ def write_page(
     for name, title in _PARTS.items():
         mine = [row for row in rows if row["figure"] == name]
         if name in failures:
-            parts.append(f"## {title}\n\nNot redone: {failures[name]}\n")
+            parts.append(f"## {escape(title)}\n\nNot redone: {escape(failures[name])}\n")
         elif mine:
             setup = timings.get("setups", {}).get(name, "")
             shown = _figures(name, title, pictures.get(name, ()), setup, notes.get(name, ()))
@@ -122,41 +123,43 @@ def _origin(timings: Mapping[str, Any]) -> list[str]:
     versions = [f"{name} {machine[name]}" for name in _VERSIONS if name in machine]
     wall_s = sum(row["wall_s"] for row in timings.get("figures", {}).values())
     said = {
-        "command": f"`{timings.get('command', 'joulemesh reproduce')}`",
+        "command": code(timings.get("command", "joulemesh reproduce")),
         "machine": ", ".join(machine[key] for key in ("accelerator", "system") if key in machine),
         "versions": ", ".join(versions),
         "seeds": f"{len(timings.get('seeds', ()))}",
-        "time": f"{wall_s:,.0f} s ([where it went](#time))",
+        "time": Markdown(f"{wall_s:,.0f} s ([where it went](#time))"),
     }
-    table = [f"| {name} | {words} |" for name, words in said.items() if words]
-    return ["| | |", "|---|---|", *table, ""]
+    return [table(("", ""), [(name, words) for name, words in said.items() if words]), ""]
 
 
 def _verdicts(rows: Sequence[ClaimRow]) -> str:
     """Every claim in a line; the quantities' details are with the figures."""
     order = list(_PARTS)
-    lines = [
-        "## All claims\n",
-        "With all details: [claims.md](claims.md), [claims.csv](claims.csv).\n",
-        "| part | the paper says | decided by | verdict | effect [95 % interval] |",
-        "|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=lambda row: order.index(row["figure"])):
-        said = f"“{row['sentence']}” ({row['section']})"
-        verdict = MARKS[row["verdict"]]
-        cells = (row["figure"], said, row["quantity"], verdict, effect_words(row))
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+    header = ("part", "the paper says", "decided by", "verdict", "effect [95 % interval]")
+    cells = (
+        (
+            row["figure"],
+            f"“{row['sentence']}” ({row['section']})",
+            row["quantity"],
+            MARKS[row["verdict"]],
+            effect_words(row),
+        )
+        for row in sorted(rows, key=lambda row: order.index(row["figure"]))
+    )
+    return (
+        "## All claims\n\nWith all details: [claims.md](claims.md), [claims.csv](claims.csv).\n\n"
+        f"{table(header, cells)}\n"
+    )
 
 
 def _figures(
     name: str, title: str, pictures: Sequence[str], setup: str, notes: Sequence[str]
 ) -> str:
-    lines = [f"## {title}\n"]
-    lines += [f"![{title}]({file})\n" for file in pictures]
+    lines = [f"## {escape(title)}\n"]
+    lines += [f"![{escape(title)}]({file})\n" for file in pictures]
     if setup:
-        lines.append(f"**Run here:** {setup}\n")
-    lines += [f"- {_sentence(note)}." for note in notes]
+        lines.append(f"**Run here:** {escape(setup)}\n")
+    lines += [f"- {escape(_sentence(note))}." for note in notes]
     lines += [f"- Numbers: [{name}.csv]({name}.csv).\n"]
     return "\n".join(lines) + "\n"
 
@@ -165,14 +168,18 @@ def _claims(rows: Sequence[ClaimRow]) -> str:
     why = {one.id: one.why for one in SENTENCES}
     lines = []
     for row in rows:
-        lines.append(f"**The paper says** ({row['section']}): “{row['sentence']}”\n")
+        said, section = escape(row["sentence"]), escape(row["section"])
+        quantity = escape(_sentence(row["quantity"]))
+        detail = escape(f"{row['basis']}; {row['detail']}")
+        lines.append(f"**The paper says** ({section}): “{said}”\n")
         lines.append(
-            f"**Found:** {MARKS[row['verdict']]}. {_sentence(row['quantity'])}: "
-            f"**{effect_words(row)}** ({row['basis']}; {row['detail']}).\n"
+            f"**Found:** {MARKS[row['verdict']]}. {quantity}: "
+            f"**{escape(effect_words(row))}** ({detail}).\n"
         )
         if why.get(row["id"]):
             refuted = row["verdict"] == "does not hold"
-            lines.append(f"**{'Why' if refuted else 'To bear in mind'}:** {why[row['id']]}\n")
+            word = "Why" if refuted else "To bear in mind"
+            lines.append(f"**{word}:** {escape(why[row['id']])}\n")
     return "\n".join(lines) + "\n"
 
 
@@ -181,29 +188,25 @@ def _sentence(text: str) -> str:
 
 
 def _repairs() -> str:
-    lines = [
-        "## Equations that had to be repaired\n",
+    return (
+        "## Equations that had to be repaired\n\n"
         "By their labels in the paper's source. The printed forms are kept by name, so that the "
-        "two can be compared.\n",
-        "| equation | printed | used here |",
-        "|---|---|---|",
-        *(f"| {label} | {printed} | {used} |" for label, printed, used in REPAIRS),
-    ]
-    return "\n".join(lines) + "\n"
+        "two can be compared.\n\n"
+        f"{table(('equation', 'printed', 'used here'), REPAIRS)}\n"
+    )
 
 
 def _time(timings: Mapping[str, Any]) -> str:
     figures: Mapping[str, Mapping[str, Any]] = timings.get("figures", {})
     columns = ("wall_s", "compile_s", "train_s", "evaluate_s", "device_steps", "compilations")
-    lines = [
-        "## Time\n",
-        "| part | wall [s] | compiling [s] | training [s] | evaluating [s] | device-steps | "
-        "compilations |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    header = ["part", "wall [s]", "compiling [s]", "training [s]", "evaluating [s]"]
+    header += ["device-steps", "compilations"]
     total = {column: sum(row[column] for row in figures.values()) for column in columns}
-    for name, row in {**figures, "all": total}.items():
-        lines.append(f"| {name} | " + " | ".join(_figure(row[column]) for column in columns) + " |")
+    cells = (
+        (name, *(_figure(row[column]) for column in columns))
+        for name, row in {**figures, "all": total}.items()
+    )
+    lines = ["## Time\n", table(header, cells)]
     lines.append(
         "\nThe rest of the wall time is reading data, sharing it out, planning, drawing and "
         "writing. Training and evaluating share the engine's calls; least squares over the calls "

@@ -7,6 +7,8 @@ __all__ = ["MARKS", "claims_markdown", "effect_words", "show_claims", "signed"]
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from joulemesh.views.markdown import table
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -59,15 +61,15 @@ def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="The paper's sentences", show_lines=True)
+    shown = Table(title="The paper's sentences", show_lines=True)
     for name in ("claim", "the paper says", "verdict", "effect [95 % interval]", "basis"):
-        table.add_column(name, overflow="fold")
+        shown.add_column(name, overflow="fold")
     for row in rows:
         verdict = Text(MARKS[row["verdict"]], style=_COLOURS[row["verdict"]])
         said = Text(f"“{row['sentence']}” ({row['section']})")
         decided = Text(f"{effect_words(row)}\n{row['quantity']}")
-        table.add_row(f"{row['figure']}\n{row['id']}", said, verdict, decided, row["basis"])
-    console.print(table)
+        shown.add_row(f"{row['figure']}\n{row['id']}", said, verdict, decided, row["basis"])
+    console.print(shown)
     counts = [
         f"{sum(row['verdict'] == verdict for row in rows)} {words}"
         for verdict, words in (
@@ -82,17 +84,14 @@ def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:
 def claims_markdown(rows: Sequence[ClaimRow]) -> str:
     """The table in Markdown.
 
-    >>> row = dict.fromkeys(("figure", "section", "sentence", "quantity", "detail", "unit"), "x|y")
+    >>> row = dict.fromkeys(("figure", "section", "sentence", "quantity", "detail", "unit"), "τ*_i")
     >>> row |= {"id": "c", "verdict": "holds", "effect": "1", "low": "1", "high": "1"}
-    >>> print(claims_markdown([row | {"basis": "exact"}]).splitlines()[2])
-    | x\\|y | “x\\|y” (x\\|y) | ✓ holds | +1 x\\|y | x\\|y | exact: x\\|y |
+    >>> print(claims_markdown([row | {"basis": "exact"}]).splitlines()[2][:32])
+    | τ\\*\\_i | “τ\\*\\_i” (τ\\*\\_i) | ✓
     """
-    lines = [
-        "| figure | the paper says | verdict | effect [95 % interval] | quantity | basis |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        cells = (
+    header = ("figure", "the paper says", "verdict", "effect [95 % interval]", "quantity", "basis")
+    cells = (
+        (
             row["figure"],
             f"“{row['sentence']}” ({row['section']})",
             MARKS[row["verdict"]],
@@ -100,5 +99,6 @@ def claims_markdown(rows: Sequence[ClaimRow]) -> str:
             row["quantity"],
             f"{row['basis']}: {row['detail']}",
         )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+        for row in rows
+    )
+    return table(header, cells) + "\n"

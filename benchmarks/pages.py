@@ -1,0 +1,27 @@
+"""Pages of docs/benchmarks, written again from the records that lie beside them."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks import overhead, peers, planner, scale, training, training_page
+from benchmarks.common import OUT, page_text
+
+PAGES = {
+    "planner": (planner.TITLE, planner.page),
+    "training": (training.TITLE, training_page.page),
+    "peers": (peers.TITLE, peers.page),
+    "scale": (scale.TITLE, scale.page),
+    "overhead": (overhead.TITLE, overhead.page),
+}
+
+
+def from_record(name: str) -> str:
+    """A benchmark's page from its record: the same page that the measurement wrote."""
+    title, page = PAGES[name]
+    record = json.loads((OUT / f"{name}.json").read_text("utf-8"))
+    return page_text(name, title, page(record), record)
+
+
+def rewrite(name: str) -> None:
+    (OUT / f"{name}.md").write_text(from_record(name), "utf-8")

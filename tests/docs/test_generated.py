@@ -1,0 +1,102 @@
+"""Pages that a program writes are what it writes today, and are rendered as they are meant."""
+
+from __future__ import annotations
+
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import markdown
+import pytest
+
+from benchmarks.pages import PAGES, from_record
+from joulemesh.scenario import SECTIONS
+from joulemesh.studies.claims import read_claims
+from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.views.reproduction_page import write_page
+from joulemesh.views.verdicts import claims_markdown
+from tools.reference import cli_page, scenario_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+REPRODUCTION = DOCS / "reproduction"
+EXTENSIONS = ["admonition", "attr_list", "md_in_html", "tables", "toc"]  # as in mkdocs.yml
+
+
+class Words(HTMLParser):
+    """What a reader sees of a page, and what stands in italics."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words, self.slanted, self._open = "", "", False
+        self.feed(markdown.markdown(page, extensions=EXTENSIONS))
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._open |= tag == "em"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open &= tag != "em"
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+        self.slanted += data if self._open else ""
+
+
+def claims() -> list[dict[str, str]]:
+    with (REPRODUCTION / "claims.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("page", ["README.md", "claims.md"])
+def test_the_reproduction_quotes_the_paper_word_for_word(page: str) -> None:
+    shown = Words((REPRODUCTION / page).read_text("utf-8"))
+    for row in claims():
+        assert f"“{row['sentence']}”" in shown.words, row["id"]
+        assert row["quantity"][1:] in shown.words, row["id"]
+        assert row["detail"] in shown.words, row["id"]
+    assert "τ*_{i,t}" in shown.words
+    # Emphasis of ours only: none comes from an asterisk of the paper's.
+    wanted = "holdsdoes not holdundecided" if page == "README.md" else ""
+    assert shown.slanted == wanted
+
+
+def test_the_reproduction_gives_its_reasons_word_for_word() -> None:
+    shown = Words((REPRODUCTION / "README.md").read_text("utf-8")).words
+    known = {row["id"] for row in claims()}
+    assert all(one.why in shown for one in SENTENCES if one.id in known)
+    timings = json.loads((REPRODUCTION / "timings.json").read_text("utf-8"))
+    assert all(setup in shown for setup in timings["setups"].values())
+
+
+def test_the_reproduction_is_written_from_its_numbers() -> None:
+    """`joulemesh reproduce --redraw --out docs/reproduction` writes the two pages."""
+    rows = list(read_claims((REPRODUCTION / "claims.csv").read_text("utf-8")))
+    timings = json.loads((REPRODUCTION / "timings.json").read_text("utf-8"))
+    page = write_page(
+        rows,
+        pictures=timings["pictures"],
+        notes=timings["notes"],
+        failures={},
+        timings=timings,
+        discussed=True,
+    )
+    assert (REPRODUCTION / "README.md").read_text("utf-8") == page
+    assert (REPRODUCTION / "claims.md").read_text("utf-8") == claims_markdown(rows)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_benchmark_pages_are_written_from_their_records(name: str) -> None:
+    """`python -m benchmarks --page` writes them."""
+    assert (DOCS / "benchmarks" / f"{name}.md").read_text("utf-8") == from_record(name)
+
+
+def test_every_record_of_a_benchmark_has_its_page() -> None:
+    assert {path.stem for path in (DOCS / "benchmarks").glob("*.json")} == {*PAGES}
+
+
+def test_fields_are_described_as_in_the_program() -> None:
+    shown = Words(scenario_page())
+    for section in SECTIONS.values():
+        for name, field in section.model_fields.items():
+            assert field.description in shown.words, name
+    assert shown.slanted == Words(cli_page()).slanted == ""
