@@ -35,7 +35,7 @@ def test_every_field_of_the_design_exists_with_its_default() -> None:
     assert one.devices.cycles_per_sample == (1000.0, 3000.0)
     assert (one.network.bandwidth_hz, one.network.noise_dbm_per_hz) == (20e6, -174.0)
     assert (one.network.chords, one.network.mean_degree) == (2, 20.0)
-    assert (one.plan.zeta, one.plan.iterations, one.plan.epsilon) == (400.0, 100, 0.05)
+    assert (one.plan.zeta, one.plan.iterations, one.plan.epsilon) == ("auto", 100, 0.05)
     assert (one.plan.fade_quantile, one.plan.on_depletion) == (0.9, "refuse")
     assert (one.training.local_round, one.training.weights) == ("step", "uniform")
 
@@ -116,7 +116,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"devices": {"cpu_hz": [1.0, float("nan")]}},
         "devices.cpu_hz: must be a fin",
     ),
-    "text": ({"plan": {"zeta": "large"}}, "plan.zeta: input should be a valid number (got 'large'"),
+    "text": (
+        {"plan": {"zeta": "large"}},
+        "plan.zeta: must be a number or one of auto, not 'large'",
+    ),
+    "no zeta": ({"plan": {"zeta": 0}}, "plan.zeta: must be greater than 0, not 0"),
     "a true count": (
         {"devices": {"count": True}},
         "devices.count: input should be a valid integer",

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
+from joulemesh.planning import plan as planning
 from joulemesh.planning.bounds import Constants, evaluate
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
+from joulemesh.scenario import PlanOptions
 
 CONSTANTS = {
     "strong_convexity": 0.1,
@@ -51,10 +53,11 @@ def test_the_notes_oracle() -> None:
 @given(zeta=st.floats(0.01, 1000))
 @settings(max_examples=100, deadline=None)
 def test_zeta_limit_is_the_largest_n_below_zeta_plus_one(zeta: float) -> None:
-    limit = zeta_limit("theorem4", zeta)
+    limit = zeta_limit(PlanOptions(zeta=zeta))
     assert limit is not None
     assert limit - 1 < zeta <= limit
-    assert zeta_limit("uniform", zeta) is None
+    assert zeta_limit(PlanOptions(zeta=zeta, rounds="uniform")) is None
+    assert zeta_limit(PlanOptions()) is None
 
 
 def small(**more: Any) -> joulemesh.Scenario:
@@ -126,6 +129,49 @@ def test_longest_stays_below_zeta_for_theorem_4_only() -> None:
         made = joulemesh.plan(small(budget__energy_j=1.0, plan__rounds=policy, plan__zeta=7.5))
         assert made.iterations == n
     assert joulemesh.plan(small(budget__energy_j=1.0, plan__zeta=7.5)).iterations > 8
+
+
+def test_longest_is_not_cut_by_a_zeta_that_nobody_gave() -> None:
+    rich = {"budget__energy_j": 60.0, "plan__rounds": "theorem4"}
+    free, even = (
+        joulemesh.plan(small(**{**rich, "plan__rounds": p})) for p in ("theorem4", "uniform")
+    )
+    assert free.iterations == even.iterations > 400
+    assert free.notes == ()
+    # ζ follows n: the weights are those of ζ = n, which is the paper's own setting at 400.
+    asked = {"plan__iterations": free.iterations, "plan__zeta": float(free.iterations)}
+    assert (joulemesh.plan(small(**rich, **asked)).rounds == free.rounds).all()
+
+
+@pytest.mark.parametrize("n", [1, 100, 400])
+def test_zeta_is_the_papers_up_to_its_400_iterations(n: int) -> None:
+    asked = {"plan__rounds": "theorem4", "plan__iterations": n, "budget__energy_j": 60.0}
+    free, given = (joulemesh.plan(small(**asked, **more)) for more in ({}, {"plan__zeta": 400.0}))
+    assert (free.rounds == given.rounds).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "figure"),
+    [({}, "{:,}"), ({"plan__aggregation": "gossip", "plan__gossip_rounds": 6}, "more")],
+)
+def test_a_zeta_that_cuts_the_longest_plan_is_said(more: dict[str, Any], figure: str) -> None:
+    rich = {"budget__energy_j": 1.0, "plan__rounds": "theorem4", **more}
+    whole = joulemesh.plan(small(**rich)).iterations
+    (note,) = joulemesh.plan(small(**rich, plan__zeta=7.5)).notes
+    assert note.startswith("plan.zeta = 7.5 ends the plan after 8 iterations")
+    assert f"the batteries pay for {figure.format(whole)}; leave plan.zeta out" in note
+    exactly = joulemesh.plan(small(**rich, plan__zeta=float(whole)))
+    assert (exactly.iterations, exactly.notes) == (whole, ())
+
+
+def test_longest_under_fading_is_refused_where_it_would_take_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "_MOST_FADED", 5)
+    faded = small(budget__energy_j=1.0, network__fading="rayleigh")
+    with pytest.raises(joulemesh.InfeasibleError, match=r"set plan\.iterations to a number"):
+        joulemesh.plan(faded)
+    assert joulemesh.plan(faded.override({"plan.iterations": 6})).iterations == 6
 
 
 def test_the_largest_n_of_a_refusal_respects_zeta() -> None:

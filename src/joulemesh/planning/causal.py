@@ -318,7 +318,7 @@ class CausalPlanner:
                 self.iterations,
                 total[lasting],
                 cap[:, lasting],
-                zeta=self.options.zeta,
+                zeta=self.options.zeta_for(self.iterations),
                 fixed_rounds=self.options.fixed_rounds,
                 start=t + 1,
             )

@@ -76,6 +76,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "device_rounds": int(plan.rounds.sum()),
         "gossip": gossip,
         "bounds": plan.bounds,
+        "notes": list(plan.notes),
         "events": [dataclasses.asdict(event) for event in plan.events],
         "scenario": plan.scenario.model_dump(mode="json"),
     }

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.planning.budget import TOLERANCE
+from joulemesh.scenario import PlanOptions
 
 __all__ = ["best_iterations", "longest", "zeta_limit"]
 
@@ -16,15 +17,16 @@ FloatArray = NDArray[np.float64]
 _CANDIDATES = 64
 
 
-def zeta_limit(policy: str, zeta: float) -> int | None:
-    """Largest n with n − 1 < ζ for the policies that use ζ, or None.
+def zeta_limit(options: PlanOptions) -> int | None:
+    """Largest n with n − 1 < ζ where the policy uses ζ and ζ is given; None without a limit.
 
-    >>> zeta_limit("theorem4", 400.0), zeta_limit("theorem4", 12.5), zeta_limit("backfill", 3.0)
-    (400, 13, None)
+    >>> zeta_limit(PlanOptions(zeta=12.5)), zeta_limit(PlanOptions())
+    (13, None)
+    >>> zeta_limit(PlanOptions(zeta=3.0, rounds="backfill"))
     """
-    if policy not in ("theorem4", "theorem4-literal", "inverse"):
+    if options.zeta == "auto" or options.rounds not in ("theorem4", "theorem4-literal", "inverse"):
         return None
-    return int(np.ceil(zeta))
+    return int(np.ceil(options.zeta))
 
 
 def longest(

@@ -33,6 +33,7 @@ BoolArray = NDArray[np.bool_]
 
 
 _MOST_ENTRIES = 200_000_000  # of rounds [n, N]: 1.6 GB an array, beyond what planning should take
+_MOST_FADED = 10_000  # iterations under fading, planned one after another, unless a number is given
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Plan:
         world: its devices, graph and channel.
         work: sizes of the model and of a round.
         history: every iteration, as it will happen.
+        notes: what a reader of the plan should know, one line each.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
@@ -57,6 +59,7 @@ class Plan:
     world: World
     work: Workload
     history: History
+    notes: tuple[str, ...] = ()
 
     @property
     def scheme(self) -> str:
@@ -298,7 +301,7 @@ def plan(
     work = workload(scenario, parameters, labels)
     world = build_world(scenario, work.round_samples)
     planner = _Planner(scenario, world, work)
-    return Plan(scenario, world, work, planner.history())
+    return Plan(scenario, world, work, planner.history(), tuple(planner.notes))
 
 
 class _Planner:
@@ -319,15 +322,11 @@ class _Planner:
             limit=self.options.ring_search_limit,
         )
         self.graph = graph
+        self.notes: list[str] = []
 
     def history(self) -> History:
         n, count = self.iterations(), self.scenario.devices.count
-        if n * count > _MOST_ENTRIES:
-            raise InfeasibleError(
-                f"{n} iterations of {count} devices are more than the {_MOST_ENTRIES} entries that "
-                f"a plan may have; set plan.iterations to at most {_MOST_ENTRIES // count}",
-                constraint="size",
-            )
+        self.require_size(n, count)
         leaving = self.options.on_depletion == "leave"
         scheme = self.ready(n)
         prices = self.prices(scheme, n)
@@ -341,6 +340,22 @@ class _Planner:
         if leaving or self.world.channel.fading:
             return CausalPlanner(self.scenario, self.world, self.work.model_bits, n).walk()
         return self.static(scheme, prices, n)
+
+    def require_size(self, n: int, count: int) -> None:
+        """Refuse a plan that would not fit into memory, or take hours that nobody asked for."""
+        if n * count > _MOST_ENTRIES:
+            raise InfeasibleError(
+                f"{n} iterations of {count} devices are more than the {_MOST_ENTRIES} entries that "
+                f"a plan may have; set plan.iterations to at most {_MOST_ENTRIES // count}",
+                constraint="size",
+            )
+        wanted = self.options.iterations
+        if self.world.channel.fading and isinstance(wanted, str) and n > _MOST_FADED:
+            raise InfeasibleError(
+                f'under fading every iteration is planned again, and plan.iterations = "{wanted}" '
+                f"comes to {n} of them, which takes hours; set plan.iterations to a number",
+                constraint="size",
+            )
 
     def ready(self, n: int) -> Scheme:
         return make_ready(
@@ -368,9 +383,8 @@ class _Planner:
     def fresh(self, n: int) -> BoolArray:
         return fresh_trees(self.world, self.scenario.network.channel_known, 0, n)
 
-    def longest(self) -> int:
-        """Largest n that every battery pays for in time, and that ζ allows."""
-        limit = zeta_limit(self.options.rounds, self.options.zeta)
+    def longest(self, limit: int | None) -> int:
+        """Largest n, up to a limit, that every battery pays for in time."""
         if self.options.gossip_rounds != "balanced":
             return self._longest_of(self.ready(1), limit)
         # The balance depends on n, so n cannot be had from one scheme's prices.
@@ -412,11 +426,28 @@ class _Planner:
         wanted = self.options.iterations
         if isinstance(wanted, int):
             return wanted
-        n = self.longest()
+        limit = zeta_limit(self.options)
+        n = self.longest(limit)
         if n < 1:
             scheme = self.ready(1)
             self.require(self.prices(scheme, 1), 1)
-        return n if wanted == "longest" else self._best_of_bound(n)
+        if wanted == "bound":
+            n = self._best_of_bound(n)
+        if limit is not None and n == limit:
+            self._note_cut(limit)
+        return n
+
+    def _note_cut(self, limit: int) -> None:
+        """Say that ζ, not a battery, ends the plan; how far it would go only if that is cheap."""
+        scheme = self.ready(1)
+        priced = scheme.random or self.flooding(scheme) or self.options.gossip_rounds == "balanced"
+        most = self.longest(limit + 1 if priced else None)
+        if most > limit:
+            pay = "more" if priced else f"{most:,}"
+            self.notes.append(
+                f"plan.zeta = {self.options.zeta:g} ends the plan after {limit} iterations, though "
+                f"the batteries pay for {pay}; leave plan.zeta out, and it follows the iterations"
+            )
 
     def _best_of_bound(self, most: int) -> int:
         constants = _constants(self.scenario)
@@ -457,7 +488,7 @@ class _Planner:
             deadline_s=self.scenario.budget.deadline_s,
             exchange_s=prices.latency_s,
             round_s=devices.round_latency_s,
-            longest=n if affordable else self.longest(),
+            longest=n if affordable else self.longest(zeta_limit(self.options)),
             may_leave=self.options.on_depletion == "leave",
         )
 
@@ -470,7 +501,7 @@ class _Planner:
             n,
             total,
             cap[0] if len(cap) == 1 else cap,
-            zeta=self.options.zeta,
+            zeta=self.options.zeta_for(n),
             fixed_rounds=self.options.fixed_rounds,
         )
         if self.options.rounds == "theorem4-literal" and (rounds < 1).any():

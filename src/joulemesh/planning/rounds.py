@@ -63,7 +63,7 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
     if not zeta > iterations - 1:
         raise ScenarioError(
             f"plan.zeta = {zeta:g} leaves no logarithm for the last of {iterations} iterations; "
-            f"set plan.zeta above {iterations - 1} or lower plan.iterations"
+            f"set plan.zeta above {iterations - 1} or leave it out"
         )
     if math.isinf(zeta) or iterations == 1:  # alone, it takes all: also where ζ − n rounds to −1
         return np.ones(iterations)

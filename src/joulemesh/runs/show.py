@@ -29,5 +29,5 @@ def show_result(result: Result, console: Console) -> None:
         "progress": f"{sparkline(curve)} accuracy, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }
-    for name, text in rows.items():
+    for name, text in [*rows.items(), *(("note", note) for note in result.plan.notes)]:
         console.print(Text.assemble((f"{name:<12}", "bold"), text))

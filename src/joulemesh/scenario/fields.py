@@ -27,6 +27,7 @@ __all__ = [
     "Samples",
     "Topology",
     "Unit",
+    "Zeta",
 ]
 
 Quantity = float | str | tuple[float, ...] | dict[str, tuple[float, ...]]
@@ -148,6 +149,10 @@ def _constant(value: Any) -> float:
     return _number(value, 0.0, strict=False)
 
 
+def _positive(value: Any) -> float:
+    return _number(value, 0.0, strict=True)
+
+
 _COUNT_SCHEMA = {"type": "integer", "minimum": 1}
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
@@ -159,6 +164,9 @@ Iterations = Annotated[
 ]
 GossipRounds = Annotated[
     Any, _or_word(_count, "epsilon", "balanced"), _schema(_COUNT_SCHEMA, "epsilon", "balanced")
+]
+Zeta = Annotated[
+    Any, _or_word(_positive, "auto"), _schema({"type": "number", "exclusiveMinimum": 0}, "auto")
 ]
 Constant = Annotated[Any, _or_word(_constant, "estimate"), _schema(_NUMBER, "estimate")]
 PositiveQuantity = Annotated[

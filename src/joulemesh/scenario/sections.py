@@ -22,6 +22,7 @@ from joulemesh.scenario.fields import (
     Samples,
     Topology,
     Unit,
+    Zeta,
 )
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "Section",
     "Training",
 ]
+
+_PAPER_ZETA = 400.0
 
 TOPOLOGIES = ("ring", "quasi-ring", "grid", "complete", "geometric")
 
@@ -129,7 +132,10 @@ class PlanOptions(Section):
     rounds: Literal["theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"] = (
         Field("theorem4", description="policy that spreads a device's rounds over the iterations")
     )
-    zeta: Positive = Field(400.0, description="Theorem 4's zeta; must exceed iterations - 1")
+    zeta: Zeta = Field(
+        "auto",
+        description="Theorem 4's zeta, above iterations - 1; auto: 400, or iterations if more",
+    )
     iterations: Iterations = Field(
         100, description='number n of iterations, or "longest", or "bound"'
     )
@@ -163,6 +169,10 @@ class PlanOptions(Section):
         False, description="price the flooding of link costs (64 bits per link) for the tree"
     )
     ring_search_limit: Count = Field(200_000, description="nodes visited in search of a ring")
+
+    def zeta_for(self, iterations: int) -> float:
+        """Theorem 4's ζ for n iterations: as given, otherwise the paper's 400, or n if larger."""
+        return max(_PAPER_ZETA, float(iterations)) if self.zeta == "auto" else float(self.zeta)
 
     @property
     def pays(self) -> str:

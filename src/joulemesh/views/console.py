@@ -66,6 +66,8 @@ def show_plan(plan: Plan, console: Console) -> None:
         f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
         sep="",
     )
+    for note in plan.notes:
+        console.print(Text.assemble(("note        ", "bold"), note))
     _show_events(plan, console)
     _show_balance(plan, console)
     _show_bounds(plan, console)
