@@ -63,6 +63,59 @@ def test_what_is_no_csv_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name;cpu_hz;energy_j\na;1,8e9;0,25\nb;2e9;10\n",
+        "\ufeffname;cpu_hz;energy_j\r\na;1,8E+09;0,25\r\nb;2000000000;10,0\r\n",
+        "name\tcpu_hz\tenergy_j\na\t1.8e9\t0.25\nb\t2e9\t10\n",
+        "name\tcpu_hz\tenergy_j\na\t1,8e9\t,25\nb\t2e9\t10\n",
+        "sep=;\nname;cpu_hz;energy_j\na;1,8e9;0,250\nb;2e9;10,000\n",
+        "name;cpu_hz;energy_j\na;1.8e9;0.25\nb;2e9;10\n",
+    ],
+)
+def test_separators_and_decimal_commas_of_spreadsheets(text: str, tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_bytes(text.encode())
+    columns = read_table(tmp_path / "d.csv")
+    assert columns["name"] == ["a", "b"]
+    assert number_column(columns, "cpu_hz", "d.csv").tolist() == [1.8e9, 2e9]
+    assert number_column(columns, "energy_j", "d.csv").tolist() == [0.25, 10.0]
+
+
+def test_a_separator_within_a_name_is_part_of_it(tmp_path: Path) -> None:
+    assert read_table(table(tmp_path, "cpu_hz;where, roughly\n1e9;here\n2e9;there, or so\n")) == {
+        "cpu_hz": ["1e9", "2e9"],
+        "where, roughly": ["here", "there, or so"],
+    }
+    # A version with a point is no figure, nor is a size with a comma beside texts.
+    columns = read_table(table(tmp_path, "firmware;size;cpu_hz\n1.2;3,5;1,5\n2.0-rc;large;2,5\n"))
+    assert columns["firmware"] == ["1.2", "2.0-rc"]
+    assert columns["cpu_hz"] == ["1.5", "2.5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a,b;c\n1,2;3\n4,5;6\n", "may be separated by commas or semicolons"),
+        ("a,b;c\n1,2;3\n4\n", "may be separated by commas or semicolons"),
+        ("a;b\n0,25;1.5\n", r"with a comma \('0,25'\) and with a point \('1.5'\)"),
+        ("a;b\n1,500;2\n3,250;4\n", "'1,500' may mean 1.500 or 1500.*write 1.5000 or 1500"),
+        ("a;b\n1.500;2\n3.250;4\n", "'1.500' may mean 1.500 or 1500"),
+        ("a\tb\n1,500\t2\n", "'1,500' may mean"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused(text: str, wanted: str, tmp_path: Path) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match=wanted) as refusal:
+        read_table(table(tmp_path, text))
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_bad_cell_is_named_not_its_neighbours_with_commas(tmp_path: Path) -> None:
+    columns = read_table(table(tmp_path, "a;b\n0,25;1\nn/a;2\n"))
+    with pytest.raises(joulemesh.ScenarioError, match=r"row 3, column 'a': 'n/a'"):
+        number_column(columns, "a", "t.csv")
+
+
 @pytest.mark.parametrize("cell", ["nan", "inf", "2 GHz", ""])
 def test_cells_that_are_no_finite_number_are_named(cell: str) -> None:
     with pytest.raises(joulemesh.ScenarioError, match=r"t\.csv, row 3, column 'a'"):
@@ -82,6 +135,29 @@ def test_columns_named_like_fields_are_taken_and_rows_are_devices(tmp_path: Path
     assert found.round_latency_s == pytest.approx([32e-6, 16e-6, 32e-6 / 3], rel=1e-12)
     world = build_world(scenario, np.full(3, 32.0))
     assert world.graph.positions_m.tolist() == [[0, 0], [3, 4], [-10, 0]]
+
+
+def test_a_table_with_semicolons_is_not_ignored(tmp_path: Path) -> None:
+    text = TABLE.replace(",", ";")
+    scenario = Scenario(devices={"table": table(tmp_path, text), "cycles_per_sample": 1000})
+    assert devices_of(scenario).energy_budget_j.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("header", ["cpu_hz|energy_j", "CPU,battery"])
+def test_a_table_without_a_known_column_is_refused(header: str, tmp_path: Path) -> None:
+    row = header.replace("cpu_hz", "1e9").replace("energy_j", "3").replace("CPU", "1")
+    path = table(tmp_path, f"{header}\n{row}\n{row}\n{row}\n")
+    with pytest.raises(joulemesh.ScenarioError) as refusal:
+        Scenario(devices={"table": path})
+    for name in (*header.split(","), "cpu_hz", "transmit_power_w", "energy_j"):
+        assert name in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_column_that_only_a_field_names_is_known(tmp_path: Path) -> None:
+    path = table(tmp_path, "speed,kind\n1e9,esp32\n2e9,esp32\n3e9,esp32\n")
+    assert Scenario(devices={"table": path, "cpu_hz": "speed"}).devices.count == 3
+    assert Scenario(devices={"table": path, "profile": "kind"}).devices.count == 3
 
 
 def test_a_field_can_name_another_column(tmp_path: Path) -> None:

@@ -1,9 +1,17 @@
-"""CSV files with a header, as columns of text or numbers."""
+"""CSV files with a header, as columns of text or numbers.
+
+Cells are separated by commas, semicolons or tabs. Where semicolons or tabs separate them, numbers
+may have decimal commas, as spreadsheets write them in much of Europe. A file that can be read in
+two ways is refused.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import math
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +22,22 @@ from joulemesh.errors import ScenarioError
 __all__ = ["number_column", "read_table"]
 
 
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_FIRST_LINE = re.compile(r"sep=([,;\t])\r?\n")  # by which some spreadsheets name the separator
+_NUMBER = re.compile(r"[+-]?(?:\d+|\d*(?P<mark>[.,])\d+)(?:[eE][+-]?\d+)?(?:\s*[^\W\d].*)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}(?!\d).*")
+
+
 def read_table(path: str | Path) -> dict[str, list[str]]:
-    """Columns of a CSV file by the names in its first row.
+    """Columns of a CSV file by the names in its first row; decimal commas become points.
 
     Raises:
-        ScenarioError: the file cannot be read, is empty, or a row has another length.
+        ScenarioError: the file cannot be read, is empty, a row has another length, or separators
+            or decimals can be understood in two ways.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+            rows, separator = _rows(file.read(), path)
     except OSError as error:
         raise ScenarioError(f"cannot read {path}: {error.strerror}; check the path") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -39,7 +54,66 @@ def read_table(path: str | Path) -> dict[str, list[str]]:
             raise ScenarioError(
                 f"{path}, row {line}: {len(row)} cells under {len(header)} columns; fill the row"
             )
+    if separator != ",":
+        body = _with_points(body, separator, path)
     return {name: [row[k] for row in body] for k, name in enumerate(header)}
+
+
+def _rows(text: str, path: str | Path) -> tuple[list[list[str]], str]:
+    """Rows of cells, blank lines left out, and what separates the cells."""
+    named = _FIRST_LINE.match(text)
+    if named:
+        return list(_cells(text[named.end() :], named[1])), named[1]
+    likely = [mark for mark in _SEPARATORS if len(next(_cells(text, mark), [])) > 1]
+    if len(likely) > 1:  # one of them stands within a name: the other cuts all rows alike
+        alike = [mark for mark in likely if len({len(row) for row in _cells(text, mark)}) == 1]
+        if len(alike) != 1:
+            ways = " or ".join(_SEPARATORS[mark] for mark in likely)
+            raise ScenarioError(f"{path} may be separated by {ways}; save it with one of them only")
+        likely = alike
+    separator = likely[0] if likely else ","
+    return list(_cells(text, separator)), separator
+
+
+def _cells(text: str, separator: str) -> Iterator[list[str]]:
+    for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+        if row:
+            yield [cell.strip() for cell in row]
+
+
+def _with_points(body: list[list[str]], separator: str, path: str | Path) -> list[list[str]]:
+    """The rows with decimal points in place of decimal commas.
+
+    >>> _with_points([["a", "0,25"], ["b", "1,5 Wh"]], ";", "devices.csv")
+    [['a', '0.25'], ['b', '1.5 Wh']]
+    """
+    found: dict[str, list[str]] = {".": [], ",": []}
+    for column in zip(*body, strict=True):
+        numbers = [_NUMBER.fullmatch(cell) for cell in column]
+        if all(numbers):  # elsewhere a point may be part of a version or a name
+            for number in numbers:
+                if number and number["mark"]:
+                    found[number["mark"]].append(number[0])
+    if all(found.values()):
+        raise ScenarioError(
+            f"{path} writes decimals with a comma ({found[','][0]!r}) and with a point "
+            f"({found['.'][0]!r}); write all of them in one way"
+        )
+    for mark, cells in found.items():
+        # Points are what a table with tabs has anyway; what else it is written with says nothing.
+        doubtful = cells and (mark == "," or separator == ";")
+        if doubtful and all(map(_THOUSANDS.fullmatch, cells)):
+            plain, grouped = cells[0].replace(",", "."), cells[0].replace(mark, "")
+            raise ScenarioError(
+                f"{path}: {cells[0]!r} may mean {plain} or {grouped}, and no other figure shows "
+                f"which; write {plain}0 or {grouped}"
+            )
+    return [[_with_point(cell) for cell in row] for row in body]
+
+
+def _with_point(cell: str) -> str:
+    number = _NUMBER.fullmatch(cell)
+    return cell.replace(",", ".", 1) if number and number["mark"] == "," else cell
 
 
 def number_column(

@@ -28,7 +28,7 @@ from joulemesh.scenario.sections import (
     PlanOptions,
     Training,
 )
-from joulemesh.scenario.text import check_links, one_line, to_toml
+from joulemesh.scenario.text import check_links, check_table, one_line, to_toml
 
 __all__ = ["PRESETS", "Scenario"]
 
@@ -65,6 +65,7 @@ class Scenario(BaseModel):
         except ValidationError as error:
             raise ScenarioError(one_line(error, Scenario)) from None
         check_links(self.network)
+        check_table(self.devices, self.budget)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

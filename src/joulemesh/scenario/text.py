@@ -11,12 +11,15 @@ from pydantic import BaseModel, ValidationError
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario.given import exists
-from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Network
+from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Budget, Devices, Network
+from joulemesh.tables import read_table
 
 if TYPE_CHECKING:
     from joulemesh.scenario.scenario import Scenario
 
-__all__ = ["check_links", "one_line", "to_toml"]
+__all__ = ["check_links", "check_table", "one_line", "taken_columns", "to_toml"]
+
+_MOST_COLUMNS = 12
 
 
 def check_links(network: Network) -> None:
@@ -35,6 +38,31 @@ def check_links(network: Network) -> None:
     raise ScenarioError(
         f"network.topology: {_short(name)} is neither a topology nor a file; {hint}"
     )
+
+
+def check_table(devices: Devices, budget: Budget) -> None:
+    """Refuse a device table of which nothing is used: its figures would be ignored in silence."""
+    if devices.table is None:
+        return
+    columns = read_table(devices.table)
+    if columns.keys() & taken_columns(devices, budget):
+        return
+    found = ", ".join(f"{name!r:.40}" for name in list(columns)[:_MOST_COLUMNS])
+    known = [name for name in Devices.model_fields if name not in ("count", "table")]
+    raise ScenarioError(
+        f"{devices.table} has no column that is known, only {found}; "
+        f"known are {', '.join(known)} and energy_j: rename a column, or name it in a field"
+    )
+
+
+def taken_columns(devices: Devices, budget: Budget) -> set[str]:
+    """Names of columns that fields take, if the table has them.
+
+    >>> sorted(taken_columns(Devices(cpu_hz="speed"), Budget(energy_j="battery")))
+    ['battery', 'partition', 'speed']
+    """
+    fields = [*devices.model_dump().values(), budget.energy_j]
+    return {value for value in fields if isinstance(value, str)}
 
 
 def one_line(error: ValidationError, scenario: type[BaseModel]) -> str:
