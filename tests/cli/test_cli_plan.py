@@ -103,6 +103,15 @@ def test_out_keeps_the_arrays(command: Command, tmp_path: Path) -> None:
         assert file["rounds"].shape == (7, 20)
 
 
+def test_out_writes_what_the_suffix_says(command: Command, tmp_path: Path) -> None:
+    for name, first in (("p.csv", "iteration,device,rounds,"), ("p.json", '{"scheme": "tree"')):
+        done = command("plan", "--out", name, "--set", "plan.iterations=7")
+        assert (done.code, done.err) == (0, "")
+        assert (tmp_path / name).read_text("utf-8").startswith(first)
+    refused(command("plan", "--out", "p.xlsx"), "p.xlsx: plans end in .npz, .json or .csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.json"]
+
+
 def test_a_gossiping_and_fading_and_leaving_fleet_can_be_shown(command: Command) -> None:
     gossip = command(
         "plan", "--set", "plan.aggregation=gossip", "--set", "budget.energy_j=1000.0",
@@ -307,14 +316,14 @@ def test_an_unknown_preset_is_refused(command: Command) -> None:
     refused(command("plan", "--preset", "papre"), "unknown preset 'papre'", "default, paper")
 
 
-@pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder"])
+@pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder.csv"])
 def test_an_unwritable_out_is_refused_and_nothing_is_half_written(
     where: str, command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("a file")
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.csv").mkdir()
     refused(command("plan", "--out", where), f"cannot write {where}", "choose another place")
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.csv"]
     assert (tmp_path / "file").read_text() == "a file"
 
 

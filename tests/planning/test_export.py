@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -112,15 +113,62 @@ def test_saving_over_an_old_file_replaces_it(tmp_path: Path) -> None:
         assert file["rounds"].shape == (5, 6)
 
 
-@pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder", "."])
+@pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder.csv"])
 def test_a_place_that_cannot_be_written_is_refused(where: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file")
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.csv").mkdir()
     with pytest.raises(joulemesh.ScenarioError, match=r"cannot write .*choose another") as refusal:
         make().save(str(tmp_path / where))
     assert "\n" not in str(refusal.value)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
-    assert not list((tmp_path / "folder").iterdir())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.csv"]
+    assert not list((tmp_path / "folder.csv").iterdir())
+
+
+@pytest.mark.parametrize("name", ["plan", "plan.txt", "plan.csv.gz", "."])
+def test_a_suffix_that_says_nothing_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match=r"plans end in \.npz, \.json or \.csv, not"):
+        make().save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"network__fading": "rayleigh", "budget__energy_j": [0.4, 0.8]},
+        {"budget__energy_j": {"values": [0.1, 1, 1, 1, 1, 1]}, "plan__on_depletion": "leave"},
+    ],
+    ids=str,
+)
+def test_the_csv_file_adds_up_to_the_plan(options: dict[str, Any], tmp_path: Path) -> None:
+    plan, path = make(**options), tmp_path / "plan.CSV"
+    plan.save(path)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == plan.iterations * 6
+    assert (rows[0]["iteration"], rows[0]["device"]) == ("1", "0")
+    assert (rows[-1]["iteration"], rows[-1]["device"]) == (str(plan.iterations), "5")
+    assert [int(row["rounds"]) for row in rows] == plan.rounds.ravel().tolist()
+    assert [row["active"] == "1" for row in rows] == plan.active.ravel().tolist()
+    spent = np.array([float(row["compute_j"]) + float(row["exchange_j"]) for row in rows])
+    assert spent.reshape(plan.rounds.shape).sum(axis=0) == pytest.approx(plan.spent_j, rel=1e-12)
+
+
+def test_a_csv_file_that_no_spreadsheet_opens_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "_MOST_ROWS", 29)
+    with pytest.raises(joulemesh.ScenarioError, match=r"30 rows, more than 29; .*\.npz"):
+        make().save(tmp_path / "plan.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_json_file_is_what_to_json_gives(tmp_path: Path) -> None:
+    plan = make()
+    plan.save(tmp_path / "plan.json")
+    text = (tmp_path / "plan.json").read_text("utf-8")
+    assert text == plan.to_json() + "\n"
+    assert (Plan.from_json(text).rounds == plan.rounds).all()
 
 
 def test_a_write_that_fails_half_way_leaves_nothing(

@@ -24,7 +24,12 @@ def plan(
     changes: SetOption = None,
     json: JsonOption = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Keep the arrays in this .npz file.")
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write the plan: .npz (all arrays), .json (everything), or .csv (one row for each "
+            "iteration and device).",
+        ),
     ] = None,
     figure: Annotated[
         Path | None,
@@ -32,11 +37,14 @@ def plan(
     ] = None,
 ) -> None:
     """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up."""
+    from joulemesh.planning.export import check_format
     from joulemesh.planning.plan import plan as make_plan
 
+    if out is not None:
+        check_format(out)
     made = make_plan(read_scenario(file, preset, changes))
     if out is not None:
-        made.save(str(out))
+        made.save(out)
     if figure is not None:
         from joulemesh.views.figures import plan_figure, save_figure
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,19 @@ from joulemesh.scenario import Scenario
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
 
-__all__ = ["plan_frame", "plan_from_json", "plan_graph", "plan_json", "plan_record", "save_plan"]
+__all__ = [
+    "check_format",
+    "plan_frame",
+    "plan_from_json",
+    "plan_graph",
+    "plan_json",
+    "plan_record",
+    "save_plan",
+]
 
 _MOST_ENTRIES = 1_000_000
+_MOST_ROWS = 10_000_000
+_COLUMNS = ("iteration", "device", "rounds", "compute_j", "exchange_j", "active")
 
 _ARRAYS = (
     "edges",
@@ -105,17 +117,70 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def check_format(path: str | Path) -> str:
+    """The suffix of a file that a plan can be written to.
+
+    >>> check_format("fleet/plan.CSV")
+    '.csv'
+    >>> check_format("plan.xlsx")
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: plan.xlsx: plans end in .npz, .json or .csv, not '.xlsx'
+    """
+    suffix = Path(path).suffix
+    if suffix.lower() not in _FORMATS:
+        *first, last = _FORMATS
+        raise ScenarioError(f"{path}: plans end in {', '.join(first)} or {last}, not {suffix!r}")
+    return suffix.lower()
+
+
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write the plan's arrays, and the rest as JSON under ``plan``; whole or not at all."""
+    """Write the plan as the path's suffix says, whole or not at all.
+
+    Args:
+        plan: what is written.
+        path: ends in ``.npz`` (all arrays, and the rest as JSON under ``plan``), ``.json`` (what
+            `Plan.to_json` gives) or ``.csv`` (one row for each iteration and device).
+
+    Raises:
+        ScenarioError: another suffix, more rows than a CSV file should have, or a place that
+            cannot be written.
+    """
+    write_whole(path, partial(_FORMATS[check_format(path)], plan))
+
+
+def _write_npz(plan: Plan, draft: Path) -> None:
     arrays: dict[str, NDArray[Any]] = {name: np.asarray(getattr(plan, name)) for name in _ARRAYS}
     arrays["plan"] = np.array(json.dumps(_finite(plan_record(plan)), allow_nan=False))
     arrays["positions_m"] = plan.world.graph.positions_m
+    with open(draft, "wb") as file:  # a file, because np.savez adds a suffix to a name
+        np.savez(file, allow_pickle=False, **arrays)
 
-    def write(draft: Path) -> None:
-        with open(draft, "wb") as file:  # a file, because np.savez adds a suffix to a name
-            np.savez(file, allow_pickle=False, **arrays)
 
-    write_whole(path, write)
+def _write_json(plan: Plan, draft: Path) -> None:
+    draft.write_text(plan_json(plan) + "\n", "utf-8")
+
+
+def _write_csv(plan: Plan, draft: Path) -> None:
+    """The columns of `_COLUMNS`, one row for each iteration (from 1) and device (from 0)."""
+    n, count = plan.rounds.shape
+    if n * count > _MOST_ROWS:
+        raise ScenarioError(
+            f"a CSV file of {n} iterations and {count} devices would have {n * count:,} rows, more "
+            f"than {_MOST_ROWS:,}; write the plan to an .npz file"
+        )
+    round_j = plan.world.devices.round_energy_j
+    exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)
+    with draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for t, rounds in enumerate(plan.rounds):
+            figures = (rounds, rounds * round_j, exchange_j[t], plan.active[t].astype(int))
+            columns = zip(*(column.tolist() for column in figures), strict=True)
+            writer.writerows((t + 1, i, *row) for i, row in enumerate(columns))
+
+
+_FORMATS = {".npz": _write_npz, ".json": _write_json, ".csv": _write_csv}
 
 
 def plan_from_json(text: str) -> Plan:

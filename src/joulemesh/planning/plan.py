@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,13 @@ class Plan:
 
         return plan_json(self)
 
-    def save(self, path: str) -> None:
-        """Keep the arrays in an ``.npz`` file."""
+    def save(self, path: str | Path) -> None:
+        """Write the plan to a file; its suffix says how.
+
+        Args:
+            path: ends in ``.npz`` (all arrays), ``.json`` (what `to_json` gives) or ``.csv`` (one
+                row for each iteration and device: rounds, joules, and whether it is active).
+        """
         from joulemesh.planning.export import save_plan
 
         save_plan(self, path)

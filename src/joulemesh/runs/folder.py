@@ -80,7 +80,7 @@ class RunFolder:
 
     def begin(self, plan: Plan, seeds: tuple[int, ...], fingerprint: str) -> None:
         """Write what is known before training; the scenario last, so that it marks a good start."""
-        plan.save(str(self.path / "plan.npz"))
+        plan.save(self.path / "plan.npz")
         self._write_json(
             "versions.json", {**versions(), "seeds": seeds, "fingerprint": fingerprint}
         )
