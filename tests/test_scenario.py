@@ -32,7 +32,8 @@ def test_every_field_of_the_design_exists_with_its_default() -> None:
     one = Scenario()
     assert one.seed == 0
     assert (one.devices.count, one.devices.cpu_hz, one.devices.capacitance) == (20, 2e9, 1e-27)
-    assert one.devices.cycles_per_sample == (1000.0, 3000.0)
+    assert one.devices.cycles_per_sample == (100e3, 300e3)
+    assert (one.budget.energy_j, one.budget.deadline_s) == ((6.0, 30.0), 0.04)
     assert (one.network.bandwidth_hz, one.network.noise_dbm_per_hz) == (20e6, -174.0)
     assert (one.network.chords, one.network.mean_degree) == (2, 20.0)
     assert (one.plan.zeta, one.plan.iterations, one.plan.epsilon) == ("auto", 100, 0.05)

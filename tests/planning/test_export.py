@@ -73,6 +73,7 @@ def test_a_leaving_fleet_that_gossips_can_be_written() -> None:
     """No battery holds a round of gossip in each iteration: there is nothing to balance."""
     fields = {
         "devices.count": 6,
+        "devices.cycles_per_sample": [1000, 3000],
         "budget.energy_j": 0.05,
         "budget.deadline_s": 10.0,
         "plan.aggregation": "metropolis",

@@ -35,7 +35,7 @@ def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> 
     """The scenario that a command's arguments name."""
     scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
     if changes:
-        scenario = scenario.override(dict(_change(text) for text in changes))
+        scenario = scenario.override(dict(_change(text) for text in changes), source="--set")
     for note in [*profile_notes(scenario.devices, scenario.network), *_table_notes(scenario)]:
         print(f"note: {note}", file=sys.stderr)
     return scenario

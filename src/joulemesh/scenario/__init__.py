@@ -5,7 +5,8 @@ JSON Schema and the reference page are made. May not know: what is done with it.
 
 from __future__ import annotations
 
-from joulemesh.scenario.given import profile_notes
+from joulemesh.scenario.complete import profile_notes
+from joulemesh.scenario.origin import Origin
 from joulemesh.scenario.scenario import PRESETS, Scenario
 from joulemesh.scenario.sections import (
     SECTIONS,
@@ -26,6 +27,7 @@ __all__ = [
     "Budget",
     "Devices",
     "Network",
+    "Origin",
     "PlanOptions",
     "Scenario",
     "Training",

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario.given import (
-    absolute_paths,
-    forget_profiles,
-    forget_table,
-    with_profiles,
-    with_table_rows,
-)
+from joulemesh.scenario.complete import completed, own_statements
+from joulemesh.scenario.given import Layer, absolute_paths, fields_of, latest, nested
 from joulemesh.scenario.graph import graph_fields
+from joulemesh.scenario.origin import ASSUMED, GIVEN, Origin
 from joulemesh.scenario.sections import (
+    SECTIONS,
     Bounds,
     Budget,
     Devices,
@@ -37,6 +36,10 @@ PRESETS = ("default", "paper", "narrowband")
 
 class Scenario(BaseModel):
     """One training to plan: devices, radio, budgets, and what is learned.
+
+    The fields hold what was resolved: given values, completed from the device table, profiles and
+    defaults. `given` is what the user said, and `origin` tells where a field's value comes from;
+    neither counts when scenarios are compared.
 
     >>> scenario = Scenario.preset("default").override({"devices.count": 8})
     >>> scenario.devices.count, scenario.network.topology
@@ -59,13 +62,80 @@ class Scenario(BaseModel):
     training: Training = Training()
     bounds: Bounds = Bounds()
 
+    _layers: tuple[Layer, ...] = PrivateAttr(default=())
+    _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+
     def __init__(self, **values: Any) -> None:
+        self._build((Layer(GIVEN, fields_of(values)),))
+
+    @classmethod
+    def _of(cls, *layers: Layer) -> Self:
+        """The scenario that some layers of statements describe; of two the later one wins."""
+        made = cls.__new__(cls)
+        made._build(layers)
+        return made
+
+    def _build(self, layers: tuple[Layer, ...]) -> None:
+        said = completed(layers)
         try:
-            super().__init__(**with_profiles(with_table_rows(values)))
+            super().__init__(**nested(said))
         except ValidationError as error:
             raise ScenarioError(one_line(error, Scenario)) from None
         check_links(self.network)
         check_table(self.devices, self.budget)
+        self._layers = own_statements(layers, said)
+        self._origins = {name: one.origin for name, one in said.items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are equal, wherever their values come from."""
+        return isinstance(other, Scenario) and self.__dict__ == other.__dict__
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user gave, by field: not what a preset, a table, a profile or a default says.
+
+        >>> Scenario(devices={"profile": "esp32"}).override({"seed": 3}).given
+        {'devices.profile': 'esp32', 'seed': 3}
+        """
+        said = latest(self._layers)
+        return {name: one.value for name, one in said.items() if one.origin.kind == "given"}
+
+    @property
+    def base(self) -> Origin:
+        """Where fields come from that nobody mentions: the preset, or ``assumed``."""
+        first = self._layers[0].origin if self._layers else ASSUMED
+        return first if first.kind == "preset" else ASSUMED
+
+    def origin(self, name: str) -> Origin:
+        """Where the value of a field comes from.
+
+        >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0})
+        >>> for name in ("budget.energy_j", "devices.cpu_hz", "budget.deadline_s"):
+        ...     print(name, one.origin(name))
+        budget.energy_j given
+        devices.cpu_hz from profile esp32
+        budget.deadline_s assumed
+        """
+        names = field_names()
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "write section.field"
+            raise ScenarioError(f"{name[:60]!r} is not a field of a scenario; {hint}")
+        return self._origins.get(name, self.base)
+
+    def origins(self) -> dict[str, Origin]:
+        """Where the value of every field comes from, by full name.
+
+        >>> len(Scenario().origins()) == len(Scenario.preset("default").origins())
+        True
+        """
+        return {name: self._origins.get(name, self.base) for name in field_names()}
+
+    def with_origins(self, origins: Mapping[str, Origin]) -> Self:
+        """The same scenario with origins that were recorded when its values were resolved."""
+        made = self.model_copy()
+        made._origins = {**self.origins(), **origins}
+        return made
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -84,7 +154,8 @@ class Scenario(BaseModel):
                 f"{path} is not a {kind} file ({_reason(error)}); "
                 "`joulemesh init FILE` writes a good one"
             ) from None
-        return cls(**absolute_paths(_mapping(values, str(path)), path.parent))
+        values = absolute_paths(_mapping(values, str(path)), path.parent)
+        return cls._of(Layer(Origin("given", path.name), fields_of(values)))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -108,30 +179,22 @@ class Scenario(BaseModel):
         if name not in PRESETS:
             raise ScenarioError(f"unknown preset {name!r}; the presets are {', '.join(PRESETS)}")
         text = resources.files("joulemesh.presets").joinpath(f"{name}.toml").read_text("utf-8")
-        return cls(**tomllib.loads(text))
+        return cls._of(Layer(Origin("preset", name), fields_of(tomllib.loads(text))))
 
-    def override(self, changes: Mapping[str, Any]) -> Self:
+    def override(self, changes: Mapping[str, Any], *, source: str = "") -> Self:
         """The same scenario with some fields changed: ``{"devices.count": 50}``.
 
         What is said last wins: another profile brings its own figures, whatever was given before.
+
+        Args:
+            changes: values by full names.
+            source: where they come from, for `origin`: a file's name or an option's.
 
         >>> one = Scenario(devices={"cpu_hz": 1e9}).override({"devices.profile": "esp32"})
         >>> one.devices.cpu_hz
         240000000.0
         """
-        values = self.model_dump(exclude_unset=True)
-        if "devices.table" in changes and self.devices.table is not None:
-            forget_table(values)
-        forget_profiles(values, changes, self.devices, self.network)
-        for name, value in changes.items():
-            section, dot, field = name.partition(".")
-            if not dot:
-                values[name] = value
-            elif isinstance(values.get(section, {}), dict):
-                values.setdefault(section, {})[field] = value
-            else:
-                raise ScenarioError(f"{name}: {section!r} is not a section")
-        return type(self)(**values)
+        return self._of(*self._layers, Layer(Origin("given", source), fields_of(changes)))
 
     def to_toml(self, *, comments: bool = False) -> str:
         """The whole scenario as TOML; with ``comments`` every field says what it is."""
@@ -164,6 +227,13 @@ class Scenario(BaseModel):
 
         page: str = joulemesh.notebook_html(self)
         return page
+
+
+@cache
+def field_names() -> tuple[str, ...]:
+    """Full names of all fields: ``"seed"``, ``"devices.count"``, …"""
+    own = (f"{name}.{field}" for name, kind in SECTIONS.items() for field in kind.model_fields)
+    return ("seed", *own)
 
 
 def _mapping(values: Any, where: str) -> dict[str, Any]:

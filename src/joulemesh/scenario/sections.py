@@ -57,7 +57,7 @@ class Devices(Section):
     count: Count = Field(20, description="number of devices N (the table's rows, if it is given)")
     cpu_hz: PositiveQuantity = Field(2e9, description="processor speed f_i")
     cycles_per_sample: PositiveQuantity = Field(
-        (1000.0, 3000.0), description="cycles C_i to train on one sample once"
+        (100e3, 300e3), description="cycles C_i to train on one sample once"
     )
     capacitance: PositiveQuantity = Field(
         1e-27, description="effective capacitance theta_i, joules per cycle and hertz squared"
@@ -118,9 +118,9 @@ class Budget(Section):
     """What may be spent."""
 
     energy_j: PositiveQuantity = Field(
-        0.25, description="each device's battery for the whole training"
+        (6.0, 30.0), description="each device's battery for the whole training"
     )
-    deadline_s: Positive = Field(0.012, description="time allowed to each iteration")
+    deadline_s: Positive = Field(0.04, description="time allowed to each iteration")
 
 
 class PlanOptions(Section):
@@ -202,7 +202,7 @@ class Training(Section):
     hidden: tuple[Count, ...] = Field((64,), description="mlp: sizes of the hidden layers")
     l2: NonNegative = Field(0.0, description="L2 regularisation (logistic needs more than 0)")
     batch_size: Count = Field(32, description="samples in one SGD step")
-    learning_rate: Positive = Field(0.05, description="learning rate eta")
+    learning_rate: Positive = Field(0.1, description="learning rate eta")
     optimizer: str = Field("sgd", description="sgd, or any optimiser of optax by name")
     local_round: Literal["step", "epoch"] = Field(
         "step", description="a round is one SGD step, or one pass over the device's samples"

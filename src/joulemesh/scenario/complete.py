@@ -1,0 +1,204 @@
+"""Completing what is given: figures from the device table, and from profiles of devices and radios.
+
+Of two statements about a field the later one wins, whether it gives a figure, a table with such a
+column or a profile that has it. Within one file or call a figure beats the profile, and a figure
+beside a column is refused, because either choice would hide a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from joulemesh.errors import ScenarioError
+from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
+from joulemesh.scenario.given import Layer, Said, latest
+from joulemesh.scenario.origin import Origin
+from joulemesh.scenario.sections import SECTIONS, Devices, Network
+from joulemesh.tables import read_table
+
+__all__ = ["completed", "own_statements", "profile_notes"]
+
+_MOST_NAMES = 3
+
+
+def completed(layers: Sequence[Layer]) -> dict[str, Said]:
+    """What holds for each field once the table and the profiles have filled theirs.
+
+    Raises:
+        ScenarioError: a file or a profile is unknown, or two statements contradict each other.
+    """
+    said = latest(layers)
+    _take_table(said)
+    _take_profiles(said)
+    return said
+
+
+def own_statements(layers: Sequence[Layer], said: Mapping[str, Said]) -> tuple[Layer, ...]:
+    """The layers without what merely repeats the table or a profile named beside it.
+
+    A scenario that was written out whole repeats their figures; another table or profile, given
+    later, must be free to replace them.
+    """
+    return tuple(
+        Layer(
+            layer.origin,
+            {
+                name: value
+                for name, value in layer.fields.items()
+                if name not in said or said[name].rank != rank or not _repeats(name, said[name])
+            },
+        )
+        for rank, layer in enumerate(layers)
+    )
+
+
+def _repeats(name: str, one: Said) -> bool:
+    """Would the field hold this value even if nobody had given it?"""
+    own_column = one.origin.kind == "table" and one.value == name.partition(".")[2]
+    return own_column or one.origin.kind == "profile"
+
+
+def _take_table(said: dict[str, Said]) -> None:
+    """Take the number of devices, and fields that bear a column's name, from the device table."""
+    table = said.get("devices.table")
+    if table is None or not isinstance(table.value, str):
+        return
+    columns = read_table(table.value)
+    rows = len(next(iter(columns.values())))
+    origin = Origin("table", Path(table.value).name)
+    _take_count(
+        said,
+        Said(rows, table.rank, origin),
+        "devices.count is {} but " + f"{table.value} has {rows} rows; leave devices.count out",
+    )
+    own = [f"devices.{field}" for field in Devices.model_fields if field not in ("count", "table")]
+    for name in (*own, "budget.energy_j"):
+        field, mine = name.partition(".")[2], said.get(name)
+        later = mine is not None and mine.rank > table.rank
+        if field in columns and not later:
+            if mine is not None and mine.rank == table.rank and mine.value != field:
+                raise ScenarioError(
+                    f"{field} is given both in the scenario and as a column of {table.value}; "
+                    f'write {field} = "{field}" to take the column, or drop the column'
+                )
+            said[name] = Said(field, table.rank, origin)
+        elif mine is not None and isinstance(mine.value, str) and mine.value in columns:
+            said[name] = Said(mine.value, mine.rank, origin)
+        elif mine is not None and mine.value == field and mine.rank < table.rank:
+            del said[name]  # a column of the table before this one
+
+
+def _take_count(said: dict[str, Said], counted: Said, refusal: str) -> None:
+    """Take the number of devices from rows or names, unless another number is given with them."""
+    mine = said.get("devices.count")
+    if mine is None or mine.rank < counted.rank:
+        said["devices.count"] = counted
+    elif mine.value != counted.value:
+        raise ScenarioError(refusal.format(f"{mine.value!r:.60}"))
+
+
+def _take_profiles(said: dict[str, Said]) -> None:
+    """Take figures that are not given from the profiles that are named."""
+    hardware, air = said.get("devices.profile"), said.get("network.profile")
+    if hardware is not None:
+        table = said["devices.table"].value if "devices.table" in said else None
+        names = _names(hardware.value, table)
+        if isinstance(hardware.value, list | tuple) and names:
+            _take_count(
+                said,
+                Said(len(names), hardware.rank, hardware.origin),
+                f"devices.profile lists {len(names)} names for " + "{} devices; "
+                "give one name per device, or one name for all",
+            )
+        origin = Origin("profile", _listed([name for name, _ in names]))
+        for field, figure in _hardware_figures(hardware.value, table).items():
+            _take_figure(said, f"devices.{field}", Said(figure, hardware.rank, origin))
+    if air is not None and isinstance(air.value, str):
+        known, origin = radio(air.value), Origin("profile", air.value)
+        for section, figures in (("devices", known.devices), ("network", known.network)):
+            for field, figure in figures.items():
+                _take_figure(said, f"{section}.{field}", Said(figure, air.rank, origin))
+
+
+def _take_figure(said: dict[str, Said], name: str, profile: Said) -> None:
+    """Take a profile's figure, unless another is given with it or later."""
+    mine = said.get(name)
+    if mine is None or mine.rank < profile.rank or _same(name, mine.value, profile.value):
+        said[name] = profile
+
+
+def _same(name: str, value: Any, figure: Any) -> bool:
+    """Do two values of a field mean the same? ``[1, 2, 3]`` is ``{"values": [1, 2, 3]}``."""
+    section, _, field = name.partition(".")
+    try:
+        one, other = (
+            getattr(SECTIONS[section](**{field: item}), field) for item in (value, figure)
+        )
+    except ValidationError:  # refused later, with all that is wrong
+        return False
+    return bool(one == other)
+
+
+def _names(value: Any, table: Any) -> list[tuple[str, str]]:
+    """The profiles that a name, a column of names or a list of names gives, each with its place."""
+    if isinstance(value, str):
+        columns = read_table(table) if isinstance(table, str) and value not in DEVICES else {}
+        if value not in columns:
+            return [(value, "devices.profile")]
+        cells = enumerate(columns[value], start=2)
+        return [(name, f"{table}, row {row}, column {value!r}") for row, name in cells]
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return [(name, f"devices.profile[{k}]") for k, name in enumerate(value)]
+    return []
+
+
+def _hardware_figures(value: Any, table: Any) -> dict[str, Any]:
+    """Fields of ``devices`` that a name, a column of names, or a list of names gives."""
+    names = _names(value, table)
+    found = [device(name, where).devices for name, where in names]
+    if len(found) == 1 and names[0][1] == "devices.profile":
+        return dict(found[0])
+    return {field: {"values": [one[field] for one in found]} for field in DEVICE_FIELDS if found}
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The different names, the first few of many."""
+    unlike = list(dict.fromkeys(names))
+    return ", ".join(unlike[:_MOST_NAMES]) + (", …" if len(unlike) > _MOST_NAMES else "")
+
+
+def profile_notes(devices: Devices, network: Network) -> list[str]:
+    """One line for each figure of a profile that a given field overrules.
+
+    >>> profile_notes(Devices(profile="raspberry-pi-4", cpu_hz=1e9, capacitance=1e-27), Network())
+    ["devices.cpu_hz is given as 1e+09, so the profile's 1.8e+09 is not used",
+     "devices.capacitance is given as 1e-27, so the profile's 1.23e-27 is not used"]
+    """
+    figures: dict[str, Any] = {
+        f"devices.{field}": getattr(Devices(**{field: figure}), field)
+        for field, figure in _hardware_figures(devices.profile, devices.table).items()
+    }
+    if network.profile is not None:
+        known = radio(network.profile)
+        figures |= {f"devices.{field}": figure for field, figure in known.devices.items()}
+        figures |= {f"network.{field}": figure for field, figure in known.network.items()}
+    sections = {"devices": devices, "network": network}
+    notes = []
+    for name, figure in figures.items():
+        section, _, field = name.partition(".")
+        mine = getattr(sections[section], field)
+        if mine != figure:
+            notes.append(
+                f"{name} is given as {_brief(mine)}, so the profile's {_brief(figure)} is not used"
+            )
+    return notes
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return repr(value) if isinstance(value, str) else "a list"
