@@ -143,7 +143,7 @@ def uses(plan: Plan, route: Route, t: int) -> float:
     """The paper's K: how often a link is used (notes C.1, F.1.8)."""
     devices = int(plan.active[t].sum())
     by_name = {"tree": 2, "ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
-    return float(by_name.get(route.scheme, plan.scheme_at(t).rounds))
+    return float(by_name.get(route.scheme, plan.scheme_at(t + 1).rounds))
 
 
 def flood(plan: Plan, t: int) -> list[tuple[int, int, int, float]]:

@@ -138,10 +138,30 @@ def test_the_frames_of_a_comparison(comparison) -> None:
     entry = comparison["fixed:1"]
     mine = curves[(curves["method"] == "fixed:1") & (curves["seed"] == 0)]
     np.testing.assert_array_equal(mine["test_accuracy"], entry.curves["test_accuracy"][:, 0])
-    assert table.index.tolist() == ["adaptive", "fixed:1"]
-    assert table.loc["fixed:1", "energy_j"] == comparison.table()[1]["energy_j"]
+    assert table["method"].tolist() == ["adaptive", "fixed:1"]
+    mine = table.set_index("method").loc["fixed:1"]
+    assert mine["energy_j"] == comparison.table()[1]["energy_j"]
     with pytest.raises(joulemesh.ScenarioError, match="use 'curves' or 'table'"):
         comparison.frame("rows")
+
+
+def test_what_is_printed_is_one_line(scenario, result, comparison, plans) -> None:
+    for value in (scenario, result, comparison, comparison.entries[0], *plans.values()):
+        for text in (repr(value), str(value)):
+            assert text.startswith(f"{type(value).__name__}(")
+            assert "\n" not in text
+            assert len(text) < 200
+    plan, figures = result.plan, result.summary()
+    assert f"accuracy {figures['accuracy']:.4f}, {plan.iterations} iterations" in repr(result)
+    assert f"{figures['devices']} devices, 2 seeds" in repr(result)
+    assert f"Plan({plan.scheme}, {plan.iterations} iterations" in repr(plan)
+    assert f"{int(plan.rounds.sum()):,} rounds" in repr(plan)
+    accuracy = comparison.table()[1]["accuracy"]
+    assert f"fixed:1 {accuracy:.4f}; equal {comparison.equal}, " in repr(comparison)
+    many = scenario.override(
+        {"network.topology": [[k, k + 1] for k in range(scenario.devices.count - 1)]}
+    )
+    assert f"{scenario.devices.count - 1} links" in repr(many)
 
 
 def test_a_curve_by_hand() -> None:

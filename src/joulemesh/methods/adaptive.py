@@ -65,7 +65,7 @@ def plan_bits(plan: Plan) -> FloatArray:
         each = [0.0 if r is None else float(r.bits.sum() * r.repeats) for r in routes]
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
     for t in np.flatnonzero(history.flooded):
-        bits[t] += _flood_bits(plan.scheme_at(int(t)))
+        bits[t] += _flood_bits(plan.scheme_at(int(t) + 1))
     return bits
 
 

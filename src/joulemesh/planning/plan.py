@@ -24,6 +24,7 @@ from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import allocate
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
+from joulemesh.units import duration, energy
 from joulemesh.world import World, build_world
 
 __all__ = ["Plan", "plan"]
@@ -185,18 +186,24 @@ class Plan:
         return np.where(self.active[-1], kind, np.int8(3))
 
     def route(self, iteration: int) -> Route | None:
-        """What is sent in an iteration (counted from 1); None where the exchange is skipped."""
-        t = iteration - 1
-        if not 0 <= t < self.iterations:
-            raise ScenarioError(f"iteration {iteration} is not one of 1..{self.iterations}")
+        """What is sent in an iteration (1..n); None where the exchange is skipped."""
+        t = self._place(iteration)
         if self.history.routes is not None:
             return self.history.routes[t]
         if not self.history.scheme.random:
             return self.history.route
-        return self.scheme_at(t).route(self.world.costs(self.world.channel.gain(t)), t)
+        costs = self.world.costs(self.world.channel.gain(t))
+        return self.scheme_at(iteration).route(costs, t)
 
-    def scheme_at(self, t: int) -> Scheme:
-        """The scheme of an iteration (counted from 0)."""
+    def _place(self, iteration: int) -> int:
+        """The row of an iteration in the arrays."""
+        if not 1 <= iteration <= self.iterations:
+            raise ScenarioError(f"iteration {iteration} is not one of 1..{self.iterations}")
+        return iteration - 1
+
+    def scheme_at(self, iteration: int) -> Scheme:
+        """The scheme of an iteration (1..n)."""
+        t = self._place(iteration)
         return [scheme for since, scheme in self.history.schemes if since <= t][-1]
 
     @cached_property
@@ -270,6 +277,16 @@ class Plan:
         from joulemesh.planning.export import plan_graph
 
         return plan_graph(self)
+
+    def __repr__(self) -> str:
+        """In one line; `frame` and `to_json` have the figures."""
+        n, count = self.rounds.shape
+        spent, held = energy(float(self.spent_j.sum())), energy(float(self.energy_budget_j.sum()))
+        return (
+            f"Plan({self.scheme}, {n:,} iterations, {count:,} devices, "
+            f"{int(self.rounds.sum()):,} rounds, {spent} of {held}, "
+            f"{duration(float(self.latency_s.sum()))})"
+        )
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

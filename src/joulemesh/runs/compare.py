@@ -76,7 +76,7 @@ class Comparison(Study):
             raise ScenarioError(f"frame({what!r}) is unknown; use 'curves' or 'table'")
         if what == "table":
             rows = self.table()
-            return frame({name: [row[name] for row in rows] for name in rows[0]}, "method")
+            return frame({name: [row[name] for row in rows] for name in rows[0]})
         text = StringIO(self.to_csv())
         return require("pandas", "a data frame").read_csv(text)
 

@@ -16,6 +16,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import Trace
+from joulemesh.units import duration, energy
 
 __all__ = ["Chunk", "Metrics", "Result", "cumulative", "metrics", "steps_per_round"]
 
@@ -149,6 +150,16 @@ class Result:
         """
         rows = list(metrics(self.plan, self.trace, self.seeds))
         return frame({name: [row[name] for row in rows] for name in rows[0]})
+
+    def __repr__(self) -> str:
+        """In one line; `summary` and `frame` have the figures."""
+        n, count = self.plan.rounds.shape
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return (
+            f"Result(accuracy {float(self.final.test_accuracy.mean()):.4f}, {n:,} iterations, "
+            f"{count:,} devices, {seeds}, {energy(float(self.energy_j[-1]))}, "
+            f"{duration(float(self.time_s[-1]))})"
+        )
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

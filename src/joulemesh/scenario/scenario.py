@@ -221,6 +221,17 @@ class Scenario(BaseModel):
         """
         return self.override(graph_fields(graph))
 
+    def __repr__(self) -> str:
+        """In one line; `to_toml` has every field."""
+        links = self.network.topology
+        graph = links if isinstance(links, str) else f"{len(links)} links"
+        n = self.plan.iterations
+        times = f"{n:,} iterations" if isinstance(n, int) else f"{n} iterations"
+        learns = f"{self.training.model} on {self.training.dataset}, seed {self.seed}"
+        return f"Scenario({self.devices.count:,} devices, {graph}, {times}, {learns})"
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         import joulemesh  # the front door knows the views; this room does not

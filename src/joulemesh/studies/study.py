@@ -119,6 +119,15 @@ class Entry:
             diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
         )
 
+    def __repr__(self) -> str:
+        """In a few words."""
+        if not self.ran:
+            return f"Entry({self.name}: {self.status})"
+        accuracy = estimate(self.final["test_accuracy"]).mean
+        return (
+            f"Entry({self.name}: {int(self.iteration[-1]):,} iterations, accuracy {accuracy:.4f})"
+        )
+
     @property
     def status(self) -> str:
         """``"ran"``, ``"infeasible"``, or ``"diverged"`` (at one seed at least)."""
@@ -172,6 +181,17 @@ class Study:
     entries: tuple[Entry, ...]
     wanted: float | None = None
     computed: int = 0
+
+    def __repr__(self) -> str:
+        """In one line: every method with its accuracy; `table` has the figures."""
+        found = (
+            f"{entry.name} {estimate(entry.final['test_accuracy']).mean:.4f}"
+            if entry.ran
+            else f"{entry.name} {entry.status}"
+            for entry in self.entries
+        )
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"{type(self).__name__}({', '.join(found)}; equal {self.equal}, {seeds})"
 
     def __getitem__(self, name: str) -> Entry:
         """The entry of a method, by name."""

@@ -50,7 +50,7 @@ def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, in
         if devices > _DENSE:
             return gossip.metropolis_weights(first.graph.edges, devices), first.rounds
         return first.mixing(0, 1), 1
-    return lambda t: _embedded(plan.scheme_at(t), t, devices, weights), 1
+    return lambda t: _embedded(plan.scheme_at(t + 1), t, devices, weights), 1
 
 
 def _embedded(
