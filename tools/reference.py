@@ -53,6 +53,12 @@ def _default(value: object) -> str:
     return "" if value in (None, False) else code(f"{value}")
 
 
+def _options(kind: str, rows: list[tuple[str, ...]]) -> str:
+    """A table of arguments or options; without its last column if nothing has a default."""
+    columns = 3 if any(row[2] for row in rows) else 2
+    return table((kind, "meaning", "default")[:columns], [row[:columns] for row in rows])
+
+
 def _command_lines(name: str, command: Any) -> Iterator[str]:
     shown = [one for one in command.params if not getattr(one, "hidden", False)]
     arguments = [one for one in shown if not one.opts[0].startswith("-")]
@@ -65,8 +71,9 @@ def _command_lines(name: str, command: Any) -> Iterator[str]:
     yield from ("", command.help, "")
     yield from ("```text", f"joulemesh {name} {usage} [OPTIONS]".replace("  ", " "), "```", "")
     if arguments:
+        rows: list[tuple[str, ...]]
         rows = [(code(label[x.name]), _help(x.help), _default(x.default)) for x in arguments]
-        yield from (table(("argument", "", "default"), rows), "")
+        yield from (_options("argument", rows), "")
     panels: dict[str, list[tuple[str, ...]]] = {}
     for one in options:
         value = "" if getattr(one, "is_flag", False) else f" {one.metavar or one.name.upper()}"
@@ -75,7 +82,7 @@ def _command_lines(name: str, command: Any) -> Iterator[str]:
     for panel, lines in panels.items():
         if panel:
             yield from (f"**{escape(panel)}**", "")
-        yield from (table(("option", "", "default"), lines), "")
+        yield from (_options("option", lines), "")
     examples = re.findall(r"^- `(.+)`$", command.epilog or "", re.MULTILINE)
     if examples:
         yield from ("```console", *(f"$ {line}" for line in examples), "```", "")

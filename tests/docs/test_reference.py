@@ -65,3 +65,16 @@ def test_doctests_become_examples() -> None:
     with_heading = tool("doctests").with_heading
     assert with_heading("Add.\n\n>>> 1 + 1\n2") == "Add.\n\nExamples:\n    >>> 1 + 1\n    2"
     assert with_heading("Quote >>> this.") == "Quote >>> this."
+
+
+def test_console_blocks_are_copied_without_prompts_and_output() -> None:
+    mark = tool("copying").on_page_content
+    block = '<div class="language-console highlight"><pre><span></span><code>{}</code></pre></div>'
+    typed = (
+        '<span class="gp">$ </span>joulemesh<span class="w"> </span>plan &gt; &quot;a&quot; \\\n'
+    )
+    page = block.format(f"{typed}    --json\n<span class='go'>scheme tree</span>\n")
+    assert 'data-copy="joulemesh plan &gt; &quot;a&quot; \\&#10;    --json"' in mark(page)
+    assert mark(page).endswith(page.removeprefix('<div class="language-console highlight">'))
+    other = page.replace("console", "python")
+    assert mark(other) == other

@@ -1,4 +1,7 @@
-"""The site builds without a warning, asks for nothing elsewhere, and fits a phone."""
+"""The site builds without a warning, asks for nothing elsewhere, and fits a phone and a laptop.
+
+From a folder, without a server, it can be searched, and its commands can be copied.
+"""
 
 from __future__ import annotations
 
@@ -91,3 +94,64 @@ def test_pages_fit_a_phone_in_light_and_dark(page: str, address: str, browser: A
         shade = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         dark = sum(map(float, re.findall(r"[\d.]+", shade)[:3])) < 384
         assert dark == (scheme == "dark")
+
+
+def wait_for(browser: Any, expression: str, seconds: float = 30.0) -> Any:
+    """The value of an expression as soon as it is true."""
+    until = time.monotonic() + seconds
+    while not (value := browser.evaluate(expression)):
+        assert time.monotonic() < until, f"{expression} stays {value}"
+        browser.settle()
+    return value
+
+
+@pytest.mark.parametrize("page", ["index.html", "how-to/devices.html"])
+def test_search_works_from_a_folder(page: str, site: Path, browser: Any) -> None:
+    browser.resize(1280, 900)
+    browser.open(site / page)
+    browser.click(".md-search__input")
+    browser.send("Input.insertText", text="spanning tre")
+    browser.press("e", "e")  # the theme listens to keys
+    wait_for(browser, "document.querySelectorAll('.md-search-result__item').length")
+    found = browser.evaluate(
+        "[...document.querySelectorAll('.md-search-result__item a')].map(a => a.href)"
+    )
+    assert all(address.startswith(site.resolve().as_uri()) for address in found)
+    assert any("explanation/paper.html" in address for address in found)
+    assert browser.errors == []  # nothing was asked of the network
+
+
+@pytest.mark.parametrize(
+    ("page", "copied"),
+    [
+        ("tutorial.html", "joulemesh init fleet.toml"),
+        ("reference/cli.html", "joulemesh init fleet.toml\njoulemesh init fleet.toml --set"),
+        ("how-to/fading.html", "joulemesh plan --set network.fading=rayleigh"),
+    ],
+)
+def test_the_copy_button_copies_commands_only(
+    page: str, copied: str, site: Path, browser: Any
+) -> None:
+    browser.resize(1280, 900)
+    browser.open(site / page)
+    browser.evaluate(
+        "document.addEventListener('copy', () => { window.copied = document.activeElement.value; })"
+    )
+    browser.click(".language-console .md-clipboard, .language-console [data-clipboard-target]")
+    text = wait_for(browser, "window.copied")
+    assert text.startswith(copied)
+    assert not re.search(r"^\$ |wrote|^scheme", text, re.MULTILINE)
+
+
+def test_tables_and_code_fit_a_laptop(site: Path, browser: Any) -> None:
+    browser.resize(1280, 900)
+    wide = []
+    for page in sorted(site.rglob("*.html")):
+        browser.open(page)
+        browser.settle()
+        wide += browser.evaluate(
+            "[...document.querySelectorAll('.md-content .md-typeset__scrollwrap, "
+            ".md-content pre > code')].filter(box => box.scrollWidth > box.clientWidth)"
+            f".map(box => [{str(page.relative_to(site))!r}, box.innerText.slice(0, 60)])"
+        )
+    assert wide == []
