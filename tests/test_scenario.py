@@ -160,6 +160,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a long topology": ({"network": {"topology": "x" * 5000}}, "is neither a topology nor a file"),
     "hidden": ({"training": {"hidden": [64, 0]}}, "training.hidden.1: input should be greater"),
+    "a time for an energy": (
+        {"budget": {"energy_j": "5 min"}},
+        "budget.energy_j = '5 min': this is a time; give an energy such as '100 Wh' or joules",
+    ),
+    "a time among energies": (
+        {"budget": {"energy_j": ["6 J", "5 min"]}},
+        "budget.energy_j = '5 min': this is a time; give an energy",
+    ),
+    "an energy for a time": ({"budget": {"deadline_s": "5 J"}}, "budget.deadline_s = '5 J': this"),
+    "a misspelt unit": ({"devices": {"cpu_hz": "2 ghz"}}, "is unknown; did you mean 'GHz'?"),
+    "a backward range": ({"budget": {"energy_j": ["1 Wh", 30]}}, "the range [3600.0, 30.0] runs"),
+    "a negative text": ({"budget": {"energy_j": "-1 J"}}, "energy_j: must be greater than 0, not"),
+    "a number as text": ({"budget": {"deadline_s": "5"}}, "input should be a valid number (got '5"),
     "constant": ({"bounds": {"smoothness": "guess"}}, "bounds.smoothness: must be a number or one"),
 }
 
@@ -173,6 +186,47 @@ def test_bad_values_are_one_line_with_the_field(name: str) -> None:
     assert wanted in text
     assert "\n" not in text
     assert isinstance(refusal.value, ValueError)
+
+
+def test_fields_may_be_written_with_units() -> None:
+    one = Scenario(
+        devices={
+            "count": 2,
+            "cpu_hz": {"values": ["2 GHz", 1e9]},
+            "transmit_power_w": "30 dBm",
+            "x_m": ["-1 km", 3],
+        },
+        network={
+            "area_m": "0.5 km",
+            "bandwidth_hz": "20 MHz",
+            "max_rate_bps": "10 Mbit/s",
+            "noise_dbm_per_hz": "-174 dBm/Hz",
+            "shadowing_db": "8 dB",
+        },
+        budget={"energy_j": ["6 J", "0.01 Wh"], "deadline_s": "12 ms"},
+    )
+    assert one.devices.cpu_hz == {"values": (2e9, 1e9)}
+    assert one.devices.transmit_power_w == 1.0
+    assert one.devices.x_m == (-1000.0, 3.0)
+    assert (one.network.area_m, one.network.bandwidth_hz) == (500.0, 20e6)
+    assert (one.network.max_rate_bps, one.network.noise_dbm_per_hz) == (10e6, -174.0)
+    assert one.network.shadowing_db == 8.0
+    assert (one.budget.energy_j, one.budget.deadline_s) == ((6.0, 36.0), 0.012)
+    assert Scenario(**tomllib.loads(one.to_toml())) == one
+    assert one.override({"budget.energy_j": "1 Wh"}).budget.energy_j == 3600.0
+
+
+def test_the_schema_takes_what_the_scenario_takes() -> None:
+    parts = Scenario.model_json_schema()["$defs"]
+    for section, field, example in (
+        ("Budget", "deadline_s", "5 min"),
+        ("Budget", "energy_j", "100 Wh"),
+        ("Network", "max_rate_bps", "10 Mbit/s"),
+    ):
+        kinds = parts[section]["properties"][field]["anyOf"]
+        assert [kind["examples"] for kind in kinds if "examples" in kind] == [[example]]
+        assert "number" in [kind.get("type") for kind in kinds]
+    assert "anyOf" not in parts["Training"]["properties"]["learning_rate"]
 
 
 def test_several_errors_are_counted() -> None:

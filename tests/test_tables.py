@@ -122,6 +122,14 @@ def test_cells_that_are_no_finite_number_are_named(cell: str) -> None:
         number_column({"a": ["1", cell]}, "a", "t.csv")
 
 
+def test_a_long_cell_is_quoted_in_part() -> None:
+    """A quotation mark that is never closed makes a cell of the rest of the file."""
+    for unit in (None, "J"):
+        with pytest.raises(joulemesh.ScenarioError, match="row 2, column 'a'") as refusal:
+            number_column({"a": ["1,2,3\n" * 5000]}, "a", "t.csv", unit)
+        assert len(str(refusal.value)) < 200
+
+
 # The device table ------------------------------------------------------------------------------
 
 TABLE = "cpu_hz,energy_j,speed,x_m,y_m\n1e9,1,3e9,0,0\n2e9,2,4e9,3,4\n3e9,3,5e9,-10,0\n"
@@ -230,9 +238,31 @@ def test_a_cell_of_the_wrong_sign_is_refused(cell: str, tmp_path: Path) -> None:
 
 
 def test_a_column_without_a_table_is_refused() -> None:
-    """Which is also what happens to a number with its unit."""
-    for value in ("speed", "2 GHz"):
+    for value in ("speed", "4g", "2e9"):
         with pytest.raises(joulemesh.ScenarioError) as bad:
             joulemesh.plan(Scenario(devices={"cpu_hz": value}))
         assert f"devices.cpu_hz = {value!r}" in str(bad.value)
         assert "write a number" in str(bad.value)
+
+
+def test_cells_may_have_units(tmp_path: Path) -> None:
+    text = "cpu_hz,battery,x_m,y_m\n1 GHz,1 Wh,0,0\n2e9,20 J,0.3 km,4\n3000 MHz,3,-10 cm,0\n"
+    scenario = Scenario(
+        devices={"table": table(tmp_path, text), "cycles_per_sample": 1000},
+        budget={"energy_j": "battery"},
+    )
+    found = devices_of(scenario)
+    assert found.energy_budget_j.tolist() == [3600.0, 20.0, 3.0]
+    assert 32e3 / found.round_latency_s == pytest.approx([1e9, 2e9, 3e9])
+    world = build_world(scenario, np.full(3, 32.0))
+    assert world.graph.positions_m[:, 0].tolist() == [0.0, 300.0, -0.1]
+
+
+def test_a_cell_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:
+    path = table(tmp_path, "energy_j\n20 J\n5 min\n1\n")
+    with pytest.raises(joulemesh.ScenarioError) as bad:
+        joulemesh.plan(Scenario(devices={"table": path}))
+    assert str(bad.value) == (
+        f"{path}, row 3, column 'energy_j' = '5 min': this is a time; "
+        "give an energy such as '100 Wh' or joules"
+    )

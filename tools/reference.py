@@ -37,6 +37,12 @@ kind is refused in one line. `joulemesh init FILE` writes one with all of this i
 `joulemesh schema` prints the JSON Schema for editors, and `--set section.field=value` changes one
 field on the command line. Paths are relative to the file.
 
+A field's name ends in its **unit**, and a plain number is in that unit. A text may give another:
+`"100 Wh"`, `"3.6 kJ"`, `"250 ms"`, `"1 h 30 min"`, `"2 GHz"`, `"10 Mbit/s"`, `"0.5 km"`,
+`"23 dBm"`; so may an entry of a list, a cell of the device table, and
+`--set budget.energy_j="100 Wh"`. Case matters (mJ, MJ). A text of the wrong kind is refused. Files
+that Joulemesh writes hold plain numbers.
+
 A **quantity** is a property of each device: one number for all; `[low, high]`, a range drawn from
 the seed; a longer list, one value for each device; `{ values = [a, b] }` for two devices' own
 values; or the name of a column of `devices.table`. A column that bears a field's own name fills
@@ -121,6 +127,8 @@ def _values(schema: dict[str, Any]) -> str:
         return f"list of {_values(schema.get('items', {}))}".replace(
             "list of list", "list of pairs"
         )
+    if schema.get("type") == "string" and "examples" in schema:
+        return f'`"{schema["examples"][0]}"`'
     words = {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}
     kind = words.get(schema.get("type", ""), schema.get("type", "value"))
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}

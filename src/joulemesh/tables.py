@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import ScenarioError, UnitError
+from joulemesh.units import parse
 
-__all__ = ["number_column", "read_table"]
+__all__ = ["is_number", "number_column", "read_table"]
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -117,11 +118,19 @@ def _with_point(cell: str) -> str:
 
 
 def number_column(
-    columns: dict[str, list[str]], name: str, path: str | Path
+    columns: dict[str, list[str]], name: str, path: str | Path, unit: str | None = None
 ) -> NDArray[np.float64]:
     """One column as finite numbers.
 
+    Args:
+        columns: those of the table.
+        name: which of them.
+        path: the table's file, to be named in a refusal.
+        unit: the SI unit of the numbers, if cells may also give another ("2 GHz").
+
     >>> number_column({"cpu_hz": ["2e9", "1e9"]}, "cpu_hz", "devices.csv").tolist()
+    [2000000000.0, 1000000000.0]
+    >>> number_column({"cpu_hz": ["2 GHz", "1e9"]}, "cpu_hz", "devices.csv", "Hz").tolist()
     [2000000000.0, 1000000000.0]
     """
     if name not in columns:
@@ -131,11 +140,27 @@ def number_column(
     values = np.empty(len(columns[name]))
     for row, cell in enumerate(columns[name]):
         try:
-            values[row] = float(cell)
+            values[row] = float(cell) if unit is None or is_number(cell) else parse(cell, unit)
+        except UnitError as error:
+            raise ScenarioError(f"{path}, row {row + 2}, column {name!r} = {error}") from None
         except ValueError:
             values[row] = math.nan
         if not math.isfinite(values[row]):
             raise ScenarioError(
-                f"{path}, row {row + 2}, column {name!r}: {cell!r} is not a finite number; mend it"
+                f"{path}, row {row + 2}, column {name!r}: {cell[:40]!r} is not a finite number; "
+                "write one"
             )
     return values
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, without a unit.
+
+    >>> is_number("2e9"), is_number("2 GHz")
+    (True, False)
+    """
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from joulemesh.errors import UnitError
 
-__all__ = ["column", "duration", "energy", "is_quantity", "parse", "si", "unit_of"]
+__all__ = ["column", "duration", "energy", "example", "is_quantity", "parse", "si", "unit_of"]
 
 
 class _Dimension(NamedTuple):
@@ -110,6 +110,15 @@ def unit_of(field: str) -> str | None:
     return next((unit for end, unit in _SUFFIXES.items() if field.endswith(end)), None)
 
 
+def example(unit: str) -> str:
+    """A quantity of the same kind as an SI unit, as people write it.
+
+    >>> example("J")
+    '100 Wh'
+    """
+    return _DIMENSIONS[unit].example
+
+
 def is_quantity(text: str) -> bool:
     """Whether a text is a number with a unit, right or wrong, and not the name of something.
 
@@ -154,7 +163,7 @@ def parse(text: str, unit: str) -> float:
     else:
         whole = _QUANTITY.fullmatch(text)
         if whole is None:
-            raise _refusal(text, "this is no number with a unit", unit)
+            raise _refusal(text, "this is not a number", unit)
         terms = [(term[1], term[2], term[4]) for term in _TERM.finditer(whole[2])]
         sign = whole[1]
     values = [_term(text, sign, term, unit) for term in terms]

@@ -53,6 +53,8 @@ def test_every_field_is_in_the_reference() -> None:
         ('{"type": "array", "items": {"type": "integer"}}', "list of whole number"),
         ('{"anyOf": [{"type": "integer", "minimum": 1}, {"enum": ["longest"]}]}',
          "whole number ≥ 1 or `longest`"),
+        ('{"anyOf": [{"type": "number"}, {"type": "string", "examples": ["5 min"]}]}',
+         'number or `"5 min"`'),
         ('{"type": "integer", "minimum": 1, "maximum": 9007199254740992}', "whole number ≥ 1"),
     ],
 )  # fmt: skip

@@ -13,7 +13,8 @@ import typer
 from joulemesh import files
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario, profile_notes
-from joulemesh.tables import read_table
+from joulemesh.tables import is_number, read_table
+from joulemesh.units import is_quantity
 
 __all__ = ["FileArgument", "JsonOption", "PresetOption", "SetOption", "read_scenario", "write_text"]
 
@@ -49,26 +50,24 @@ def _table_notes(scenario: Scenario) -> Iterator[str]:
     fields = [*scenario.devices.model_dump().values(), scenario.budget.energy_j]
     taken = {value for value in fields if isinstance(value, str)}
     for name, cells in read_table(table).items():
-        if name not in taken and all(map(_is_number, cells)):
+        if name not in taken and all(is_number(cell) or is_quantity(cell) for cell in cells):
             yield f"column {name!r} of {table} is not used; no field has or takes this name"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _change(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ScenarioError(f"--set {text}: write --set section.field=value")
+    return name.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value, or a bare word: ``100 Wh``, ``[6 J, 30 J]``, ``[esp32, laptop]``."""
     try:
-        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return name.strip(), value.strip()  # a bare word is text
+        listed = text.startswith("[") and text.endswith("]") and "[" not in text[1:]
+        return [_value(item.strip()) for item in text[1:-1].split(",")] if listed else text
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from joulemesh.profiles import DEVICES, RADIOS
+from joulemesh.units import example, is_quantity, parse
 
 __all__ = [
     "Constant",
@@ -28,6 +29,8 @@ __all__ = [
     "Topology",
     "Unit",
     "Zeta",
+    "in_si",
+    "schema_with_units",
 ]
 
 Quantity = float | str | tuple[float, ...] | dict[str, tuple[float, ...]]
@@ -37,6 +40,7 @@ _LARGEST = sys.float_info.max  # whole numbers in TOML may be larger
 _MOST = 2**53  # beyond, floating point does not count
 
 _NUMBER = {"type": "number"}
+_SAYS = ("title", "description", "default")  # of a field, whatever its values are
 _QUANTITY_SCHEMA = {
     "anyOf": [
         _NUMBER,
@@ -45,6 +49,52 @@ _QUANTITY_SCHEMA = {
         {"type": "object", "properties": {"range": {"type": "array"}, "values": {"type": "array"}}},
     ]
 }
+
+
+def in_si(value: Any, unit: str) -> Any:
+    """A field's value with every "number unit" in it as a number of the field's own unit.
+
+    Args:
+        value: what is given: a number, a text, or lists and tables of them.
+        unit: the SI unit that the field's name ends in.
+
+    Returns:
+        The same value; texts that are no quantities (names of columns) are left alone.
+
+    Raises:
+        UnitError: a quantity of another kind.
+
+    >>> in_si(["6 J", 30.0], "J"), in_si("battery", "J"), in_si({"values": ["1 Wh", 2]}, "J")
+    ([6.0, 30.0], 'battery', {'values': [3600.0, 2]})
+    """
+    if isinstance(value, str):
+        return parse(value, unit) if is_quantity(value) else value
+    if isinstance(value, list | tuple):
+        return [in_si(item, unit) for item in value]
+    if isinstance(value, Mapping):
+        return {key: in_si(item, unit) for key, item in value.items()}
+    return value
+
+
+def schema_with_units(schema: dict[str, Any], unit: str) -> dict[str, Any]:
+    """A field's JSON Schema in which each number may also be a text with a unit.
+
+    >>> schema_with_units({"type": "number", "description": "time"}, "s")["anyOf"][1]["examples"]
+    ['5 min']
+    """
+    text = {"type": "string", "description": "a number with its unit", "examples": [example(unit)]}
+    if schema.get("type") == "number":
+        number = {key: value for key, value in schema.items() if key not in _SAYS}
+        return {"anyOf": [number, text], **{key: schema[key] for key in _SAYS if key in schema}}
+    if "items" in schema:
+        return {**schema, "items": schema_with_units(schema["items"], unit)}
+    if "anyOf" not in schema:
+        return schema
+    kinds: list[Any] = []
+    for kind in schema["anyOf"]:
+        wider = schema_with_units(kind, unit)
+        kinds += wider.get("anyOf", [wider])
+    return {**schema, "anyOf": kinds}
 
 
 def _number(value: Any, minimum: float, *, strict: bool) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import ScenarioError, UnitError
 from joulemesh.scenario.given import exists
 from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Budget, Devices, Network
 from joulemesh.tables import read_table
@@ -76,11 +76,15 @@ def one_line(error: ValidationError, scenario: type[BaseModel]) -> str:
         close = difflib.get_close_matches(where[-1], known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         return f"{field}: unknown field; {hint}"
+    others = error.error_count() - 1
+    more = f"; {others} more error{'s' if others > 1 else ''}" if others else ""
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, UnitError):  # it begins with what was given
+        return f"{field} = {cause}{more}"
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:] if message.startswith("Input") else message
     message = message if len(message) <= 300 else message[:297] + "..."
     got = "" if ", not " in message else f" (got {_short(first['input'])})"
-    more = f"; {len(error.errors()) - 1} more errors" if len(error.errors()) > 1 else ""
     return f"{field}: {message}{got}{more}"
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Budget, Scenario
 from joulemesh.tables import number_column, read_table
+from joulemesh.units import unit_of
 from joulemesh.world.limits import require_usable
 
 __all__ = ["DeviceArrays", "build_devices", "round_energy_j", "round_latency_s", "stream"]
@@ -110,7 +111,7 @@ def _column(scenario: Scenario, field: str, name: str, minimum: float) -> FloatA
     if table is None:
         raise ScenarioError(
             f"{field} = {name!r} names a column, but there is no devices.table; "
-            "write a number (the unit is in the field's name) or give a table"
+            "write a number (the unit is in the field's name), a text with a unit, or give a table"
         )
     columns = read_table(table)
     if name not in columns:
@@ -118,7 +119,7 @@ def _column(scenario: Scenario, field: str, name: str, minimum: float) -> FloatA
             f"{field} = {name!r}: {table} has no column {name!r}, only {', '.join(columns)}; "
             "add it or name another"
         )
-    values = number_column(columns, name, table)
+    values = number_column(columns, name, table, unit_of(field))
     if not (values > minimum).all():
         row = int(np.argmin(values > minimum))
         raise ScenarioError(
