@@ -21,6 +21,7 @@ from joulemesh.cli import (
     reproduce,
     run,
     schema,
+    verify,
 )
 from joulemesh.errors import JoulemeshError
 
@@ -56,6 +57,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2",
     ),
     report.report: ("joulemesh report runs/default-001",),
+    verify.verify: ("joulemesh verify runs/default-001",),
     reproduce.reproduce: ("joulemesh reproduce fig7", "joulemesh reproduce all --quick"),
     estimate.estimate: ("joulemesh estimate --set training.model=logistic --set training.l2=0.01",),
     bounds.bounds: ("joulemesh bounds --set training.model=logistic --set training.l2=0.1",),

@@ -34,6 +34,20 @@ _SEVERAL = "Several processes"
 
 
 @dataclass(frozen=True)
+class _Before:
+    """How a run was started that is to be resumed."""
+
+    scenario: str
+    seeds: list[int]
+    deterministic: bool
+    finished: bool
+
+    @classmethod
+    def of(cls, text: str) -> _Before | None:
+        return cls(**json_format.loads(text)) if text else None
+
+
+@dataclass(frozen=True)
 class _Order:
     """What is asked for, whoever carries it out."""
 
@@ -41,9 +55,9 @@ class _Order:
     preset: str
     changes: list[str] | None
     out: Path | None
-    seeds: int
+    seeds: int | None
     resume: bool
-    deterministic: bool
+    deterministic: bool | None
     tensorboard: Path | None
     json: bool
 
@@ -57,14 +71,16 @@ def run(
         typer.Option("--out", help="A new folder for the run; runs/NAME-001 and so on by default."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")
-    ] = 1,
+        int | None,
+        typer.Option("--seeds", min=1, help="Repetitions, all in one program (default: 1)."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
     ] = False,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Ask XLA for deterministic kernels.")
-    ] = False,
+        bool | None,
+        typer.Option("--deterministic", help="Ask XLA for deterministic kernels."),
+    ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option("--tensorboard", help="Also log the curves to this folder.")
     ] = None,
@@ -181,27 +197,32 @@ def _carry_out(
     name = order.file.stem if order.file is not None else order.preset
     out = order.out or free_folder(Path("runs"), name)
     folder = RunFolder(out)
-    if order.resume and told(lambda: "yes" if folder.finished else ""):
+    before = _Before.of(told(folder.as_left)) if order.resume else None
+    if before is None or order.file is not None or order.changes:
+        scenario = read_scenario(order.file, order.preset, order.changes)
+    else:
+        scenario = Scenario.from_json(before.scenario)
+    seeds: int | list[int] = order.seeds or 1
+    deterministic = bool(order.deterministic)
+    if before is not None:
+        seeds = before.seeds if order.seeds is None else order.seeds
+        deterministic = before.deterministic if order.deterministic is None else deterministic
+    if before is not None and before.finished:
+        told(lambda: folder.require_same(scenario, seeds, deterministic))
         if leads:
             typer.echo(f"the run in {out} is finished; nothing to do", err=order.json)
             if order.json:
-                typer.echo((out / "result.json").read_text("utf-8").replace("\n", ""))
+                typer.echo(json_format.dumps(folder.result()))
         return
-    before = ""
-    if order.resume and order.file is None and not order.changes:
-        before = told(lambda: folder.scenario().to_json() if folder.started else "")
-    if before:
-        scenario = Scenario.from_json(before)
-    else:
-        scenario = read_scenario(order.file, order.preset, order.changes)
     try:
-        with _logger(order.tensorboard if leads else None, order.seeds) as log:
+        count = seeds if isinstance(seeds, int) else len(seeds)
+        with _logger(order.tensorboard if leads else None, count) as log:
             result = _with_progress(
                 scenario,
                 out,
-                order.seeds,
+                seeds,
                 order.resume,
-                order.deterministic,
+                deterministic,
                 quiet=order.json or not leads,
                 on_metrics=log,
             )
@@ -234,7 +255,7 @@ def _logger(folder: Path | None, seeds: int) -> AbstractContextManager[TensorBoa
 def _with_progress(
     scenario: Scenario,
     out: Path,
-    seeds: int,
+    seeds: int | list[int],
     resume: bool,
     deterministic: bool,
     *,

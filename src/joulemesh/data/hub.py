@@ -100,11 +100,7 @@ def hub_file(text: str, cache: str | Path | None = None) -> Path:
             f"cannot keep {text} in {place.parent}: {error.strerror}; mend the folder"
         ) from None
 
-    def write(draft: Path) -> None:
-        with open(draft, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-
-    write_whole(place, write)
+    write_whole(place, lambda draft: np.savez_compressed(draft, allow_pickle=False, **arrays))
     return place
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 import math
+import zipfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_format",
+    "load_plan",
     "plan_frame",
     "plan_from_json",
     "plan_graph",
@@ -149,19 +152,19 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     write_whole(path, partial(_FORMATS[check_format(path)], plan))
 
 
-def _write_npz(plan: Plan, draft: Path) -> None:
+def _write_npz(plan: Plan, draft: IO[bytes]) -> None:
     arrays: dict[str, NDArray[Any]] = {name: np.asarray(getattr(plan, name)) for name in _ARRAYS}
     arrays["plan"] = np.array(json.dumps(_finite(plan_record(plan)), allow_nan=False))
     arrays["positions_m"] = plan.world.graph.positions_m
-    with open(draft, "wb") as file:  # a file, because np.savez adds a suffix to a name
-        np.savez(file, allow_pickle=False, **arrays)
+    arrays["round_samples"] = plan.work.round_samples
+    np.savez(draft, allow_pickle=False, **arrays)
 
 
-def _write_json(plan: Plan, draft: Path) -> None:
-    draft.write_text(plan_json(plan) + "\n", "utf-8")
+def _write_json(plan: Plan, draft: IO[bytes]) -> None:
+    draft.write(f"{plan_json(plan)}\n".encode())
 
 
-def _write_csv(plan: Plan, draft: Path) -> None:
+def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
     """The columns of `_COLUMNS`, one row for each iteration (from 1) and device (from 0)."""
     n, count = plan.rounds.shape
     if n * count > _MOST_ROWS:
@@ -171,16 +174,61 @@ def _write_csv(plan: Plan, draft: Path) -> None:
         )
     round_j = plan.world.devices.round_energy_j
     exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)
-    with draft.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        for t, rounds in enumerate(plan.rounds):
-            figures = (rounds, rounds * round_j, exchange_j[t], plan.active[t].astype(int))
-            columns = zip(*(column.tolist() for column in figures), strict=True)
-            writer.writerows((t + 1, i, *row) for i, row in enumerate(columns))
+    text = io.TextIOWrapper(draft, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for t, rounds in enumerate(plan.rounds):
+        figures = (rounds, rounds * round_j, exchange_j[t], plan.active[t].astype(int))
+        columns = zip(*(column.tolist() for column in figures), strict=True)
+        writer.writerows((t + 1, i, *row) for i, row in enumerate(columns))
+    text.detach()  # flushes, and leaves the draft open
 
 
 _FORMATS = {".npz": _write_npz, ".json": _write_json, ".csv": _write_csv}
+
+
+def load_plan(path: str | Path, scenario: Scenario) -> Plan:
+    """The plan that `save_plan` wrote, with the figures that it holds.
+
+    The world (devices, links, positions) is made again from the scenario; rounds, joules, seconds
+    and who took part are those in the file, whatever this version would plan.
+
+    Args:
+        path: of the ``.npz`` file.
+        scenario: that the plan was made from.
+
+    Raises:
+        ScenarioError: the file holds no plan, or not one of this scenario.
+
+    >>> import joulemesh, tempfile
+    >>> scenario = joulemesh.Scenario.preset("default")
+    >>> made = joulemesh.plan(scenario)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made.save(f"{folder}/plan.npz")
+    ...     bool((load_plan(f"{folder}/plan.npz", scenario).spent_j == made.spent_j).all())
+    True
+    """
+    from joulemesh.planning.plan import plan_of
+    from joulemesh.planning.workload import Workload
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            record = json.loads(str(file["plan"]))
+            names = ("rounds", "exchange_j", "exchange_s", "active", "exchanged")
+            stored = {name: file[name] for name in names}
+            samples = file["round_samples"]
+        work = Workload(int(record["parameters"]), float(record["model_bits"]), samples)
+        made = plan_of(scenario, work)
+        shape = stored["rounds"].shape[1:]
+        if shape != made.rounds.shape[1:]:
+            raise ValueError(f"it is of {shape[0]} devices")
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"{path} holds no plan of this scenario ({reason}); plan again"
+        ) from None
+    history = dataclasses.replace(made.history, **stored)
+    return dataclasses.replace(made, history=history)
 
 
 def plan_from_json(text: str) -> Plan:

@@ -321,7 +321,11 @@ def plan(
     >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
     30
     """
-    work = workload(scenario, parameters, labels)
+    return plan_of(scenario, workload(scenario, parameters, labels))
+
+
+def plan_of(scenario: Scenario, work: Workload) -> Plan:
+    """Plan a scenario whose sizes are known."""
     world = build_world(scenario, work.round_samples)
     planner = _Planner(scenario, world, work)
     return Plan(scenario, world, work, planner.history(), tuple(planner.notes))

@@ -43,7 +43,8 @@ class Comparison(Study):
         Args:
             folder: made if need be; files of these names in it are replaced.
         """
-        from joulemesh.runs.folder import flat, versions
+        from joulemesh.runs.formats import flat
+        from joulemesh.runs.identity import versions
         from joulemesh.views.comparison_page import render_comparison
         from joulemesh.views.figures import save_figure
 

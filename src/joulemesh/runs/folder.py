@@ -1,8 +1,12 @@
-"""The run folder: everything about one run, each file whole or not at all.
+"""The run folder: everything about one run, each file whole, verified, and able to travel.
 
-scenario.toml  plan.npz  versions.json       written at the start
-metrics.csv  timings.csv  checkpoint/        after every chunk
-ledger.csv  model.safetensors  result.json  report.html    at the end
+scenario.toml  inputs/  plan.npz  labels.npz  versions.json      written at the start
+metrics.csv  timings.csv  checkpoint/                            after every chunk
+ledger.csv  model.safetensors  result.json  report.html          at the end
+manifest.jsonl                                                   after each of these: their digests
+
+The manifest decides: a run has begun, has come so far, or is finished when a commit says so, and
+what a commit names is verified before it is used.
 """
 
 from __future__ import annotations
@@ -10,25 +14,43 @@ from __future__ import annotations
 import csv
 import io
 import json
-import platform
-import sys
-from collections.abc import Sequence
-from importlib.metadata import version
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from joulemesh._version import __version__
+from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
-from joulemesh.files import write_bytes, write_text, write_whole
+from joulemesh.files import make_folder, write_bytes, write_text, write_whole
+from joulemesh.files.disk import DISK
+from joulemesh.files.growing import GrowingFile
+from joulemesh.files.lock import FolderLock
+from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
+from joulemesh.files.verify import strangers_in
+from joulemesh.files.whole import sweep
+from joulemesh.planning.export import load_plan
 from joulemesh.planning.plan import Plan
-from joulemesh.runs.result import Chunk, Result, cumulative
+from joulemesh.runs.formats import safetensors
+from joulemesh.runs.identity import difference, repetition_seeds, start_of
+from joulemesh.runs.inputs import FOLDER as INPUTS
+from joulemesh.runs.inputs import asked, keep_inputs
+from joulemesh.runs.result import Chunk, Result, metrics
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import Trace
+from joulemesh.views.charts import labelled_devices
 
-__all__ = ["RunFolder", "flat", "free_folder", "trace_of", "versions"]
+__all__ = ["RunFolder", "free_folder"]
+
+_LOG = logging.getLogger("joulemesh")
+_START = ("scenario.toml", "plan.npz", "labels.npz", "versions.json")
+_GROWING = ("metrics.csv", "timings.csv")
+_KEPT = 2  # checkpoints
 
 
 def free_folder(base: Path, name: str) -> Path:
@@ -37,27 +59,18 @@ def free_folder(base: Path, name: str) -> Path:
 
 
 class RunFolder:
-    """One run on disk."""
+    """One run on disk.
+
+    Args:
+        path: of the folder.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.manifest = Manifest(self.path)
+        self._growing: dict[str, GrowingFile] = {}
 
-    @classmethod
-    def create(cls, path: str | Path) -> RunFolder:
-        """A new folder; one that holds anything is never written over."""
-        folder = cls(path)
-        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
-            raise ScenarioError(
-                f"{folder.path} exists and is not empty; choose another --out, or add --resume to "
-                "go on with the run in it"
-            )
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ScenarioError(
-                f"cannot make the run folder {folder.path}: {error.strerror}; choose another --out"
-            ) from None
-        return folder
+    # Looking ------------------------------------------------------------------------------------
 
     @property
     def checkpoint(self) -> Path:
@@ -67,72 +80,270 @@ class RunFolder:
     @property
     def started(self) -> bool:
         """Is there a run in the folder?"""
-        return (self.path / "scenario.toml").is_file()
+        return bool(self.manifest.commits)
 
     @property
     def finished(self) -> bool:
         """Has the run in the folder come to its end?"""
-        return (self.path / "result.json").is_file()
+        return self.started and self.manifest.newest.facts.get("stage") == "finished"
+
+    @property
+    def completed(self) -> int:
+        """Iterations that are kept."""
+        return int(self.manifest.newest.facts["completed"]) if self.started else 0
+
+    def refuse_damage(self, names: Iterable[str] | None = None, *, remedy: str) -> None:
+        """Refuse to go on if a file of the newest commit is not what was committed.
+
+        Args:
+            names: to look at; all unless given.
+            remedy: what the user can do.
+        """
+        damaged = self.manifest.damage(self.manifest.newest, names)
+        for name, fault in damaged.items():
+            more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
+            raise ScenarioError(f"{self.path / name} is damaged: {fault}{more}; {remedy}")
+
+    def require_started(self) -> None:
+        """Refuse a folder without a run, or one whose start is damaged."""
+        if not self.started:
+            fault = f" ({MANIFEST}: {self.manifest.fault})" if self.manifest.fault else ""
+            raise ScenarioError(
+                f"{self.path} is not a run folder: it has no readable {MANIFEST}{fault}; name one"
+            )
+        inputs = [name for name in self.manifest.newest.files if name.startswith(f"{INPUTS}/")]
+        self.refuse_damage(
+            [*_START, *inputs], remedy="restore it from a copy, or run the scenario again"
+        )
 
     def scenario(self) -> Scenario:
         """The scenario of the run in the folder, as resolved when it started."""
+        self.require_started()
         return Scenario.load(self.path / "scenario.toml")
 
-    def begin(self, plan: Plan, seeds: tuple[int, ...], fingerprint: str) -> None:
-        """Write what is known before training; the scenario last, so that it marks a good start."""
-        plan.save(self.path / "plan.npz")
-        self._write_json(
-            "versions.json", {**versions(), "seeds": seeds, "fingerprint": fingerprint}
-        )
-        write_text(self.path / "scenario.toml", plan.scenario.to_toml())
-
     def start_record(self) -> dict[str, Any]:
-        """What ``begin`` wrote of versions, seeds and fingerprint."""
+        """What ``begin`` wrote of versions, seeds and everything else that decides the bits."""
+        self.require_started()
         record: dict[str, Any] = json.loads((self.path / "versions.json").read_text("utf-8"))
         return record
 
-    def parameters(self) -> int:
-        """Size of the model that was trained."""
-        with np.load(self.path / "plan.npz", allow_pickle=False) as file:
-            return int(json.loads(str(file["plan"]))["parameters"])
+    def as_left(self) -> str:
+        """How the run in the folder was started and whether it is finished, as JSON; or empty."""
+        if not self.started:
+            return ""
+        record = self.start_record()
+        left = {
+            "scenario": self.scenario().to_json(),
+            "seeds": record["seeds"],
+            "deterministic": record.get("deterministic", False),
+            "finished": self.finished,
+        }
+        return json.dumps(left)
 
-    def write_metrics(self, plan: Plan, trace: Trace, seeds: tuple[int, ...]) -> None:
-        """Curves so far; nothing in them depends on the wall clock."""
-        rows = io.StringIO()
-        writer = csv.writer(rows, lineterminator="\n")
-        writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s"])
-        energy, clock = cumulative(plan, trace.iteration)
-        for s, seed in enumerate(seeds):
-            for k, iteration in enumerate(trace.iteration):
-                values = [float(getattr(trace, name)[k, s]) for name in CURVES]
-                writer.writerow([seed, int(iteration), *values, float(energy[k]), float(clock[k])])
-        write_text(self.path / "metrics.csv", rows.getvalue())
+    def require_same(self, scenario: Scenario, seeds: int | list[int], deterministic: bool) -> str:
+        """Refuse if the finished run is not the one that is asked for, or is damaged."""
+        chosen = repetition_seeds(scenario, seeds)
+        wanted = {"asked": asked(scenario), "seeds": list(chosen), "deterministic": deterministic}
+        self._require_no_difference(difference(self.start_record(), wanted))
+        self.refuse_damage(remedy="restore it from a copy, or run the scenario again")
+        return ""
+
+    def require_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse if the run in the folder was started with anything else."""
+        now = json.loads(json.dumps(start))
+        self._require_no_difference(difference(self.start_record(), now))
+
+    def _require_no_difference(self, differs: str | None) -> None:
+        if differs:
+            raise ScenarioError(
+                f"the run in {self.path} is another one: {differs}; resume it as it was started, "
+                "or choose another --out"
+            )
 
     def metrics_text(self) -> str:
-        """What ``write_metrics`` wrote; empty before."""
-        path = self.path / "metrics.csv"
-        return path.read_text("utf-8") if path.is_file() else ""
+        """The evaluations that are kept, as ``metrics.csv`` holds them."""
+        known = self.manifest.newest.files.get("metrics.csv")
+        if known is None:
+            return ""
+        self.refuse_damage(["metrics.csv"], remedy="restore it from a copy")
+        with (self.path / "metrics.csv").open("rb") as file:
+            return file.read(known.bytes).decode()
 
-    def read_trace(self, seeds: tuple[int, ...], completed: int, dtype: Any) -> Trace:
-        """The evaluations up to an iteration, from ``metrics.csv``."""
-        return trace_of(self.metrics_text(), seeds, completed, dtype)
+    # Beginning, or taking up --------------------------------------------------------------------
 
-    def write_timings(self, setup_s: float, chunks: Sequence[Chunk]) -> None:
-        """Wall clock by chunk, of the process that wrote last."""
-        lines = ["phase,completed,device_steps,wall_s", f"setup,0,0,{setup_s:.6f}"]
+    @contextmanager
+    def held(self, *, resume: bool) -> Iterator[None]:
+        """Make the folder if need be and hold it; another process is told who holds it.
+
+        Args:
+            resume: a folder that holds a run, or what is left of a start, is taken.
+        """
+        make_folder(self.path, remedy="choose another --out")
+        with FolderLock(self.path):
+            self.manifest = Manifest(self.path)
+            strangers = strangers_in(self.manifest)
+            if not resume and (self.started or self.manifest.fault or strangers):
+                raise ScenarioError(
+                    f"{self.path} exists and is not empty; choose another --out, or add --resume "
+                    "to go on with the run in it"
+                )
+            left = {name.split("/")[0] for name in strangers} - {*_START, INPUTS}
+            if not self.started and (self.manifest.fault or left):
+                fault = self.manifest.fault or "it is missing"
+                raise ScenarioError(
+                    f"{self.path / MANIFEST} is damaged: {fault}; the run cannot be resumed: "
+                    "choose another --out"
+                )
+            sweep(self.path)
+            yield
+
+    def begin(
+        self, plan: Plan, start: Mapping[str, Any], data: Dataset, partition: Partition
+    ) -> None:
+        """Write what is known before training.
+
+        Args:
+            plan: what will be carried out.
+            start: everything that decides the bits, as plain values.
+            data: what is learned from.
+            partition: who holds which samples; the report shows the labels of some devices.
+        """
+        portable, copies = keep_inputs(plan.scenario, self.path)
+        plan.save(self.path / "plan.npz")
+        shown = labelled_devices(partition.devices)
+        counts = partition.histogram(data.y_train, data.classes, shown)
+        write_whole(
+            self.path / "labels.npz", lambda draft: np.savez(draft, devices=shown, counts=counts)
+        )
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._write_json("versions.json", {**start, "started": now})
+        write_text(self.path / "scenario.toml", portable.to_toml())
+        self._commit([*_START, *copies], stage="begun", completed=0)
+        self._open_growing(None)
+
+    def take_up(self) -> int:
+        """Find the newest commit whose checkpoint and curves are intact, and go on from it.
+
+        Returns:
+            Iterations completed; 0 to start from the beginning.
+
+        Raises:
+            ScenarioError: there is none any longer; the message says what is damaged.
+        """
+        self.require_started()
+        if self.manifest.fault:
+            _LOG.warning("%s is damaged: %s", self.path / MANIFEST, self.manifest.fault)
+        faults: dict[str, str] = {}
+        for commit in reversed(self.manifest.commits):
+            own = self._checkpoint_name(int(commit.facts["completed"]))
+            found = self.manifest.damage(commit, [own, *_GROWING])
+            if not found and (own in commit.files or (commit.number == 0 and not faults)):
+                return self._go_back(commit, faults)
+            faults |= {name: fault for name, fault in found.items() if name not in faults}
+        worst = "; ".join(f"{name}: {fault}" for name, fault in list(faults.items())[:3])
+        raise ScenarioError(
+            f"no checkpoint of the run in {self.path} is intact ({worst}); "
+            "start it again with another --out"
+        )
+
+    def _go_back(self, commit: Commit, faults: Mapping[str, str]) -> int:
+        completed = int(commit.facts["completed"])
+        if faults:
+            name, fault = next(iter(faults.items()))
+            _LOG.warning(
+                "%s is damaged: %s; going on from iteration %d", self.path / name, fault, completed
+            )
+        self.manifest.go_back(commit)
+        self._open_growing(commit)
+        for name in strangers_in(self.manifest):
+            if name.split("/")[0] == self.checkpoint.name:
+                DISK.get().remove(self.path / name)
+        return completed
+
+    def _open_growing(self, commit: Commit | None) -> None:
+        known = {} if commit is None else commit.files
+        self._growing = {name: GrowingFile(self.path / name, known.get(name)) for name in _GROWING}
+
+    # Keeping ------------------------------------------------------------------------------------
+
+    def add_metrics(self, plan: Plan, trace: Trace, seeds: tuple[int, ...]) -> None:
+        """Append evaluations; nothing in them depends on the wall clock."""
+        rows, grown = io.StringIO(), self._growing["metrics.csv"]
+        writer = csv.writer(rows, lineterminator="\n")
+        if not grown.digest.bytes:
+            writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s"])
+        for row in metrics(plan, trace, seeds):
+            writer.writerow(row.values())
+        grown.append(rows.getvalue())
+
+    def add_timings(self, setup_s: float, chunks: Sequence[Chunk]) -> None:
+        """Append the wall clock of chunks, and of the set-up before the first of a process."""
+        grown, lines = self._growing["timings.csv"], []
+        if not grown.digest.bytes:
+            lines.append("phase,completed,device_steps,wall_s")
+        if setup_s:
+            lines.append(f"setup,0,0,{setup_s:.6f}")
         lines += [f"chunk,{c.completed},{c.device_steps},{c.wall_s:.6f}" for c in chunks]
-        write_text(self.path / "timings.csv", "\n".join(lines) + "\n")
+        grown.append("".join(f"{line}\n" for line in lines))
+
+    def _checkpoint_name(self, completed: int) -> str:
+        return f"{self.checkpoint.name}/{completed}.safetensors"
+
+    def keep(self, completed: int) -> None:
+        """Commit a checkpoint that was written, and the curves; drop all but the newest two."""
+        names = [self._checkpoint_name(completed)]
+        before = [n for n in self.manifest.newest.files if n.startswith(f"{self.checkpoint.name}/")]
+        others = sorted((n for n in before if n not in names), key=lambda n: int(Path(n).stem))
+        removed = others[: len(others) - _KEPT + 1]
+        self._commit([*names, *_GROWING], removed, stage="running", completed=completed)
+        for name in removed:
+            DISK.get().remove(self.path / name)
+        if removed:
+            DISK.get().sync_folder(self.checkpoint)
 
     def finish(self, result: Result) -> None:
-        """Write what is known at the end; ``result.json`` last, so that it marks a good end."""
-        if not self.started:
-            self.begin(result.plan, result.seeds, "")
-        self.write_metrics(result.plan, result.trace, result.seeds)
-        self.write_timings(result.setup_s, result.chunks)
+        """Write what is known at the end."""
         self._write_ledger(result.plan)
         write_bytes(self.path / "model.safetensors", safetensors(result.params))
-        self.write_report(result)
         self._write_json("result.json", result.summary())
+        self.write_report(result)
+        names = ["ledger.csv", "model.safetensors", "result.json", "report.html", *_GROWING]
+        self._commit(names, stage="finished", completed=result.plan.iterations)
+
+    def save(self, result: Result) -> None:
+        """Keep a whole result in this (new) folder; all but the checkpoint."""
+        with self.held(resume=False):
+            start = start_of(result.plan.scenario, result.seeds)
+            self.begin(result.plan, start, result.dataset, result.partitions[0])
+            self.add_metrics(result.plan, result.trace, result.seeds)
+            self.add_timings(result.setup_s, result.chunks)
+            self.finish(result)
+
+    def result(self) -> dict[str, Any] | None:
+        """The figures of a finished run."""
+        if not self.finished:
+            return None
+        self.refuse_damage(["result.json"], remedy="restore it from a copy")
+        found: dict[str, Any] = json.loads((self.path / "result.json").read_text("utf-8"))
+        return found
+
+    def labels(self) -> NDArray[np.int64]:
+        """Label counts of the devices that the report shows."""
+        with np.load(self.path / "labels.npz", allow_pickle=False) as file:
+            return np.asarray(file["counts"])
+
+    def plan(self) -> Plan:
+        """The plan that was carried out, with the figures that were stored."""
+        return load_plan(self.path / "plan.npz", self.scenario())
+
+    def commit_report(self) -> None:
+        """Take a report that was written again into the manifest."""
+        self._commit(["report.html"], **self.manifest.newest.facts)
+
+    def _commit(self, names: Iterable[str], removed: Iterable[str] = (), **facts: Any) -> None:
+        grown = self._growing
+        files = {n: grown[n].digest if n in grown else digest_of(self.path / n) for n in names}
+        self.manifest.commit(files, removed=removed, **facts)
 
     def write_report(self, result: Result) -> None:
         """The HTML page."""
@@ -145,79 +356,16 @@ class RunFolder:
         figures = [getattr(plan, name) for name in columns]
         rounds, binding = plan.rounds.sum(axis=0), plan.binding
 
-        def write(draft: Path) -> None:
-            with draft.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(["device", *columns, "rounds", "binding"])
-                for i in range(len(rounds)):
-                    own = [float(column[i]) for column in figures]
-                    writer.writerow([i, *own, int(rounds[i]), str(binding[i])])
+        def write(draft: IO[bytes]) -> None:
+            text = io.TextIOWrapper(draft, "utf-8", newline="")
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(["device", *columns, "rounds", "binding"])
+            for i in range(len(rounds)):
+                own = [float(column[i]) for column in figures]
+                writer.writerow([i, *own, int(rounds[i]), str(binding[i])])
+            text.detach()  # flushes, and leaves the draft open
 
         write_whole(self.path / "ledger.csv", write)
 
     def _write_json(self, name: str, value: Any) -> None:
         write_text(self.path / name, json.dumps(value, indent=1) + "\n")
-
-
-def trace_of(text: str, seeds: tuple[int, ...], completed: int, dtype: Any) -> Trace:
-    """The evaluations up to an iteration, from the text of ``metrics.csv``; exactly as they were.
-
-    >>> trace_of("", (0,), 5, np.float32).test_loss.shape
-    (0, 1)
-    """
-    rows = [r for r in csv.DictReader(io.StringIO(text)) if int(r["iteration"]) <= completed]
-    mine = [[r for r in rows if int(r["seed"]) == seed] for seed in seeds]
-    iteration = np.array([int(r["iteration"]) for r in mine[0]], np.int64)
-    columns = {
-        name: np.array([[float(r[name]) for r in part] for part in mine], dtype)
-        .reshape(len(seeds), len(iteration))
-        .T
-        for name in CURVES
-    }
-    return Trace(iteration, **columns)
-
-
-def versions() -> dict[str, Any]:
-    """Software and hardware that decide the bits of a run."""
-    import jax
-
-    packages = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax", "orbax-checkpoint")
-    return {
-        "joulemesh": __version__,
-        "python": sys.version.split()[0],
-        "packages": {name: version(name) for name in packages},
-        "platform": platform.platform(),
-        "backend": jax.default_backend(),
-        "accelerators": [device.device_kind for device in jax.devices()],
-        "processes": jax.process_count(),
-    }
-
-
-def flat(record: dict[str, Any]) -> dict[str, str]:
-    """Names and texts of a record whose values may be dicts or lists.
-
-    >>> flat({"python": "3.11", "packages": {"jax": "0.10"}, "seeds": [0, 1]})
-    {'python': '3.11', 'jax': '0.10', 'seeds': '0, 1'}
-    """
-    texts: dict[str, str] = {}
-    for name, value in record.items():
-        if isinstance(value, dict):
-            texts |= {key: str(item) for key, item in value.items()}
-        else:
-            texts[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return texts
-
-
-def safetensors(params: Any) -> bytes:
-    """Parameters in the safetensors format, named by their path in the tree."""
-    import jax
-    from safetensors.numpy import save
-
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    named = {
-        ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
-        or "params": np.ascontiguousarray(leaf)
-        for path, leaf in leaves
-    }
-    data: bytes = save(named)
-    return data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data import Partition, load
-from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.plan import plan as make_plan
-from joulemesh.runs.folder import RunFolder, flat, versions
+from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.formats import flat, trace_of
+from joulemesh.runs.identity import versions
 from joulemesh.runs.result import Result, cumulative
-from joulemesh.training.prepare import partitions
 from joulemesh.training.trace import Trace
 from joulemesh.views.charts import Histogram
 from joulemesh.views.report import ReportView, Summary, write_report
@@ -46,24 +46,34 @@ def write_run_report(path: Path, result: Result) -> None:
         partial(result.partitions[0].histogram, labels, classes),
         flat(versions()),
         wall,
-        final=result.final,
+        final=result.summary(),
     )
 
 
 def report_of_folder(path: Path, target: Path) -> None:
-    """Write the HTML page of the run in a folder, as far as it has come."""
+    """Write the HTML page of the run in a folder, as far as it has come.
+
+    Everything shown was stored with the run and is verified first.
+    """
     folder = RunFolder(path)
-    if not folder.started:
-        raise ScenarioError(f"{path} is no run folder (it has no scenario.toml); name one")
-    scenario, record = folder.scenario(), folder.start_record()
-    seeds = tuple(int(seed) for seed in record.pop("seeds"))
-    record.pop("fingerprint")
-    dataset = load(scenario.training.dataset, data_dir=scenario.training.data_dir)
-    plan = make_plan(scenario, parameters=folder.parameters(), labels=dataset.y_train)
-    part: Partition = partitions(scenario, dataset, seeds[:1], plan.work.round_samples)[0]
-    trace = folder.read_trace(seeds, plan.iterations, np.float64)
-    histogram = partial(part.histogram, dataset.y_train, dataset.classes)
-    _write(target, plan, trace, seeds, histogram, flat(record), None)
+    record = folder.start_record()
+    seeds = tuple(int(seed) for seed in record["seeds"])
+    trace = trace_of(folder.metrics_text(), seeds, np.float64)
+    counts = folder.labels()
+    inside = target.resolve() == (path / "report.html").resolve()
+    with folder.held(resume=True) if inside else nullcontext():
+        _write(
+            target,
+            folder.plan(),
+            trace,
+            seeds,
+            lambda shown: counts,
+            flat(record["versions"]),
+            None,
+            final=folder.result(),
+        )
+        if inside:
+            folder.commit_report()
 
 
 def _write(
@@ -74,7 +84,7 @@ def _write(
     histogram: Histogram,
     tested: dict[str, str],
     wall_s: float | None,
-    final: Trace | None = None,
+    final: Mapping[str, Any] | None = None,
 ) -> None:
     energy, clock = cumulative(plan, trace.iteration)
     series: dict[str, NDArray[Any]] = {
@@ -85,7 +95,11 @@ def _write(
     for name, column in _FROM_TRACE.items():
         series[name] = np.asarray(getattr(trace, column)).T
     known = len(trace.iteration) > 0
-    last = trace if final is None else final
+    if final is None and known:
+        final = {
+            "accuracy": float(trace.test_accuracy[-1].mean()),
+            "device_accuracy_min": float(trace.device_accuracy_min[-1].min()),
+        }
     write_report(
         path,
         ReportView(
@@ -93,8 +107,8 @@ def _write(
             Summary(
                 energy_j=float(energy[-1]) if known else 0.0,
                 time_s=float(clock[-1]) if known else 0.0,
-                accuracy=float(last.test_accuracy[-1].mean()) if known else None,
-                device_accuracy_min=float(last.device_accuracy_min[-1].min()) if known else None,
+                accuracy=final["accuracy"] if final else None,
+                device_accuracy_min=final["device_accuracy_min"] if final else None,
                 wall_s=wall_s,
             ),
             series=series if known else {},

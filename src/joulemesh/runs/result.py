@@ -171,4 +171,4 @@ class Result:
         """Write the run folder of this result (all but the checkpoint) to a new place."""
         from joulemesh.runs.folder import RunFolder
 
-        RunFolder.create(folder).finish(self)
+        RunFolder(folder).save(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plan import plan as make_plan
-from joulemesh.runs.folder import RunFolder, trace_of
+from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.formats import trace_of
+from joulemesh.runs.identity import repetition_seeds, start_of
 from joulemesh.runs.interrupt import Interrupt
 from joulemesh.runs.result import Chunk, Metrics, Result, cumulative, metrics, steps_per_round
 from joulemesh.scenario import Scenario
@@ -104,15 +107,14 @@ def run(
     learner = the_model(scenario, model, dataset)
     plan = make_plan(scenario, parameters=learner.parameters, labels=dataset.y_train)
     give_back_memory()  # planning many devices leaves holes, as does placing them
-    chosen = tuple(range(scenario.seed, scenario.seed + seeds) if isinstance(seeds, int) else seeds)
+    chosen = repetition_seeds(scenario, seeds)
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
-    session = _Session(
-        plan, Engine(learner, dataset, parts, schedule_of(plan), options, chosen), begun
-    )
+    engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
+    session = _Session(plan, engine, begun)
     alone, leads = hosts.alone(), hosts.leads()
-    with hosts.losses_named():
-        session.resume_or_begin(out, resume)
+    with ExitStack() as stack, hosts.losses_named():
+        session.resume_or_begin(out, resume, stack)
         give_back_memory()
         with Interrupt(0.0 if alone else _SETTLE_S) as interrupt:
             while not session.finished:
@@ -133,47 +135,64 @@ class _Session:
         self.plan, self.engine, self.begun = plan, engine, begun
         self.folder: RunFolder | None = None  # of several processes only the leader has one
         self.checkpoints: Checkpoints | None = None
-        whole = engine.fingerprint() + plan.scenario.to_toml()
-        self.fingerprint = hashlib.sha256(whole.encode()).hexdigest()
+        self.start = {
+            **start_of(plan.scenario, engine.seeds),
+            "deterministic": engine.options.deterministic,
+            "identity": engine.identity(),
+        }
         self.traces: list[Trace] = []
         self.chunks: list[Chunk] = []
         self.saved_at = 0.0
-        self.kept = self.told = 0
+        self.steps = steps_per_round(plan.scenario, engine.partitions)
+        # Traces and chunks that are kept on disk, and evaluations that were told.
+        self.kept_traces = self.kept_chunks = self.told = 0
 
-    def resume_or_begin(self, out: str | Path | None, resume: bool) -> None:
-        """Take up the run in the folder where it was left, or start it."""
-        engine, state = self.engine, None
-        asked = f"{self.fingerprint} {out is not None} {resume}"
-        hosts.same(hashlib.sha256(asked.encode()).hexdigest(), "scenario, data or option")
+    def resume_or_begin(self, out: str | Path | None, resume: bool, stack: ExitStack) -> None:
+        """Take up the run in the folder where it was left, or start it.
+
+        Args:
+            out: the folder, if there is one.
+            resume: go on with the run in it.
+            stack: holds the folder until the run is over.
+        """
+        engine = self.engine
+        if out is None and resume:
+            raise ScenarioError("resume needs the run's folder: give out (--out DIR)")
+        wanted = f"{engine.fingerprint()} {self.plan.scenario.to_toml()} {out is None} {resume}"
+        hosts.same(hashlib.sha256(wanted.encode()).hexdigest(), "scenario, data or option")
         hosts.meet(engine.spec.mesh)
-        begun = hosts.on_leader(partial(self._open, out, resume))
+        done = int(hosts.on_leader(partial(self._open, out, resume, stack)))
         if out is not None:
             self.checkpoints = Checkpoints(RunFolder(out).checkpoint)
-            state = self.checkpoints.restore(engine) if begun else None
-        self.state = engine.init() if state is None else state
-        if self.completed:
+        restored = self.checkpoints is not None and done > 0
+        self.state = (
+            self.checkpoints.restore(engine, done)
+            if restored and self.checkpoints is not None
+            else engine.init()
+        )
+        if restored:
             text = hosts.on_leader(lambda: self.folder.metrics_text() if self.folder else "")
             wide = engine.options.precision == "float64"
-            dtype = np.float64 if wide else np.float32
-            self.traces = [trace_of(text, engine.seeds, self.completed, dtype)]
-            self.told = len(self.traces[0].iteration)
+            self.traces = [trace_of(text, engine.seeds, np.float64 if wide else np.float32)]
+            self.kept_traces, self.told = 1, len(self.traces[0].iteration)
         self.first = self.completed
         self.setup_s = time.perf_counter() - self.begun
 
-    def _open(self, out: str | Path | None, resume: bool) -> str:
-        """Make the folder, or look at the run in it; the text is empty for a new run."""
-        self.folder = folder = _folder(out, resume)
-        if folder is None:
-            return ""
+    def _open(self, out: str | Path | None, resume: bool, stack: ExitStack) -> str:
+        """Make the folder, or look at the run in it; the text is the iterations completed."""
+        if out is None:
+            return "0"
+        self.folder = folder = RunFolder(out)
+        stack.enter_context(folder.held(resume=resume))
         if not folder.started:
-            folder.begin(self.plan, self.engine.seeds, self.fingerprint)
-            return ""
-        if folder.start_record()["fingerprint"] != self.fingerprint:
-            raise ScenarioError(
-                f"the run in {folder.path} was made from another scenario, data or model; "
-                "resume it with its own scenario.toml, or choose another --out"
-            )
-        return "begun"
+            engine = self.engine
+            folder.begin(self.plan, self.start, engine.dataset, engine.partitions[0])
+            return "0"
+        folder.require_start(self.start)
+        if folder.finished:
+            folder.refuse_damage(remedy="restore it from a copy, or run the scenario again")
+            return str(folder.completed)
+        return str(folder.take_up())
 
     @property
     def completed(self) -> int:
@@ -196,8 +215,7 @@ class _Session:
         self.state, trace = self.engine.run_chunk(self.state, start)
         wall = time.perf_counter() - clock
         self.traces.append(trace)
-        per_round = steps_per_round(self.plan.scenario, self.engine.partitions)
-        steps = self.plan.rounds[start : self.completed].sum(axis=0) * per_round
+        steps = self.plan.rounds[start : self.completed].sum(axis=0) * self.steps
         self.chunks.append(Chunk(self.completed, int(steps.sum()), wall))
         # Chunks shorter than a quarter of a second share a checkpoint; the leader's clock counts.
         due = self.folder is not None and time.perf_counter() - self.saved_at >= _SAVE_EVERY_S
@@ -207,25 +225,31 @@ class _Session:
         return stop
 
     def _keep(self, checkpoints: Checkpoints) -> None:
-        hosts.on_leader(self._write_curves)
         checkpoints.save(self.engine, self.state)
+        hosts.on_leader(self._commit)
         self.saved_at = time.perf_counter()
-        self.kept = self.completed
+        self.kept_traces = len(self.traces)
+        self.kept_chunks = len(self.chunks)
 
-    def _write_curves(self) -> str:
-        assert self.folder is not None
-        self.folder.write_metrics(self.plan, self.trace, self.engine.seeds)
-        self.folder.write_timings(self.setup_s, self.chunks)
+    def _commit(self) -> str:
+        folder = self.folder
+        assert folder is not None
+        new = Trace.join(self.traces[self.kept_traces :])
+        folder.add_metrics(self.plan, new, self.engine.seeds)
+        first = self.kept_chunks == 0
+        folder.add_timings(self.setup_s if first else 0.0, self.chunks[self.kept_chunks :])
+        folder.keep(self.completed)
         return ""
 
     def tell(self, listener: Callable[[Metrics], None]) -> None:
         """Pass on the evaluations that are kept and were not passed on before."""
-        kept = self.completed if self.folder is None else self.kept
-        trace = self.trace
-        known = int(np.sum(trace.iteration <= kept))
-        for row in metrics(self.plan, trace, self.engine.seeds, since=self.told, until=known):
-            listener(row)
-        self.told = max(known, self.told)
+        kept = self.traces if self.folder is None else self.traces[: self.kept_traces]
+        known = sum(len(trace.iteration) for trace in kept)
+        if known > self.told:
+            trace = Trace.join(kept)
+            for row in metrics(self.plan, trace, self.engine.seeds, since=self.told, until=known):
+                listener(row)
+            self.told = known
 
     @property
     def trace(self) -> Trace:
@@ -233,7 +257,8 @@ class _Session:
 
     def progress(self) -> Progress:
         done, total = self.completed, self.plan.iterations
-        accuracy = self.trace.test_accuracy
+        measured = (t.test_accuracy for t in reversed(self.traces) if len(t.iteration))
+        accuracy = next(measured, np.zeros((0, 1)))
         pace = sum(chunk.wall_s for chunk in self.chunks) / max(done - self.first, 1)
         return Progress(
             done,
@@ -259,8 +284,6 @@ class _Session:
         del self.engine, self.state  # the room is for what is written of many devices
         give_back_memory()
         hosts.on_leader(partial(self._write_result, result))
-        if self.checkpoints is not None:
-            self.checkpoints.close()
         return result
 
     def _write_result(self, result: Result) -> str:
@@ -274,15 +297,6 @@ def _compilation_cache() -> Path:
     import pooch
 
     return Path(pooch.os_cache("joulemesh")) / "xla"
-
-
-def _folder(out: str | Path | None, resume: bool) -> RunFolder | None:
-    if out is None:
-        if resume:
-            raise ScenarioError("resume needs the run's folder: give out (--out DIR)")
-        return None
-    folder = RunFolder(out)
-    return folder if resume and folder.started else RunFolder.create(out)
 
 
 def mean_params(engine: Engine, state: State) -> Any:

@@ -11,12 +11,23 @@ from joulemesh.errors import ScenarioError
 from joulemesh.scenario.origin import Origin
 from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Section
 
-__all__ = ["Layer", "Said", "absolute_paths", "exists", "fields_of", "latest", "nested"]
+__all__ = [
+    "FILES",
+    "Layer",
+    "Said",
+    "absolute_paths",
+    "exists",
+    "fields_of",
+    "file_named",
+    "latest",
+    "nested",
+]
 
-_PATHS = {
+# Fields that may name a file.
+FILES = {
     "devices": ("table",),
     "network": ("topology", "gains"),
-    "training": ("dataset", "data_dir"),
+    "training": ("dataset",),
 }
 
 
@@ -100,19 +111,30 @@ def nested(said: Mapping[str, Said]) -> dict[str, Any]:
 
 def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Resolve relative paths against the scenario file's folder, where such a file exists."""
-    for section, fields in _PATHS.items():
+    for section, fields in {**FILES, "training": (*FILES["training"], "data_dir")}.items():
         table = values.get(section)
         if not isinstance(table, dict):
             continue
         for field in fields:
-            value = table.get(field)
-            if not isinstance(value, str) or value in TOPOLOGIES:
-                continue
-            if field == "dataset" and not value.endswith(".npz"):
-                continue  # a name, even if a folder beside the scenario is called after it
-            if exists(folder / value):
+            value: Any = table.get(field)
+            if _may_name_a_file(field, value) and exists(folder / value):
                 table[field] = str((folder / value).resolve())
     return values
+
+
+def _may_name_a_file(field: str, value: Any) -> bool:
+    if not isinstance(value, str) or value in TOPOLOGIES:
+        return False
+    # A data set's name stays one, even if a folder beside the scenario is called after it.
+    return field != "dataset" or value.endswith(".npz")
+
+
+def file_named(field: str, value: Any) -> Path | None:
+    """The file that a field's value names, if it does name one that exists."""
+    if not _may_name_a_file(field, value):
+        return None
+    path = Path(value)
+    return path if exists(path) and path.is_file() else None
 
 
 def exists(path: Path) -> bool:

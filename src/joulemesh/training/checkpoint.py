@@ -1,31 +1,30 @@
-"""The engine's state on disk: complete or absent, never in between.
+"""The engine's state on disk: complete and verified, or absent.
 
-Orbax writes a checkpoint under another name and renames it when it is complete, so a folder with a
-number for a name is a good checkpoint. The two newest are kept. What is written is in the order of
-devices, [seeds, devices, ...] (one device where all hold the same): it can be read on any number of
-processors and processes. Of several processes the leader writes and reads.
+A checkpoint is one safetensors file, ``ITERATIONS.safetensors``, written whole and synced, with a
+digest of every leaf. What is written is in the order of devices, [seeds, devices, ...] (one device
+where all hold the same): it can be read on any number of processors and processes. Of several
+processes the leader writes and reads.
 """
 
 from __future__ import annotations
 
 __all__ = ["Checkpoints"]
 
-import logging
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files import DISK, make_folder
 from joulemesh.training import hosts
 from joulemesh.training.engine import Engine, State
 from joulemesh.training.platform import precision_scope
+from joulemesh.training.tensors import read_tree, write_tree
 
-_KEPT = 2
+_SUFFIX = ".safetensors"
 
 
 class Checkpoints:
@@ -39,25 +38,20 @@ class Checkpoints:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
-        # Orbax would wait for the other processes, which leave the writing to the leader.
-        self._writer = (
-            ocp.StandardCheckpointer(
-                multiprocessing_options=ocp.options.MultiprocessingOptions(
-                    active_processes=None if hosts.alone() else {0}
-                )
-            )
-            if hosts.leads()
-            else None
-        )
+
+    def path(self, iteration: int) -> Path:
+        """Of the checkpoint after some iterations."""
+        return self.folder / f"{iteration}{_SUFFIX}"
 
     def saved(self) -> list[int]:
-        """Iterations completed in each good checkpoint, ascending."""
-        if not self.folder.is_dir():
+        """Iterations completed in each checkpoint, ascending."""
+        if not self.folder.is_dir() or self.folder.is_symlink():
             return []
-        return sorted(int(p.name) for p in self.folder.iterdir() if p.name.isdigit())
+        names = [path.name.removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def save(self, engine: Engine, state: State) -> None:
-        """Write a checkpoint, then drop all but the newest.
+        """Write a checkpoint.
 
         Args:
             engine: that the state is of.
@@ -67,51 +61,45 @@ class Checkpoints:
             ScenarioError: the disk is full or the folder cannot be written; older ones are kept.
         """
         whole = _portable(engine, state)
-
         hosts.on_leader(partial(self._write, whole))
 
     def _write(self, whole: State) -> str:
-        assert self._writer is not None
-        place = self.folder / str(int(whole.iteration))
-        # Orbax logs the traceback of what is raised below; the user needs the one line only.
-        log = logging.getLogger("absl")
-        level = log.level
-        log.setLevel(logging.CRITICAL)
         try:
-            self._writer.save(place, whole._asdict(), force=True)
-            self._writer.wait_until_finished()
-            for old in self.saved()[:-_KEPT]:
-                shutil.rmtree(self.folder / str(old), ignore_errors=True)
-            return ""
-        except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
-            reason = " ".join(str(error).split())
-            full = "No space left on device"
-            reason = full if full in reason else reason[:200]
+            make_folder(self.folder)
+            write_tree(self.path(int(whole.iteration)), whole)
+        except ScenarioError as error:
             raise ScenarioError(
-                f"cannot write the checkpoint {place}: {reason}; make room, then --resume"
-            ) from error
-        finally:
-            log.setLevel(level)
+                f"{str(error).removesuffix('choose another place')}make room, then --resume"
+            ) from None
+        return ""
 
-    def restore(self, engine: Engine) -> State | None:
-        """The newest state that can be read, placed as the engine wants it; None without any."""
+    def drop(self, *, keep: tuple[int, ...]) -> None:
+        """Remove all checkpoints but some."""
+        for iteration in set(self.saved()) - set(keep):
+            DISK.get().remove(self.path(iteration))
+
+    def restore(self, engine: Engine, iteration: int) -> State:
+        """The state after some iterations, placed as the engine wants it.
+
+        Raises:
+            ScenarioError: the checkpoint is damaged, or of another run.
+        """
         blank = _blank(engine)
-        whole = None if self._writer is None else self._read(self._writer, blank)
-        (found,) = hosts.any_of(whole is not None)
-        return _placed(engine, blank if whole is None else whole) if found else None
+        found: list[State] = []
 
-    def _read(self, reader: Any, blank: State) -> State | None:
-        for iteration in reversed(self.saved()):
+        def read() -> str:
             try:
-                return State(**reader.restore(self.folder / str(iteration), blank._asdict()))
-            except (OSError, ValueError):
-                continue  # damaged after it was written: an older one will do
-        return None
+                found.append(read_tree(self.path(iteration), blank))
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                raise ScenarioError(
+                    f"the checkpoint {self.path(iteration)} cannot be used: {reason}; start the "
+                    "run again in another folder"
+                ) from None
+            return ""
 
-    def close(self) -> None:
-        """Let go of the writer's threads."""
-        if self._writer is not None:
-            self._writer.close()
+        hosts.on_leader(read)
+        return _placed(engine, found[0] if found else blank)
 
 
 def _portable(engine: Engine, state: State) -> State:

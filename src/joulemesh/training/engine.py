@@ -8,8 +8,6 @@ from __future__ import annotations
 
 __all__ = ["DivergedError", "Engine", "State"]
 
-import hashlib
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -25,6 +23,13 @@ from joulemesh.data import Dataset, Partition
 from joulemesh.errors import JoulemeshError
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws, exchange, hosts, place, platform
+from joulemesh.training.digests import (
+    array_parts,
+    data_digest,
+    digest,
+    model_digest,
+    scaling_digest,
+)
 from joulemesh.training.evaluate import Panel
 from joulemesh.training.exchange import Exchange
 from joulemesh.training.layout import Layout
@@ -405,23 +410,27 @@ class Engine:
             lambda leaf: self.held.devices_of(hosts.fetch(leaf, everywhere=True)), state.params
         )
 
-    def fingerprint(self) -> str:
-        """A digest of all that decides the numbers, to refuse to resume something else.
+    def identity(self) -> dict[str, str]:
+        """Digests of all that decides the numbers, by name, to refuse to resume something else.
 
-        It is the same on any number of processors and processes.
+        They are the same on any number of processors and processes.
         """
-        digest = hashlib.sha256()
-        shapes = jax.eval_shape(self.model.init, jax.random.key(0))
         own = self.spec.exchange.apply
-        names = (self.model.name, self.dataset.name, own.__module__)
-        known = (*names, getattr(own, "__qualname__", ""), self.model.l2, self.seeds, shapes)
-        digest.update(repr((self.options, *known)).encode())
-        data = self.dataset
-        for array in (data.x_train, data.y_train, data.x_test, data.y_test):
-            digest.update(zlib.crc32(np.ascontiguousarray(array).data).to_bytes(4))
-        for part in place.marks_of(self.schedule):
-            digest.update(part)
-        for partition in self.partitions:
-            digest.update(np.ascontiguousarray(partition.order, np.int32).data)
-            digest.update(np.ascontiguousarray(partition.offsets).data)
-        return digest.hexdigest()
+        method = (own.__module__, getattr(own, "__qualname__", ""))
+        held = [
+            part
+            for partition in self.partitions
+            for part in array_parts(partition.order.astype(np.int32), partition.offsets)
+        ]
+        return {
+            "normalisation": scaling_digest(self.dataset),
+            "data": data_digest(self.dataset),
+            "model": model_digest(self.model, self.dataset.shape),
+            "partition": digest(held),
+            "plan": digest(place.marks_of(self.schedule)),
+            "options": digest([repr((self.options, method, self.seeds)).encode()]),
+        }
+
+    def fingerprint(self) -> str:
+        """One digest of `identity`."""
+        return digest(f"{name} {mark}".encode() for name, mark in self.identity().items())

@@ -28,6 +28,7 @@ __all__ = [
     "battery_data",
     "chart_data",
     "label_data",
+    "labelled_devices",
     "map_data",
     "rounds_data",
     "series_data",
@@ -189,6 +190,11 @@ def battery_data(plan: Plan) -> dict[str, Any]:
     return data
 
 
+def labelled_devices(count: int) -> NDArray[np.int64]:
+    """The devices whose labels are shown: all, or some of many, evenly spaced."""
+    return every(count, _MOST_BARS)
+
+
 def label_data(plan: Plan, histogram: Histogram, class_names: Sequence[str]) -> dict[str, Any]:
     """Labels of some devices, and the names of the classes.
 
@@ -199,7 +205,7 @@ def label_data(plan: Plan, histogram: Histogram, class_names: Sequence[str]) -> 
     (19, [3, 1], ['cat', 'dog'], 20)
     """
     count = len(plan.energy_budget_j)
-    shown = every(count, _MOST_BARS)
+    shown = labelled_devices(count)
     counts = histogram(shown)
     names = list(class_names) or [str(k) for k in range(counts.shape[1])]
     return {

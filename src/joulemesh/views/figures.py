@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -168,7 +168,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     if suffix not in _SUFFIXES:
         raise ScenarioError(f"{path}: figures end in .png, .svg or .pdf, not {path.suffix!r}")
 
-    def write(draft: Path) -> None:
+    def write(draft: IO[bytes]) -> None:
         with mpl.rc_context(_STYLE):
             figure.savefig(draft, format=suffix[1:], metadata=_SUFFIXES[suffix])
 

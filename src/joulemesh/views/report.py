@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
+from joulemesh.files import write_text
 from joulemesh.planning.plan import Plan
 from joulemesh.views import fragments
 from joulemesh.views.charts import Histogram, chart_data
@@ -175,9 +175,4 @@ def write_report(path: str | Path, view: ReportView) -> None:
     ...     Path(folder, "report.html").stat().st_size < 500_000
     True
     """
-    page = render_report(view).encode()
-
-    def write(draft: Path) -> None:
-        draft.write_bytes(page)
-
-    write_whole(path, write)
+    write_text(path, render_report(view))

@@ -1,0 +1,38 @@
+"""`joulemesh verify`: is every file of a folder what it was when it was written?"""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from joulemesh.cli.common import JsonOption
+
+__all__ = ["verify"]
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run or study folder.")],
+    json: JsonOption = False,
+) -> None:
+    """Check every file of a run or comparison against the digests in its manifest.
+
+    Exit code 0 if all are intact, 2 if one is damaged or missing; nothing is changed.
+    """
+    from joulemesh.files.verify import verified
+
+    found = verified(folder)
+    if json:
+        typer.echo(json_format.dumps(found.record()))
+    else:
+        for name in found.strangers:
+            typer.echo(f"not part of it: {name}")
+        if found.intact:
+            typer.echo(f"{folder} is intact: {found.files} files in {found.commits} commits")
+        for line in found.lines():
+            print(f"error: {line}", file=sys.stderr)
+    if not found.intact:
+        raise typer.Exit(2)

@@ -1,0 +1,93 @@
+"""One user of a folder at a time; the others are told who it is."""
+
+from __future__ import annotations
+
+__all__ = ["LOCK", "FolderLock"]
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from joulemesh.errors import ScenarioError
+
+LOCK = ".lock"
+
+
+class FolderLock:
+    """Holds a folder while the scope lasts; the system lets go of it when the process ends.
+
+    Args:
+        folder: it must exist.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder)):
+    ...     FolderLock(Path(folder)).__enter__()
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: ... is in use by process ...; wait for it, or stop it
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._descriptor = folder, -1
+
+    def __enter__(self) -> FolderLock:
+        path = self.folder / LOCK
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            descriptor = os.open(path, flags, 0o666)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot lock {self.folder}: {error.strerror}; make it writable"
+            ) from None
+        try:
+            _take(descriptor)
+        except OSError:
+            holder = os.read(descriptor, 1000)
+            os.close(descriptor)
+            raise ScenarioError(
+                f"{self.folder} is in use by {_words(holder)}; wait for it, or stop it"
+            ) from None
+        who = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, json.dumps(who).encode())
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _words(holder: bytes) -> str:
+    """Who holds the lock, from what it wrote."""
+    try:
+        who = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(who["since"])))
+        host = "".join(c for c in str(who["host"]) if c.isalnum() or c in ".-_")
+        return f"process {int(who['process'])} on {host} since {since}"
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        return "another process"
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _take(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

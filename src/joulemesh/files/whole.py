@@ -1,0 +1,90 @@
+"""Files written whole or not at all, and on the disk when the call returns."""
+
+from __future__ import annotations
+
+__all__ = ["DRAFT", "make_folder", "sweep", "write_bytes", "write_text", "write_whole"]
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from joulemesh.errors import ScenarioError
+from joulemesh.files.disk import DISK
+
+DRAFT = ".part"
+
+
+def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let ``write`` fill a draft beside the path, then put it in the path's place in one step.
+
+    The draft has an unpredictable name and is made exclusively, so that no symbolic link is
+    followed and two writers cannot meet; what lies at the path is replaced, never written through.
+
+    Args:
+        path: where the file is wanted.
+        write: called with the draft, open for writing bytes.
+
+    Raises:
+        ScenarioError: the place cannot be written; the message has the path and the reason.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = Path(folder, "note.txt")
+    ...     write_whole(place, lambda draft: draft.write(b"whole"))
+    ...     place.read_text(), len(list(Path(folder).iterdir()))
+    ('whole', 1)
+    """
+    path, disk = Path(path), DISK.get()
+    if not path.name or (path.is_dir() and not path.is_symlink()):
+        raise ScenarioError(f"cannot write {path}: Is a directory; choose another place")
+    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}{DRAFT}")
+    try:
+        with disk.create(draft) as file:
+            write(file)
+            disk.sync(file)
+        disk.replace(draft, path)
+        disk.sync_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ScenarioError(f"cannot write {path}: {reason}; choose another place") from None
+    finally:
+        with suppress(OSError):  # gone after the replacement; left by a failure or Ctrl-C
+            draft.unlink()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text as UTF-8, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write bytes, whole or not at all."""
+    write_whole(path, lambda draft: draft.write(data))
+
+
+def make_folder(path: str | Path, *, remedy: str = "choose another place") -> Path:
+    """Make a folder and those above it, durably.
+
+    Raises:
+        ScenarioError: it cannot be made.
+    """
+    path, disk = Path(path), DISK.get()
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        for place in reversed(missing):
+            disk.make_folder(place)
+            disk.sync_folder(place.parent)
+        if not path.is_dir():
+            raise NotADirectoryError(20, "Not a directory")
+    except OSError as error:
+        raise ScenarioError(f"cannot make the folder {path}: {error.strerror}; {remedy}") from None
+    return path
+
+
+def sweep(folder: Path) -> None:
+    """Remove drafts that a killed process has left in a folder; nobody else may be writing."""
+    for path in folder.glob(f".*{DRAFT}"):
+        with suppress(OSError):
+            DISK.get().remove(path)

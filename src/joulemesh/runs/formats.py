@@ -1,0 +1,62 @@
+"""Contents of a run folder's files, from values and back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+
+from joulemesh.studies.record import CURVES
+from joulemesh.training.trace import Trace
+
+__all__ = ["flat", "safetensors", "trace_of"]
+
+
+def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
+    """The evaluations in the text of ``metrics.csv``; exactly as they were.
+
+    >>> trace_of("", (0,), np.float32).test_loss.shape
+    (0, 1)
+    """
+    rows = list(csv.DictReader(io.StringIO(text)))
+    mine = [[r for r in rows if int(r["seed"]) == seed] for seed in seeds]
+    iteration = np.array([int(r["iteration"]) for r in mine[0]], np.int64)
+    columns = {
+        name: np.array([[float(r[name]) for r in part] for part in mine], dtype)
+        .reshape(len(seeds), len(iteration))
+        .T
+        for name in CURVES
+    }
+    return Trace(iteration, **columns)
+
+
+def flat(record: dict[str, Any]) -> dict[str, str]:
+    """Names and texts of a record whose values may be dicts or lists.
+
+    >>> flat({"python": "3.11", "packages": {"jax": "0.10"}, "seeds": [0, 1]})
+    {'python': '3.11', 'jax': '0.10', 'seeds': '0, 1'}
+    """
+    texts: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            texts |= {key: str(item) for key, item in value.items()}
+        else:
+            texts[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return texts
+
+
+def safetensors(params: Any) -> bytes:
+    """Parameters in the safetensors format, named by their path in the tree."""
+    import jax
+    from safetensors.numpy import save
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    named = {
+        ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
+        or "params": np.ascontiguousarray(leaf)
+        for path, leaf in leaves
+    }
+    data: bytes = save(named)
+    return data
