@@ -62,6 +62,9 @@ def test_the_folder_holds_everything(finished):
         "scenario.toml",
         "plan.npz",
         "versions.json",
+        "labels.npz",
+        "manifest.jsonl",
+        ".lock",
         "metrics.csv",
         "timings.csv",
         "checkpoint",
@@ -106,7 +109,7 @@ def test_an_existing_folder_is_never_written_over(tiny, finished):
 
 def test_resume_refuses_another_scenario(tiny, finished):
     _, folder = finished
-    with pytest.raises(ScenarioError, match="another scenario"):
+    with pytest.raises(ScenarioError, match=r"training\.learning_rate was 0.1 and is 0.2"):
         joulemesh.run(tiny.override({"training.learning_rate": 0.2}), out=folder, resume=True)
 
 
@@ -252,4 +255,4 @@ def test_the_reports_own_command(finished, tmp_path):
         [sys.executable, "-m", "joulemesh", "report", str(tmp_path)], capture_output=True, text=True
     )
     assert bad.returncode == 2
-    assert "is no run folder" in bad.stderr
+    assert "is not a run folder" in bad.stderr

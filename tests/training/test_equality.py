@@ -9,6 +9,7 @@ from scipy import sparse
 
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.data import from_arrays, partition
+from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.engine import Engine
@@ -84,7 +85,7 @@ def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path):
     state, _ = next(states)
     kept.save(engine, state)
     *_, (final, _) = states
-    again = Checkpoints(tmp_path / "checkpoint").restore(engine)
+    again = Checkpoints(tmp_path / "checkpoint").restore(engine, 2)
     assert int(again.iteration) == 2
     *_, (resumed, _) = engine.train(again)
     for a, b in zip(
@@ -93,13 +94,24 @@ def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path):
         assert np.array_equal(a, b)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
+@pytest.mark.parametrize("kind", ["bit", "cut", "empty", "other", "header"])
+def test_a_damaged_checkpoint_is_refused_by_name(kind, tmp_path):
     engine = _engine((0,))
     kept = Checkpoints(tmp_path)
     for state, _ in engine.train():
         kept.save(engine, state)
-    assert kept.saved() == [4, 6]
-    for path in (tmp_path / "6").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"")
-    assert int(Checkpoints(tmp_path).restore(engine).iteration) == 4
+    assert kept.saved() == [2, 4, 6]
+    path = kept.path(6)
+    content = bytearray(path.read_bytes())
+    if kind == "bit":
+        content[-3] ^= 4
+    elif kind == "cut":
+        del content[-8:]
+    elif kind == "empty":
+        content.clear()
+    elif kind == "header":
+        content[:8] = (2**40).to_bytes(8, "little")
+    path.write_bytes(content)
+    with pytest.raises(ScenarioError, match=r"6\.safetensors cannot be used"):
+        kept.restore(_engine((0, 1)) if kind == "other" else engine, 6)
+    assert int(kept.restore(engine, 4).iteration) == 4

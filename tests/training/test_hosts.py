@@ -227,7 +227,7 @@ def test_a_checkpoint_serves_another_number_of_processors(toy, tmp_path, monkeyp
     other = engine_on(then, toy, monkeypatch)
     assert other.layout.order.tolist() != engine.layout.order.tolist()
     assert other.fingerprint() == engine.fingerprint()
-    *_, (resumed, _) = other.train(kept.restore(other))
+    *_, (resumed, _) = other.train(kept.restore(other, kept.saved()[-1]))
     for a, b in zip(
         jax.tree.leaves(engine.params(final)), jax.tree.leaves(other.params(resumed)), strict=True
     ):
