@@ -17,7 +17,7 @@ HOME = Path(joulemesh.__file__).parent
 
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
-    ("_version", "errors", "files", "machine", "optional", "tables", "units"),
+    ("_version", "errors", "files", "machine", "optional", "own_code", "tables", "units"),
     ("presets", "profiles"),
     ("scenario",),
     ("data", "models"),
@@ -38,6 +38,7 @@ NEVER_JAX = (
     "files",
     "machine",
     "optional",
+    "own_code",
     "tables",
     "units",
     "profiles",

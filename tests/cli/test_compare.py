@@ -101,7 +101,7 @@ def test_no_method_that_can_run_is_an_error(command: Command) -> None:
         (("--target", "90"), "target = 90.0 is no accuracy"),
         (("--load", "none.py"), "--load none.py: there is no such file"),
         (("--load", "small.toml"), "--load small.toml: this is no Python file"),
-        (("--load", "bad.py"), "--load bad.py failed (ZeroDivisionError: division by zero)"),
+        (("--load", "bad.py"), "bad.py, line 1: ZeroDivisionError: division by zero"),
         (("--set", "devices.cout=3"), "devices.cout: unknown field"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_format
 import math
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
-from joulemesh.errors import ScenarioError
+from joulemesh.own_code import run_file
 
 if TYPE_CHECKING:
     from joulemesh.runs.compare import Comparison
@@ -66,7 +65,7 @@ def compare(
     """
     scenario = read_scenario(file, preset, changes)
     for path in load or []:
-        _load(path)
+        run_file(path, f"--load {path}")
     try:
         found = _with_progress(
             scenario, methods, equal, seeds, target=target, cache=cache, quiet=json
@@ -89,22 +88,6 @@ def compare(
     if not any(entry.ran for entry in found.entries):
         print("error: none of the methods could run; the reasons are above", file=sys.stderr)
         raise typer.Exit(2)
-
-
-def _load(path: Path) -> None:
-    """Run the user's own file, which registers methods."""
-    if not path.is_file():
-        raise ScenarioError(f"--load {path}: there is no such file; name a Python file")
-    spec = spec_from_file_location(f"joulemesh_loaded_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ScenarioError(f"--load {path}: this is no Python file; name one that ends in .py")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ScenarioError(f"--load {path} failed ({reason}): mend the file") from error
 
 
 def _with_progress(

@@ -14,6 +14,7 @@ from joulemesh.cli import (
     compare,
     doctor,
     estimate,
+    failure,
     init,
     plan,
     profiles,
@@ -23,7 +24,6 @@ from joulemesh.cli import (
     schema,
     verify,
 )
-from joulemesh.errors import JoulemeshError
 
 __all__ = ["app", "main"]
 
@@ -86,17 +86,27 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback",
+            envvar="JOULEMESH_TRACEBACK",
+            help="Show the whole traceback of an error, also of one in your own files.",
+        ),
+    ] = False,
 ) -> None:
     """Take the options that go before every command."""
+    failure.ask_for_tracebacks(traceback)
 
 
 def main() -> None:
     """Run a command; a refusal is one line on standard error and exit code 2."""
     try:
         app()
-    except JoulemeshError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except Exception as error:
+        if not failure.tell(error):
+            raise
+        sys.exit(2)

@@ -20,7 +20,7 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
-from joulemesh.errors import JoulemeshError
+from joulemesh.cli.failure import tell
 
 if TYPE_CHECKING:
     from joulemesh.runs.result import Result
@@ -158,9 +158,6 @@ def _together(group: Group, order: _Order) -> NoReturn:
             joining.start(*where, timeout_s=group.timeout_s)
             child.joined()
             _carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
-    except JoulemeshError as error:
-        code = 2
-        print(f"error: {error}", file=sys.stderr)
     except hosts.HostLostError as error:
         code = 1
         print(f"error: {error}; {resume}", file=sys.stderr)
@@ -168,9 +165,11 @@ def _together(group: Group, order: _Order) -> NoReturn:
         code = end.exit_code
     except KeyboardInterrupt:
         code = 130
-    except Exception:
-        code = 1
-        sys.excepthook(*sys.exc_info())
+    except Exception as error:
+        code = 2
+        if not tell(error):
+            code = 1
+            sys.excepthook(*sys.exc_info())
     child.leave(code)
     if code != 1:
         joining.stop()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender
 from joulemesh.methods.setting import Setting
+from joulemesh.own_code import place_of, require_call
 from joulemesh.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def register(
     """
     if not name or set(name) & set(":,= "):
         raise ScenarioError(f"method name {name!r} is unusable: leave out colon, comma, =, space")
+    require_call(builder, "name, setting, parameters", f"the builder of method {name!r}")
     _METHODS[name] = _Method(builder, dict(parameters or {}), main)
 
 
@@ -183,7 +185,13 @@ def build(
     method, given = _parse(name)
     if not isinstance(scenario, Setting):
         scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters)
-    return method.build(name, scenario, given)
+    made = method.build(name, scenario, given)
+    if not isinstance(made, Contender):
+        raise ScenarioError(
+            f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "
+            "return setting.contender(...)"
+        )
+    return made
 
 
 def _find(name: str) -> _Method:

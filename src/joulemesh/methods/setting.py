@@ -17,6 +17,7 @@ from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
+from joulemesh.own_code import place_of
 from joulemesh.planning.plan import Plan, plan
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.workload import workload
@@ -193,7 +194,7 @@ class Setting:
     def route_prices(
         self,
         rounds: int | IntArray,
-        route: Callable[[int], Route],
+        route: Callable[[int], Route | None],
         *,
         alike: bool = False,
         own_samples: FloatArray | None = None,
@@ -202,7 +203,7 @@ class Setting:
 
         Args:
             rounds: τ of every device, or [N].
-            route: what is sent in iteration t (from 0).
+            route: what is sent in iteration t (from 0); None where nothing is.
             alike: the route is the same in every iteration.
             own_samples: [N]: what the method itself computes in each iteration, in samples of
                 training; or [n, N], if all n iterations are asked for at once.
@@ -214,6 +215,13 @@ class Setting:
             bits = np.zeros(len(every))
             for row, t in enumerate(every):
                 sent = route(t)
+                if sent is None:
+                    continue
+                if not isinstance(sent, Route):
+                    raise ScenarioError(
+                        f"route({t}) gives {type(sent).__name__} ({place_of(route)}): return a "
+                        "Route, or None where nothing is sent"
+                    )
                 priced = self.pricer.route(sent, self.costs(t))
                 joules[row], seconds[row] = priced.energy_j[0], priced.latency_s[0]
                 bits[row] = sent.bits.sum() * sent.repeats
@@ -245,7 +253,8 @@ class Setting:
             prices: of any stretch of iterations.
             mixing: what the engine applies.
             mixing_rounds: how many times.
-            exchanged: False for a method without exchange.
+            exchanged: False for a method without exchange. In iterations in which nothing is
+                sent there is none either, unless the method has its own.
             exchange: the method's own exchange.
             settle: see `Contender`.
             notes: what a reader of the results should know.
@@ -255,9 +264,14 @@ class Setting:
         """
         ledger = run_length(self, name, prices)
         n = ledger.iterations
+        heard = np.full(n, exchanged)
+        if exchange is None:
+            heard &= ledger.bits > 0  # what is not sent cannot be mixed
+        if exchanged and not heard.any():
+            notes = (*notes, "sends nothing: every device trains alone")
         schedule = Schedule(
             np.broadcast_to(np.asarray(rounds, np.int32), (n, self.devices)),
-            exchanged=np.full(n, exchanged),
+            exchanged=heard,
             mixing=mixing,
             mixing_rounds=mixing_rounds,
         )

@@ -19,7 +19,9 @@ import numpy as np
 from jax import lax
 from scipy import sparse as scipy_sparse
 
+from joulemesh.errors import ScenarioError
 from joulemesh.models.core import Params
+from joulemesh.own_code import place_of, require_call
 from joulemesh.training.objective import Array, Data
 
 ExchangeState: TypeAlias = Any  # a pytree; () for exchanges without memory
@@ -65,6 +67,39 @@ class Exchange:
     init: Callable[[Params], ExchangeState]
     apply: Callable[[Params, ExchangeState, jax.Array, Context], tuple[Params, ExchangeState, Sent]]
     all_seeds: bool = False
+
+    def __post_init__(self) -> None:
+        require_call(self.init, "params", "the exchange's init")
+        require_call(self.apply, "params, state, key, context", "the exchange's apply")
+
+    def applied(
+        self, params: Params, state: ExchangeState, key: jax.Array, context: Context
+    ) -> tuple[Params, ExchangeState, Sent]:
+        """What ``apply`` gives, refused unless parameters and state keep their form."""
+        made: Any = self.apply(params, state, key, context)
+        if not isinstance(made, tuple) or len(made) != 3:
+            gives = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
+            raise ScenarioError(
+                f"the exchange's apply ({place_of(self.apply)}) gives {gives}: "
+                "return (params, state, sent)"
+            )
+        for what, old, new in (("params", params, made[0]), ("state", state, made[1])):
+            _require_form(old, new, f"the exchange's apply ({place_of(self.apply)}) gives {what}")
+        return made
+
+
+def _require_form(old: Any, new: Any, gives: str) -> None:
+    """Refuse a tree of another structure, or with leaves of other shapes or types."""
+    before, after = (str(jax.tree.structure(tree)) for tree in (old, new))
+    if before != after:
+        raise ScenarioError(f"{gives} as {after:.120}, not {before:.120}: keep the structure")
+    for (path, was), now in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new), strict=True):
+        forms = [jax.typeof(leaf).str_short() for leaf in (was, now)]
+        if forms[0] != forms[1]:
+            leaf = jax.tree_util.keystr(path)
+            raise ScenarioError(
+                f"{gives}{leaf} as {forms[1]}, not {forms[0]}: keep shapes and types"
+            )
 
 
 def _linear(mix: Callable[[jax.Array, Context], jax.Array]) -> Exchange:

@@ -294,9 +294,9 @@ def _own_exchange(
     inside = jax.tree.map(lambda leaf: leaf[: spec.devices], old)
     nothing: Any = None
     axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1)
-    new, memory, sent = jax.vmap(spec.exchange.apply, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
-        inside, memory, keys, context
-    )
+    new, memory, sent = jax.vmap(
+        spec.exchange.applied, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0)
+    )(inside, memory, keys, context)
     pad = spec.places - spec.devices
     new = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1)), new)
     return new, memory, sent

@@ -1,0 +1,49 @@
+"""What a user reads when a command fails: one line, and the traceback if it is asked for."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from joulemesh.errors import JoulemeshError
+from joulemesh.own_code import place_in
+
+__all__ = ["ask_for_tracebacks", "tell"]
+
+_MOST_CHARACTERS = 400
+_asked = False
+
+
+def ask_for_tracebacks(wanted: bool) -> None:
+    """Say whether failures are to be shown with their traceback."""
+    global _asked
+    _asked = wanted
+
+
+def tell(error: Exception) -> bool:
+    """Print one line on standard error about what the user can mend.
+
+    That is a refusal of Joulemesh, and anything that passed through the user's own code.
+
+    Returns:
+        False for any other error, a defect of Joulemesh: nothing is printed.
+    """
+    line = _line(error)
+    if line is None:
+        return False
+    if _asked:
+        traceback.print_exception(error)
+    print(f"error: {line}", file=sys.stderr)
+    return True
+
+
+def _line(error: Exception) -> str | None:
+    place = place_in(error)
+    if isinstance(error, JoulemeshError):
+        return str(error) if place is None else f"{place}: {error}"
+    if place is None:
+        return None
+    said = error.msg if isinstance(error, SyntaxError) else error  # which else repeats the place
+    words = " ".join(f"{type(error).__name__}: {said}".split())
+    words = words if len(words) <= _MOST_CHARACTERS else words[: _MOST_CHARACTERS - 1] + "…"
+    return f"{place}: {words} (`joulemesh --traceback …` shows all)"

@@ -1,0 +1,132 @@
+"""Python files of the user's own: run them, and find them in a traceback."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from joulemesh.errors import ScenarioError
+
+__all__ = ["place_in", "place_of", "require_call", "run_file"]
+
+_PACKAGE = Path(__file__).resolve().parent
+_FILES: set[Path] = set()  # those that were run
+
+
+def run_file(path: str | Path, asked: str) -> ModuleType:
+    """Run a Python file of the user's own, as a module.
+
+    What the file raises is passed on as it is; `place_in` finds the line.
+
+    Args:
+        path: of the file.
+        asked: what names it, for refusals: ``"--load lazy.py"``.
+
+    Raises:
+        ScenarioError: there is no such file, or it is no Python file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "three.py").write_text("number = 3")
+    ...     run_file(Path(folder, "three.py"), "three.py").number
+    3
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ScenarioError(f"{asked}: there is no such file; name a Python file")
+    spec = spec_from_file_location(f"joulemesh_loaded_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ScenarioError(f"{asked}: this is no Python file; name one that ends in .py")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    _FILES.add(path.resolve())
+    spec.loader.exec_module(module)
+    return module
+
+
+def place_in(error: BaseException) -> str | None:
+    """The last line of the user's own code that an error passed through.
+
+    Args:
+        error: as caught; what caused it is looked at too.
+
+    Returns:
+        File, line and function, or None if no file that was run is involved.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, SyntaxError) and seen.filename and _is_own(seen.filename):
+            return _words(seen.filename, seen.lineno or 1)
+        places = [place for place in _places(seen) if _is_own(place[0])]
+        if places:
+            return _words(*places[-1])
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _places(error: BaseException) -> Iterator[tuple[str, int, str]]:
+    frame = error.__traceback__
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        yield code.co_filename, frame.tb_lineno, code.co_name
+        frame = frame.tb_next
+
+
+def _is_own(filename: str) -> bool:
+    """Whether a file was run, or lies beside one that was; installed packages do not count."""
+    path = Path(filename).resolve()
+    if path in _FILES:
+        return True
+    if not path.is_file():  # "<string>" and the like
+        return False
+    others = (_PACKAGE, Path(sys.prefix), Path(sys.base_prefix))
+    if "site-packages" in path.parts or any(path.is_relative_to(other) for other in others):
+        return False
+    return any(path.is_relative_to(file.parent) for file in _FILES)
+
+
+def _words(filename: str, line: int, function: str = "<module>") -> str:
+    path = Path(filename)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    inside = "" if function.startswith("<") else f", in {function}"
+    return f"{shown}, line {line}{inside}"
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a function is defined; its name alone if it lies in no file.
+
+    >>> place_of(place_of).split(",")[-1]
+    ' in place_of'
+    >>> place_of(len)
+    'len'
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return str(getattr(function, "__name__", function))
+    return _words(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def require_call(function: Callable[..., Any], arguments: str, what: str) -> None:
+    """Refuse a function of the user's own that cannot be called as it will be.
+
+    Args:
+        function: to be called with so many positional arguments.
+        arguments: their names, with commas.
+        what: names the function in a refusal.
+
+    >>> require_call(lambda params: (), "params, state", "apply")
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: apply cannot be called with (params, state): too many ...
+    """
+    try:
+        inspect.signature(function).bind(*arguments.split(", "))
+    except TypeError as error:
+        raise ScenarioError(f"{what} cannot be called with ({arguments}): {error}") from None
+    except ValueError:  # a built-in function without a signature
+        return
