@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import joulemesh
 from joulemesh.cli.main import main
+from joulemesh.data import Dataset, load
 from joulemesh.optional import MissingPackageError
 from joulemesh.runs.result import Result
+from joulemesh.runs.show import show_result
 from joulemesh.runs.tensorboard import TensorBoard
 
 SCENARIO = joulemesh.Scenario.preset("default").override(
@@ -57,6 +61,52 @@ def test_the_frame_is_the_same_rows(told) -> None:
     assert frame.to_dict("records") == rows
     last = frame[frame["iteration"] == 12]["test_accuracy"]
     np.testing.assert_array_equal(last, result.accuracy[-1].astype(float))
+
+
+def test_devices_that_agree_have_the_mean_models_curve(told) -> None:
+    """A tree averages exactly: a gap between the two lines would be one between samples."""
+    _, _, rows = told
+    for row in rows:
+        assert row["consensus"] == 0
+        assert row["device_accuracy_min"] == row["device_accuracy_max"] == row["test_accuracy"]
+        assert row["device_accuracy_mean"] == row["test_accuracy"]
+        assert (row["test_samples"], row["device_samples"]) == (360, 360)
+
+
+@pytest.mark.parametrize("aggregation", ["tree", "metropolis"])
+def test_bar_last_row_summary_and_report_agree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], aggregation: str
+) -> None:
+    """Though curves are drawn from some of the test samples: the last evaluation is of all."""
+    digits = load("digits")
+    times = 4  # 1440 test samples, of which curves see 1000
+    wide = Dataset(
+        "wide", digits.x_train, digits.y_train, np.tile(digits.x_test, (times, 1, 1, 1)),
+        np.tile(digits.y_test, times), 10, mean=digits.mean, std=digits.std,
+    )  # fmt: skip
+    scenario = SCENARIO.override({"plan.aggregation": aggregation, "budget.deadline_s": 1.0})
+    steps: list[Any] = []
+    folder = tmp_path / "run"
+    result = joulemesh.run(scenario, seeds=2, out=folder, data=wide, on_progress=steps.append)
+    with open(folder / "metrics.csv") as file:
+        last = [row for row in csv.DictReader(file) if row["iteration"] == "12"]
+    summary = json.loads((folder / "result.json").read_text("utf-8"))
+    mean = np.mean([float(row["test_accuracy"]) for row in last])
+    # The whole test set is the digits' four times: its accuracy is a multiple of 1/360.
+    assert all(float(r["test_accuracy"]) * 360 % 1 == pytest.approx(0, abs=1e-3) for r in last)
+    assert {row["test_samples"] for row in last} == {row["device_samples"] for row in last}
+    assert summary["test_samples"] == int(last[0]["test_samples"]) == 1440
+    assert summary["curve_test_samples"] == 1000
+    assert summary["curve_device_samples"] == (1000 if aggregation == "tree" else 100)
+    assert summary["accuracy"] == steps[-1].accuracy == pytest.approx(mean, rel=1e-6)
+    assert result.final.test_accuracy.mean() == summary["accuracy"]
+    page = (folder / "report.html").read_text("utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])  # type: ignore[index]
+    assert data["series"]["accuracy"]["mean"][-1] == pytest.approx(mean, rel=1e-4)
+    assert data["series"]["test_samples"]["mean"] == [1000.0] * 5 + [1440.0]
+    assert f"<strong>{100 * mean:.1f}&nbsp;%</strong>" in page
+    show_result(result, Console(width=200))
+    assert f"accuracy    {mean:.4f}" in capsys.readouterr().out
 
 
 class StopError(Exception):
@@ -183,7 +233,7 @@ def test_a_real_log_holds_the_curves(told, tmp_path: Path) -> None:
         data = data[16 + size :]
     accuracy = {step: value for tag, step, value in found if tag == "test_accuracy"}
     assert accuracy == pytest.approx({one["iteration"]: one["test_accuracy"] for one in mine})
-    assert len(found) == len(mine) * (len(rows[0]) - 2)
+    assert len(found) == len(mine) * (len(rows[0]) - 5)  # neither seed, iteration nor counts
 
 
 def test_the_command_logs(

@@ -153,6 +153,50 @@ def test_text_of_the_user_does_not_run(page):
     assert browser.errors == []
 
 
+LEGEND = "[...document.querySelectorAll('#learning .legend li')].map(e => e.textContent)"
+LINES = "[...document.querySelectorAll('#learning path.line')].map(e => e.dataset.series)"
+
+
+def learned(when, **changes):
+    """Curves that cost nothing to make: devices two points below the mean model."""
+    accuracy = 0.9 - 0.5 / np.arange(1, when + 1)
+    curves = {name: np.arange(1.0, when + 1) for name in ("iteration", "energy_j", "time_s")}
+    curves |= {"accuracy": accuracy, "test_loss": 1 - accuracy, "train_loss": 1 - accuracy}
+    curves |= {f"device_accuracy_{kind}": accuracy - 0.02 for kind in ("mean", "min", "max")}
+    return {name: np.broadcast_to(v, when) for name, v in {**curves, **changes}.items()}
+
+
+def test_devices_that_agree_are_one_line(page):
+    same = learned(4)["accuracy"] + 1e-9  # rounding
+    counts = {"test_samples": 360, "device_samples": 360, "train_samples": 500}
+    own = {f"device_accuracy_{kind}": same for kind in ("mean", "min", "max")}
+    browser = page(series=learned(4, **counts, **own))
+    assert browser.evaluate(LINES) == ["accuracy"]
+    assert browser.evaluate(LEGEND) == [
+        "mean model and every device’s own, which are the same (360 test samples)"
+    ]
+    assert browser.errors == []
+
+
+def test_the_legend_counts_the_samples_behind_each_line(page):
+    counts = {"test_samples": [1000, 1000, 1000, 10_000], "device_samples": [100] * 3 + [10_000]}
+    browser = page(series=learned(4, **counts, train_samples=500))
+    assert browser.evaluate(LINES) == ["accuracy", "device_accuracy_mean"]
+    assert browser.evaluate(LEGEND) == [
+        "mean model (1,000 test samples)",
+        "devices’ own models, mean (compared with the mean model on 100 of these samples)",
+        "devices, worst to best",
+        "the last point: all 10,000 test samples",
+    ]
+    browser.click("[data-y=loss]")
+    assert browser.evaluate(LEGEND) == [
+        "test (1,000 test samples)",
+        "training (500 training samples)",
+        "the last point: all 10,000 test samples",
+    ]
+    assert browser.errors == []
+
+
 def test_a_single_evaluation_is_a_dot(page):
     once = {"iteration": [3], "energy_j": [1.0], "time_s": [2.0], "accuracy": [0.5]}
     browser = page(series={name: np.array(values) for name, values in once.items()})

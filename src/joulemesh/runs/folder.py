@@ -42,7 +42,7 @@ from joulemesh.runs.inputs import asked, keep_inputs
 from joulemesh.runs.result import Chunk, Result, metrics
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.views.charts import labelled_devices
 
 __all__ = ["RunFolder", "free_folder"]
@@ -271,7 +271,7 @@ class RunFolder:
         rows, grown = io.StringIO(), self._growing["metrics.csv"]
         writer = csv.writer(rows, lineterminator="\n")
         if not grown.digest.bytes:
-            writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s"])
+            writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s", *COUNTS])
         for row in metrics(plan, trace, seeds):
             writer.writerow(row.values())
         grown.append(rows.getvalue())

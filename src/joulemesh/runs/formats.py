@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.studies.record import CURVES
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import COUNTS, Trace
 
 __all__ = ["flat", "safetensors", "trace_of"]
 
@@ -23,13 +23,13 @@ def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
     rows = list(csv.DictReader(io.StringIO(text)))
     mine = [[r for r in rows if int(r["seed"]) == seed] for seed in seeds]
     iteration = np.array([int(r["iteration"]) for r in mine[0]], np.int64)
-    columns = {
-        name: np.array([[float(r[name]) for r in part] for part in mine], dtype)
-        .reshape(len(seeds), len(iteration))
-        .T
-        for name in CURVES
-    }
-    return Trace(iteration, **columns)
+
+    def column(name: str, kind: Any) -> Any:
+        values = [[float(r[name]) for r in part] for part in mine]
+        return np.array(values, kind).reshape(len(seeds), len(iteration)).T
+
+    curves = {name: column(name, dtype) for name in CURVES}
+    return Trace(iteration, **curves, **{name: column(name, np.int64) for name in COUNTS})
 
 
 def flat(record: dict[str, Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import flat, trace_of
 from joulemesh.runs.identity import versions
 from joulemesh.runs.result import Result, cumulative
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.views.charts import Histogram
 from joulemesh.views.report import ReportView, Summary, write_report
 
@@ -31,6 +30,7 @@ _FROM_TRACE = {
     "device_accuracy_max": "device_accuracy_max",
     "drift": "drift",
     "consensus_error": "consensus",
+    **{name: name for name in COUNTS},
 }
 
 
@@ -46,7 +46,6 @@ def write_run_report(path: Path, result: Result) -> None:
         partial(result.partitions[0].histogram, labels, classes),
         flat(versions()),
         wall,
-        final=result.summary(),
     )
 
 
@@ -70,7 +69,6 @@ def report_of_folder(path: Path, target: Path) -> None:
             lambda shown: counts,
             flat(record["versions"]),
             None,
-            final=folder.result(),
         )
         if inside:
             folder.commit_report()
@@ -84,7 +82,6 @@ def _write(
     histogram: Histogram,
     tested: dict[str, str],
     wall_s: float | None,
-    final: Mapping[str, Any] | None = None,
 ) -> None:
     energy, clock = cumulative(plan, trace.iteration)
     series: dict[str, NDArray[Any]] = {
@@ -95,11 +92,6 @@ def _write(
     for name, column in _FROM_TRACE.items():
         series[name] = np.asarray(getattr(trace, column)).T
     known = len(trace.iteration) > 0
-    if final is None and known:
-        final = {
-            "accuracy": float(trace.test_accuracy[-1].mean()),
-            "device_accuracy_min": float(trace.device_accuracy_min[-1].min()),
-        }
     write_report(
         path,
         ReportView(
@@ -107,8 +99,8 @@ def _write(
             Summary(
                 energy_j=float(energy[-1]) if known else 0.0,
                 time_s=float(clock[-1]) if known else 0.0,
-                accuracy=final["accuracy"] if final else None,
-                device_accuracy_min=final["device_accuracy_min"] if final else None,
+                accuracy=float(trace.test_accuracy[-1].mean()) if known else None,
+                device_accuracy_min=float(trace.device_accuracy_min[-1].min()) if known else None,
                 wall_s=wall_s,
             ),
             series=series if known else {},

@@ -15,7 +15,7 @@ from joulemesh.optional import frame
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.units import duration, energy
 
 __all__ = ["Chunk", "Metrics", "Result", "cumulative", "metrics", "steps_per_round"]
@@ -57,7 +57,8 @@ def metrics(
         for s, seed in enumerate(seeds):
             values = {name: float(getattr(trace, name)[k, s]) for name in CURVES}
             costs = {"energy_j": float(energy[k]), "time_s": float(clock[k])}
-            yield {"seed": seed, "iteration": iteration, **values, **costs}
+            counts = {name: int(getattr(trace, name)[k, s]) for name in COUNTS}
+            yield {"seed": seed, "iteration": iteration, **values, **costs, **counts}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +67,8 @@ class Result:
 
     Attributes:
         plan: what was carried out; its ledger is the run's.
-        trace: evaluations, [evaluations, seeds] each.
-        final: one last evaluation, on all samples; curves may use some of them only.
+        trace: evaluations, [evaluations, seeds] each; the last one on all test samples, those
+            before it on as many as ``trace.test_samples`` says.
         params: the mean model's parameters, as NumPy arrays; with several seeds stacked [seeds, …].
         seeds: the repetition seeds.
         dataset: what was learned from.
@@ -78,7 +79,6 @@ class Result:
 
     plan: Plan
     trace: Trace
-    final: Trace
     params: Any
     seeds: tuple[int, ...]
     dataset: Dataset
@@ -93,6 +93,11 @@ class Result:
     def iteration(self) -> NDArray[np.int64]:
         """int [evaluations]: iterations done at each evaluation."""
         return self.trace.iteration
+
+    @property
+    def final(self) -> Trace:
+        """The last evaluation, on all test samples."""
+        return self.trace.last
 
     @property
     def accuracy(self) -> FloatArray:
@@ -121,15 +126,22 @@ class Result:
         return int((self.plan.rounds.sum(axis=0) * per_round).sum())
 
     def summary(self) -> dict[str, Any]:
-        """The figures of `joulemesh run --json`."""
+        """The figures of `joulemesh run --json`.
+
+        Accuracies and loss are those of the last row of ``metrics.csv``: after the last iteration,
+        on all test samples. ``curve_…_samples`` are those of the evaluations before, at least.
+        """
         # The first chunk of a process holds the compilation; the rate is of those after it.
         steady = self.chunks[1:] or self.chunks
         wall = sum(chunk.wall_s for chunk in steady)
+        final = self.final
         return {
-            "accuracy": float(self.final.test_accuracy.mean()),
-            "device_accuracy": float(self.final.device_accuracy_mean.mean()),
-            "device_accuracy_min": float(self.final.device_accuracy_min.min()),
-            "loss": float(self.final.test_loss.mean()),
+            "accuracy": float(final.test_accuracy.mean()),
+            "device_accuracy": float(final.device_accuracy_mean.mean()),
+            "device_accuracy_min": float(final.device_accuracy_min.min()),
+            "loss": float(final.test_loss.mean()),
+            "test_samples": int(final.test_samples.min()),
+            **{f"curve_{name}": int(getattr(self.trace, name).min()) for name in COUNTS},
             "energy_j": float(self.energy_j[-1]),
             "time_s": float(self.time_s[-1]),
             "iterations": self.plan.iterations,

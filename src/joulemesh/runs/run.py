@@ -48,7 +48,8 @@ class Progress:
     Attributes:
         completed: iterations done.
         iterations: iterations in all.
-        accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first.
+        accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first. At
+            the end that of the result, on all test samples.
         energy_j: joules spent so far.
         seconds_left: estimated wall time to the end.
     """
@@ -273,7 +274,6 @@ class _Session:
         result = Result(
             self.plan,
             self.trace,
-            self.engine.evaluate(self.state),
             mean_params(self.engine, self.state),
             self.engine.seeds,
             self.engine.dataset,

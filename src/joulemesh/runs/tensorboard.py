@@ -10,6 +10,7 @@ from typing import Any, Self
 from joulemesh.errors import ScenarioError
 from joulemesh.optional import MissingPackageError
 from joulemesh.runs.result import Metrics
+from joulemesh.training.trace import COUNTS
 
 __all__ = ["TensorBoard"]
 
@@ -53,7 +54,7 @@ class TensorBoard:
                     f"cannot log to {place}: {error.strerror}; choose another --tensorboard"
                 ) from None
         for name, value in row.items():
-            if name not in ("seed", "iteration"):
+            if name not in ("seed", "iteration", *COUNTS):  # counts are no curves
                 self._open[seed].add_scalar(name, value, iteration)
         self._open[seed].flush()
 

@@ -241,7 +241,7 @@ class Training(Section):
     )
     eval_every: Count = Field(5, description="iterations between evaluations")
     eval_device_samples: Count = Field(
-        1000, description="test samples on which the devices' own models are evaluated"
+        1000, description="test samples for the devices' own models where they differ, at most"
     )
     precision: Literal["float32", "float64", "bfloat16"] = Field(
         "float32", description="arithmetic; bfloat16 keeps float32 parameters"

@@ -15,7 +15,7 @@ from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, FloatArray, Record
-from joulemesh.training.engine import DivergedError, Engine, State
+from joulemesh.training.engine import DivergedError, Engine
 from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions
 from joulemesh.training.trace import Trace
@@ -86,7 +86,7 @@ class Contest:
             if len(trace.iteration):
                 latest = float(trace.test_accuracy[-1].mean())
             progress(int(state.iteration), latest)
-        return self._records(engine, state, Trace.join(traces))
+        return self._records(engine, Trace.join(traces))
 
     def _engine(self, seeds: tuple[int, ...]) -> Engine:
         what, schedule = self.learning, self.contender.schedule
@@ -125,15 +125,10 @@ class Contest:
         share = min(_EVAL_SHARE * usual / max(own, 1.0), _MOST_SHARE)
         return Options.from_scenario(training, eval_every=every, eval_share=share)
 
-    def _records(self, engine: Engine, state: State, trace: Trace) -> list[Record]:
+    def _records(self, engine: Engine, trace: Trace) -> list[Record]:
+        """One run for each seed; its last evaluation, on all test samples, is the final one."""
         curves = np.stack([np.asarray(getattr(trace, name), np.float64) for name in CURVES])
-        final, at = curves[:, -1], trace.iteration - 1
-        whole = len(engine.dataset.y_test)
-        if engine.sample_counts[::2] != (whole, whole):  # curves are of some test samples only
-            end = engine.evaluate(state)
-            final = np.stack([np.asarray(getattr(end, name)[0], np.float64) for name in CURVES])
-            final[CURVES.index("drift")] = curves[CURVES.index("drift"), -1]
-        records = []
+        at, records = trace.iteration - 1, []
         for place in range(len(engine.seeds)):
             ledger = self.contender.ledger(trace.sent, place)
             paid = [float(column.sum()) for column in (ledger.compute_j, ledger.exchange_j)]
@@ -142,7 +137,7 @@ class Contest:
                 Record(
                     trace.iteration,
                     curves[:, :, place].T,
-                    final[:, place],
+                    curves[:, -1, place],
                     _so_far(ledger.energy_j.sum(axis=1))[at],
                     _so_far(ledger.latency_s)[at],
                     ledger.spent_j,

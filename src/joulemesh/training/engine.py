@@ -10,7 +10,7 @@ __all__ = ["DivergedError", "Engine", "State"]
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import jax
@@ -34,12 +34,12 @@ from joulemesh.training.evaluate import Panel
 from joulemesh.training.exchange import Exchange
 from joulemesh.training.layout import Layout
 from joulemesh.training.options import Options
-from joulemesh.training.panel import Sheets, make_sheets
+from joulemesh.training.panel import Sheets, make_sheets, train_sizes
 from joulemesh.training.parts import NEVER, Blocks, Fixed, Record, Slice, Spec, State
 from joulemesh.training.platform import ROWS, WHOLE
 from joulemesh.training.program import programs
 from joulemesh.training.schedule import Schedule
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.training.way import Start, always_alike, check_memory, choose
 
 # Blocks in one call on an accelerator, where a call of any other number would compile again.
@@ -205,9 +205,12 @@ class Engine:
         placed: Fixed = hosts.put(fixed, specs)
         return placed
 
-    @property
+    @cached_property
     def sample_counts(self) -> tuple[int, int, int]:
-        """Samples that curves are evaluated on: test, training, test for each device's model."""
+        """Samples that curves are evaluated on: test, training, test for each device's own model.
+
+        The last iteration is evaluated on all test samples.
+        """
         sizes, test = place.sizes_of(self.partitions), len(self.dataset.y_test)
         return place.counts(self.options, self.schedule, sizes, test)
 
@@ -321,16 +324,37 @@ class Engine:
         return state
 
     def _panel(self, state: State, iteration: int) -> Panel:
-        """Evaluate after an iteration (from 0)."""
-        went = bool(self.schedule.exchanged[iteration])
-        agree = went and self.spec.exchange is exchange.mean
-        return self._scored(state, self._curve, iteration, agree=agree)
-
-    def _scored(self, state: State, sheets: Sheets, iteration: int, *, agree: bool) -> Panel:
+        """Evaluate after an iteration (from 0): the last one on all test samples."""
         fixed, active = self._fixed, self.layout.spread(self.schedule.active[iteration], False)
+        sheets = self._curve
+        if self._counts_at(iteration) != self.sample_counts:
+            sheets = self._sheets(self._counts_at(iteration))
+        if self._agree_after(iteration):
+            sheets = sheets._replace(device=None)
         return self.programs.evaluate(
-            state.params, fixed.train, fixed.test, fixed.weights, sheets, active, agree=agree
+            state.params, fixed.train, fixed.test, fixed.weights, sheets, active
         )
+
+    def _counts_at(self, iteration: int) -> tuple[int, int, int]:
+        """As ``sample_counts``, after an iteration (from 0): the last is evaluated whole."""
+        on_test, on_train, each = self.sample_counts
+        if iteration + 1 == self.schedule.iterations:
+            on_test = each = len(self.dataset.y_test)
+        return on_test, on_train, each
+
+    def _agree_after(self, iteration: int) -> bool:
+        """Have all devices one and the same model?"""
+        return bool(self.schedule.exchanged[iteration]) and self.spec.exchange is exchange.mean
+
+    def _samples(self, iterations: NDArray[np.int64]) -> dict[str, Any]:
+        """How many samples evaluations after some iterations (from 0) take, [evaluations, S]."""
+        on_train = self.sample_counts[1]
+        trained = [int(train_sizes(part, on_train).sum()) for part in self.partitions]
+        rows = np.zeros((len(iterations), 3, len(self.seeds)), np.int64)
+        for row, t in zip(rows, iterations.tolist(), strict=True):
+            on_test, _, each = self._counts_at(t)
+            row[0], row[1], row[2] = on_test, trained, on_test if self._agree_after(t) else each
+        return {name: rows[:, k] for k, name in enumerate(COUNTS)}
 
     def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
         """Run to the end of the schedule.
@@ -373,27 +397,8 @@ class Engine:
         }
         sent = jax.tree.map(lambda *parts: reduce(np.add, parts), *(r.sent for r in records))
         sent = jax.tree.map(lambda values: values[: stop - start], sent)
-        return Trace(start + measured + 1, **columns, sent=sent)
-
-    def evaluate(self, state: State) -> Trace:
-        """Evaluate on all samples: the mean model on the whole test set and all training data,
-        every device's own model on the whole test set.
-
-        Args:
-            state: of this engine; it is not consumed.
-
-        Returns:
-            A trace of one evaluation, ``drift`` zero.
-        """
-        done = int(state.iteration)
-        everything = max(int(p.sizes.max()) for p in self.partitions) * self.schedule.devices
-        test = len(self.dataset.y_test)
-        with self._scope():
-            sheets = self._sheets((test, everything, test))
-            agree = self.spec.way.shared
-            panel = self._scored(state, sheets, max(done - 1, 0), agree=agree)
-            columns = {name: np.asarray(v)[None] for name, v in panel._asdict().items()}
-        return Trace(np.array([done]), **columns)
+        counts = self._samples(start + measured)
+        return Trace(start + measured + 1, **columns, **counts, sent=sent)
 
     def params(self, state: State) -> Params:
         """Every device's parameters, as NumPy arrays stacked [seeds, devices, ...]."""

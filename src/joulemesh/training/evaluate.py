@@ -42,7 +42,7 @@ class Panel(NamedTuple):
     train_loss: Array  # of the mean model: Σ_i p_i F_i, on a fixed sample of each device
     test_loss: Array  # of the mean model
     test_accuracy: Array
-    device_accuracy_mean: Array  # of the active devices' own models
+    device_accuracy_mean: Array  # of the active devices' own models, on the same test samples
     device_accuracy_min: Array
     device_accuracy_max: Array
     drift: Array  # relative consensus error before the exchange
@@ -55,8 +55,8 @@ def sample_counts(
     """How many samples curves are evaluated on, so that evaluation stays a small share.
 
     Half of the allowance goes to the mean model's test accuracy, a sixth to its training loss
-    and a third to the devices' own models; each has a floor that is never undercut, and grows by
-    doubling, so that similar schedules share a compilation.
+    and a third to the devices' own models where these differ from it; each has a floor that is
+    never undercut, and grows by doubling, so that similar schedules share a compilation.
 
     Args:
         share: of training's work that evaluation may add; 0 for no limit.
@@ -66,7 +66,8 @@ def sample_counts(
         device_samples: the most on which each device's model is evaluated.
 
     Returns:
-        Test samples, training samples, and test samples for each device's own model.
+        Test samples, training samples, and how many of these test samples each device's own model
+        is evaluated on, if it differs from the mean model.
 
     >>> sample_counts(0.08, 16_000, 20, 10_000, 1000)
     (1000, 500, 100)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Scores", "Sheets", "device_accuracy", "make_sheets", "mean_scores"]
+__all__ = ["Scores", "Sheets", "device_accuracy", "make_sheets", "mean_scores", "train_sizes"]
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpy.typing import NDArray
@@ -28,16 +29,15 @@ _PURPOSE = 0x74657374
 class Sheets(NamedTuple):
     """Which samples models are evaluated on."""
 
-    test: Samples  # kinds: all of them, and those that devices are evaluated on
+    test: Samples  # weight 1; kinds: all of them, and those that devices are evaluated on
     train: Samples  # [S, batches, size, 1]: weight 1/(samples of that device here)
     owner: Array  # int32 [S, batches, size]: place of the device that holds the sample
-    device: Samples  # for devices' own models
+    device: Samples | None  # weight 1; for devices' own models, where they differ
 
     def specs(self) -> Sheets:
         """How the batches are shared between processors."""
-        return Sheets(
-            Samples(ROWS, ROWS), Samples(BATCHES, BATCHES), BATCHES, Samples(WHOLE, WHOLE)
-        )
+        device = None if self.device is None else Samples(WHOLE, WHOLE)
+        return Sheets(Samples(ROWS, ROWS), Samples(BATCHES, BATCHES), BATCHES, device)
 
 
 class Scores(NamedTuple):
@@ -67,7 +67,8 @@ def make_sheets(
         layout: of devices.
         partitions: one per seed.
         test: number of test samples.
-        counts: test samples, training samples in all, and test samples for devices' own models.
+        counts: test samples, training samples in all, and how many of the test samples devices'
+            own models are evaluated on.
         shards: number of processors.
         batch: samples evaluated at once, at most.
         dtype: of the weights.
@@ -76,12 +77,10 @@ def make_sheets(
         Sheets of NumPy arrays.
     """
     on_test, on_train, each = counts
-    kinds = np.zeros((on_test, 2), dtype)
-    kinds[:, 0] = 1 / on_test
-    kinds[:each, 1] = 1 / each
+    kinds = np.ones((on_test, 2), dtype)
+    kinds[each:, 1] = 0
     picked = np.random.default_rng(_PURPOSE).permutation(test)[:on_test]
-    quota = -(-on_train // layout.devices)
-    chosen = [_first_of_each(layout, partition, quota, dtype) for partition in partitions]
+    chosen = [_first_of_each(layout, partition, on_train, dtype) for partition in partitions]
     longest = max(len(index) for index, _, _ in chosen)
     train, owners = [], []
     for index, weight, owner in chosen:
@@ -93,15 +92,28 @@ def make_sheets(
         test=in_batches(picked, kinds, shards, batch),
         train=jax.tree.map(lambda *seeds: np.stack(seeds), *train),
         owner=np.stack(owners),
-        device=in_batches(picked[:each], np.full(each, 1 / each, dtype), 1, batch),
+        device=in_batches(picked[:each], np.ones(each, dtype), 1, batch),
     )
 
 
+def train_sizes(partition: Partition, on_train: int) -> NDArray[np.int64]:
+    """How many of its samples each device puts into the training loss: alike, if it has so many.
+
+    Args:
+        partition: who holds which samples.
+        on_train: how many there shall be in all, at least.
+
+    Returns:
+        int64 [N].
+    """
+    return np.minimum(partition.sizes, -(-on_train // partition.devices))
+
+
 def _first_of_each(
-    layout: Layout, partition: Partition, quota: int, dtype: Any
+    layout: Layout, partition: Partition, on_train: int, dtype: Any
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """At most ``quota`` samples of every device: index, weight, place of the device."""
-    sizes = np.minimum(partition.sizes, quota)
+    """The first samples of every device: index, weight, place of the device."""
+    sizes = train_sizes(partition, on_train)
     device = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     passed_over = (partition.offsets[:-1] - (np.cumsum(sizes) - sizes)).astype(np.int32)
     index = partition.order[np.arange(len(device), dtype=np.int32) + passed_over[device]]
@@ -136,20 +148,23 @@ def mean_scores(
         The scores, [S] each.
     """
 
-    def seed(given: tuple[Any, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def seed(given: tuple[Any, ...]) -> tuple[jax.Array, ...]:
         params, chosen, owner, mine = given
         loss, correct = score(model, compute, test, sheets.test, params)
         weight = chosen.weight * mine[owner][..., None].astype(chosen.weight.dtype)
         trained, _ = score(model, compute, train, Samples(chosen.index, weight), params)
-        return loss, correct, trained
+        return loss, correct, trained, jnp.sum(sheets.test.weight, axis=(0, 1))
 
     # One seed after another: the same operations, and so the same bits, for any number of seeds.
     sums = lax.map(seed, (centre, sheets.train, sheets.owner, share.T))
     if sharded:
         sums = lax.psum(sums, "rows")  # type: ignore[no-untyped-call]
-    loss, correct, trained = sums
+    loss, correct, trained, count = sums
     penalty = lax.map(lambda params: regulariser(model, params), centre)
-    return Scores(trained[:, 0] + penalty.astype(loss.dtype), loss[:, 0], *correct.T)
+    # Counts of whole numbers, divided last: alike to the last bit however samples are dealt.
+    accuracy = correct / count
+    train_loss = trained[:, 0] + penalty.astype(loss.dtype)
+    return Scores(train_loss, loss[:, 0] / count[:, 0], *accuracy.T)
 
 
 def device_accuracy(
@@ -170,7 +185,8 @@ def device_accuracy(
     """
 
     def row(params: Params) -> jax.Array:
-        return score(model, compute, test, samples, params)[1][0]
+        correct: jax.Array = score(model, compute, test, samples, params)[1][0]
+        return correct / jnp.sum(samples.weight)
 
     accuracy: jax.Array = in_groups(row, params, 1 if loop else _ROWS_TOGETHER)
     return accuracy

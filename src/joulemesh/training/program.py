@@ -79,7 +79,7 @@ def _scoring(spec: Spec) -> tuple[Any, Any]:
     """What looks at parameters only, and serves every schedule and exchange."""
     whole = NamedSharding(spec.mesh, WHOLE) if spec.mesh.size > 1 else None
     return (
-        _compiled(spec, _panel, static_argnames="agree", out_shardings=whole),
+        _compiled(spec, _panel, out_shardings=whole),
         _compiled(spec, _finite, out_shardings=whole),
     )
 
@@ -345,10 +345,14 @@ def _panel(
     weights: jax.Array,
     sheets: Sheets,
     active: jax.Array,
-    *,
-    agree: bool = False,
 ) -> Panel:
-    """Evaluate the mean model and the devices' own; if these agree, the mean model is theirs."""
+    """Evaluate the mean model and the devices' own.
+
+    Devices that agree have no samples of their own: the mean model is theirs. Those that do not
+    are evaluated on some of the mean model's samples, as it is; by how much they differ from it
+    there is added to its accuracy on all of its samples. So no gap between the two is one between
+    samples.
+    """
     view = _by_device(spec, params)
     share = jnp.where(active[:, None], weights, 0)
     share = share / jnp.sum(share, axis=0)
@@ -359,24 +363,26 @@ def _panel(
         (WHOLE, WHOLE, sheets.specs(), WHOLE, WHOLE),
         WHOLE,
     )(train, test, sheets, centre, share)
-    if agree:
-        accuracy = jnp.tile(scores.shared_accuracy, spec.places)
-    else:
-        accuracy = _sharded(
+    agree = sheets.device is None
+    accuracy = jnp.broadcast_to(scores.test_accuracy, (spec.places, spec.seeds))
+    if not agree:
+        own = _sharded(
             spec,
             partial(device_accuracy, spec.model, spec.compute, spec.loop),
             (WHOLE, WHOLE, ROWS),
             ROWS,
         )(test, sheets.device, params)
-    accuracy = accuracy.reshape(spec.places, spec.seeds)
+        own = own.reshape(spec.places, spec.seeds)
+        accuracy = jnp.clip(accuracy + (own - scores.shared_accuracy), 0, 1)
     nothing = jnp.zeros_like(scores.test_loss)
     here = active[:, None]
+    apart = jnp.where(here, accuracy - scores.test_accuracy, 0)  # nothing stays exactly nothing
     count = jnp.sum(active)
     return Panel(
         train_loss=scores.train_loss,
         test_loss=scores.test_loss,
         test_accuracy=scores.test_accuracy,
-        device_accuracy_mean=jnp.sum(jnp.where(here, accuracy, 0), axis=0) / count,
+        device_accuracy_mean=scores.test_accuracy + jnp.sum(apart, axis=0) / count,
         device_accuracy_min=jnp.min(jnp.where(here, accuracy, jnp.inf), axis=0),
         device_accuracy_max=jnp.max(jnp.where(here, accuracy, -jnp.inf), axis=0),
         drift=nothing,

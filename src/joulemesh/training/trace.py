@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Trace"]
+__all__ = ["COUNTS", "Trace"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
+
+COUNTS = ("test_samples", "train_samples", "device_samples")
+"""Of a trace: on how many samples each evaluation was made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,12 @@ class Trace:
         device_accuracy_max: the best device.
         drift: relative consensus error sqrt(mean_i ||w_i - w̄||²)/||w̄|| before the exchange.
         consensus: the same after it.
+        test_samples: int64, on how many test samples; all of them in the last iteration.
+        train_samples: int64, on how many training samples the training loss.
+        device_samples: int64, on how many of the test samples the devices' own models; all of
+            them where an exact exchange has left the devices with one model. If fewer, they are
+            compared with the mean model on these, and their accuracy is its accuracy (on all)
+            plus the difference.
         sent: what a method's own exchange reported, a pytree of [iterations, seeds, ...].
     """
 
@@ -42,13 +51,16 @@ class Trace:
     device_accuracy_max: Floats
     drift: Floats
     consensus: Floats
+    test_samples: NDArray[np.int64]
+    train_samples: NDArray[np.int64]
+    device_samples: NDArray[np.int64]
     sent: Any = ()
 
     @classmethod
     def join(cls, traces: Sequence[Trace]) -> Trace:
         """Concatenate the traces of consecutive chunks.
 
-        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 8)
+        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 11)
         >>> Trace.join([one, one]).train_loss.shape
         (2, 2)
         """
@@ -58,3 +70,14 @@ class Trace:
         }
         sent = jax.tree.map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
         return cls(**joined, sent=sent)
+
+    @property
+    def last(self) -> Trace:
+        """The last evaluation alone: of a finished run, that on all test samples.
+
+        >>> two = Trace(np.array([5, 9]), *[np.array([[1.0], [2.0]])] * 11)
+        >>> two.last.iteration.tolist(), two.last.test_loss.tolist()
+        ([9], [[2.0]])
+        """
+        columns = [f.name for f in fields(self) if f.name != "sent"]
+        return Trace(**{name: getattr(self, name)[-1:] for name in columns})

@@ -34,6 +34,9 @@ SERIES = (
     "device_accuracy_max",
     "drift",
     "consensus_error",
+    "test_samples",
+    "train_samples",
+    "device_samples",
 )
 _NEEDED = ("iteration", "energy_j", "time_s")
 _SCRIPTS = ("svg.js", "learning.js", "network.js", "devices.js", "report.js")

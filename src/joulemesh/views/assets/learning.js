@@ -11,14 +11,14 @@ const ACROSS = {
 const ALONG = {
   accuracy: {
     name: "test accuracy", share: true,
-    lines: [{ key: "accuracy", text: "mean model", ink: "var(--a)" },
-      { key: "device_accuracy_mean", text: "devices’ own models, mean", ink: "var(--b)", dashed: true }],
+    lines: [{ key: "accuracy", text: "mean model", ink: "var(--a)", samples: "test" },
+      { key: "device_accuracy_mean", text: "devices’ own models, mean", ink: "var(--b)", dashed: true, samples: "device" }],
     range: { low: "device_accuracy_min", high: "device_accuracy_max", text: "devices, worst to best", ink: "var(--b)" },
   },
   loss: {
     name: "loss of the mean model",
-    lines: [{ key: "test_loss", text: "test", ink: "var(--a)" },
-      { key: "train_loss", text: "training", ink: "var(--b)", dashed: true }],
+    lines: [{ key: "test_loss", text: "test", ink: "var(--a)", samples: "test" },
+      { key: "train_loss", text: "training", ink: "var(--b)", dashed: true, samples: "train" }],
   },
   consensus: {
     name: "relative consensus error",
@@ -27,7 +27,20 @@ const ALONG = {
   },
 };
 
-const present = (along) => along.lines.filter((line) => data.series[line.key]);
+const alike = (one, other) => one?.length === other?.length && (one || []).every((v, k) => v === other[k] || Math.abs(v - other[k]) < 2e-5);
+
+// After exact exchanges every device has the mean model: one line, which says so.
+function allAgree() {
+  const s = data.series, mean = s.accuracy, own = s.device_accuracy_mean;
+  return Boolean(mean && own) && alike(own.mean, mean.mean) && alike(own.low, mean.low) && alike(own.high, mean.high) &&
+    [s.device_accuracy_min, s.device_accuracy_max].every((end) => end && alike(end.mean, mean.mean));
+}
+
+function present(along) {
+  const lines = along.lines.filter((line) => data.series[line.key]);
+  if (along !== ALONG.accuracy || !allAgree()) return lines;
+  return [{ ...lines[0], text: "mean model and every device’s own, which are the same" }];
+}
 const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
 
 function reach(along, lines, range) {
@@ -44,7 +57,25 @@ function reach(along, lines, range) {
   return log ? { low: low / 1.2, high: high * 1.2, log } : { low: 0, high: high * 1.05 || 1, log };
 }
 
+// On how many samples a line's evaluations were made; empty where that is not known.
+const samplesOf = (line) => numbers(data.series[`${line.samples}_samples`]?.mean || []).filter((n) => n > 0);
+const count = (n) => Math.round(n).toLocaleString("en");
+
+// In the legend, of all evaluations but the last, which takes the whole test set.
+function sampleWords(line) {
+  const own = samplesOf(line), test = samplesOf({ samples: "test" });
+  if (!own.length) return "";
+  if (line.samples === "train") return ` (${count(own[0])} training samples)`;
+  if (line.samples === "test") return ` (${count(own[0])} test samples)`;
+  const fewest = Math.min(...own);
+  if (own.every((n, k) => n === test[k])) return " (the same samples)";
+  return ` (compared with the mean model on ${count(fewest)} of these samples)`;
+}
+
+const endsWhole = (lines) => lines.some((line) => samplesOf(line).at(-1) !== samplesOf(line)[0]);
+
 function deviceRange(along) {
+  if (along === ALONG.accuracy && allAgree()) return null;
   const low = along.range && data.series[along.range.low], high = along.range && data.series[along.range.high];
   return low && high ? { low: low.low || low.mean, high: high.high || high.mean } : null;
 }
@@ -76,9 +107,10 @@ function drawLearning() {
     if (s.low) svg.append(node("path", { class: "band seeds", fill: line.ink, d: area(xs, up(s.low), up(s.high)) }));
     svg.append(node("path", { class: "line", "data-series": line.key, stroke: line.ink, d: path(xs, up(s.mean)), ...(line.dashed ? { "stroke-dasharray": "7 5" } : {}) }));
     if (xs.length === 1) svg.append(node("circle", { class: "alone", r: 4, fill: line.ink, cx: xs[0], cy: up(s.mean)[0] }));
-    keys.push({ text: line.text, colour: line.ink, kind: line.dashed ? "dashes" : "stroke" });
+    keys.push({ text: line.text + sampleWords(line), colour: line.ink, kind: line.dashed ? "dashes" : "stroke" });
   }
   if (range) keys.push({ text: along.range.text, colour: along.range.ink, kind: "veil" });
+  if (endsWhole(lines)) keys.push({ text: `the last point: all ${count(samplesOf({ samples: "test" }).at(-1))} test samples`, colour: "none" });
   if (lines.some((line) => data.series[line.key].low)) keys.push({ text: "lines: mean of the seeds; close bands: their range", colour: "none" });
   legend("learning", keys);
   reader(svg, { xs, raw, box, lines, up, along, across, range });
