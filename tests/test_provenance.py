@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tomllib
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,35 @@ from joulemesh.scenario import PRESETS, SECTIONS, Origin, Scenario
 from joulemesh.scenario.origin import ASSUMED, GIVEN
 
 
-def test_the_defaults_are_those_of_the_default_preset() -> None:
-    """One set of defaults, in code and preset."""
+def test_one_set_of_defaults_in_code_presets_and_init(tmp_path: Path) -> None:
     assert Scenario() == Scenario.preset("default")
+    (tmp_path / "s.toml").write_text(Scenario.preset("default").to_toml(comments=True), "utf-8")
+    written = Scenario.load(tmp_path / "s.toml")
+    assert written == Scenario()
+    assert written.given == {}  # what nobody chose stays assumed
+    home = resources.files("joulemesh.presets")
+    for name in PRESETS:  # what a preset leaves out has the default
+        stated = tomllib.loads(home.joinpath(f"{name}.toml").read_text("utf-8"))
+        assert Scenario(**stated) == Scenario.preset(name)
+
+
+def test_a_commented_file_gives_what_was_given(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("profile,power,energy_j\nesp32,1,5\nlaptop,2,6\n")
+    one = Scenario.preset("paper").override(
+        {
+            "devices.table": str(tmp_path / "d.csv"),
+            "devices.transmit_power_w": "power",
+            "network.bandwidth_hz": 20e6,
+        }
+    )
+    (tmp_path / "s.toml").write_text(one.to_toml(comments=True), "utf-8")
+    two = Scenario.load(tmp_path / "s.toml")
+    assert two == one
+    assert set(one.given) <= set(two.given)
+    assert two.origin("devices.cpu_hz") == one.origin("devices.cpu_hz")
+    assert two.origin("budget.energy_j") == Origin("table", "d.csv")
+    assert "network.noise_dbm_per_hz" not in two.given  # the paper's, and the default
+    assert two.given["plan.physics"] == "paper"
 
 
 # Origins ---------------------------------------------------------------------------------------

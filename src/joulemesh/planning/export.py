@@ -8,6 +8,7 @@ import io
 import json
 import math
 import zipfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.optional import frame, require
-from joulemesh.scenario import Scenario
+from joulemesh.scenario import Origin, Scenario
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_format",
     "load_plan",
+    "origins_of",
     "plan_frame",
     "plan_from_json",
     "plan_graph",
@@ -93,8 +95,23 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "bounds": plan.bounds,
         "notes": list(plan.notes),
         "events": [dataclasses.asdict(event) for event in plan.events],
+        "figures": [
+            {"field": one.name, "value": one.value, "origin": str(one.origin)}
+            for one in plan.figures
+        ],
         "scenario": plan.scenario.model_dump(mode="json"),
+        "origins": {name: str(origin) for name, origin in plan.scenario.origins().items()},
     }
+
+
+def origins_of(record: Mapping[str, Any]) -> dict[str, Origin]:
+    """The origins in what `plan_record` wrote; none in what an earlier version wrote.
+
+    >>> origins_of({"origins": {"seed": "assumed"}})
+    {'seed': Origin(kind='assumed', source='')}
+    """
+    texts = record.get("origins", {})
+    return {name: Origin.parse(str(text)) for name, text in texts.items()}
 
 
 def plan_json(plan: Plan) -> str:
@@ -245,7 +262,8 @@ def plan_from_json(text: str) -> Plan:
             f"the text is no plan ({type(error).__name__}: {reason}); Plan.to_json writes one"
         ) from None
     values, parameters, rounds = said
-    made = plan(Scenario(**values), parameters=parameters)
+    scenario = Scenario(**values).with_origins(origins_of(record))
+    made = plan(scenario, parameters=parameters)
     same = made.rounds.tolist() == record["rounds"] if isinstance(record["rounds"], list) else True
     same = same and int(made.rounds.sum()) == rounds
     if not (same and math.isclose(float(made.spent_j.sum()), spent_j, rel_tol=1e-9)):

@@ -18,6 +18,7 @@ from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning import bounds
 from joulemesh.planning.budget import TOLERANCE, require_affordable, rounds_cap, rounds_total
 from joulemesh.planning.causal import CausalPlanner
+from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
 from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
@@ -184,6 +185,17 @@ class Plan:
         full = (self.rounds >= self.history.cap).all(axis=0)
         kind = one_more.astype(np.int8) + (one_more & full)
         return np.where(self.active[-1], kind, np.int8(3))
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures that decide the plan, each with its value and where it comes from.
+
+        >>> import joulemesh
+        >>> made = joulemesh.plan(joulemesh.Scenario(budget={"deadline_s": 0.05}))
+        >>> print(*(f"{one.name}: {one.origin}" for one in made.figures[:2]), sep=", ")
+        budget.deadline_s: given, budget.energy_j: assumed
+        """
+        return figures(self.scenario)
 
     def route(self, iteration: int) -> Route | None:
         """What is sent in an iteration (1..n); None where the exchange is skipped."""

@@ -93,21 +93,44 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+_HEAD = """\
+# A Joulemesh scenario. What stands behind a # comes from a default, the device table or a profile;
+# `joulemesh plan` names what is assumed. Remove the # to give a value of your own."""
+
+
 def to_toml(scenario: Scenario, comments: bool) -> str:
-    """The whole scenario as TOML."""
-    lines = ["# A Joulemesh scenario." if comments else "", f"seed = {scenario.seed}"]
+    """The whole scenario as TOML; with comments, only what is given or has no default counts."""
+    if comments:
+        return _commented(scenario)
+    lines = [f"seed = {scenario.seed}"]
     for name, section in SECTIONS.items():
         values = getattr(scenario, name)
-        doc = f"    # {(section.__doc__ or '').strip()}" if comments else ""
-        lines += ["", f"[{name}]{doc}"]
+        pairs = [(field, getattr(values, field)) for field in section.model_fields]
+        given = [f"{field} = {_toml_value(value)}" for field, value in pairs if value is not None]
+        lines += ["", f"[{name}]", *given]
+    return "\n".join(lines) + "\n"
+
+
+def _commented(scenario: Scenario) -> str:
+    given = scenario.given
+    seed = _entry("seed", scenario.seed, live="seed" in given or scenario.seed != 0)
+    lines = [_HEAD, "", f"{seed:<36} # makes the world, and all chance"]
+    for name, section in SECTIONS.items():
+        values, defaults = getattr(scenario, name), section()
+        lines += ["", f"[{name}]    # {(section.__doc__ or '').strip()}"]
         for field, info in section.model_fields.items():
-            value = getattr(values, field)
-            entry = f"{field} = {_toml_value(value)}" if value is not None else f"# {field} ="
-            if comments:
-                lines.append(f"{entry:<36} # {info.description}")
-            elif value is not None:
-                lines.append(entry)
-    return "\n".join(lines).lstrip("\n") + "\n"
+            value, full = getattr(values, field), f"{name}.{field}"
+            preset = scenario.origin(full).kind == "preset" and value != getattr(defaults, field)
+            entry = _entry(field, value, live=full in given or preset)
+            lines.append(f"{entry:<36} # {info.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(field: str, value: Any, *, live: bool) -> str:
+    """A field and its value, as a comment unless it is live."""
+    if value is None:
+        return f"# {field} ="
+    return f"{'' if live else '# '}{field} = {_toml_value(value)}"
 
 
 def _toml_value(value: Any) -> str:

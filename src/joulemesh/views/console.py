@@ -10,12 +10,14 @@ from rich.text import Text
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import si
+from joulemesh.views.values import by_section
 
-__all__ = ["show_plan", "sparkline"]
+__all__ = ["show_figures", "show_plan", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_ROWS = 40
 _MOST_EVENTS = 8
+_LABEL = 12  # columns that the names of rows take
 
 
 def sparkline(values: NDArray[np.float64], width: int = 60) -> str:
@@ -66,11 +68,36 @@ def show_plan(plan: Plan, console: Console) -> None:
         f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
         sep="",
     )
-    for note in plan.notes:
-        console.print(Text.assemble(("note        ", "bold"), note))
     _show_events(plan, console)
     _show_balance(plan, console)
     _show_bounds(plan, console)
+    show_figures(plan, console)
+    for note in plan.notes:
+        _show_row("note", note, console)
+
+
+def show_figures(plan: Plan, console: Console) -> None:
+    """Print the figures that decide the plan and that the user did not give, by their origin."""
+    base = plan.scenario.base
+    if base.kind == "preset" and not plan.scenario.given:
+        as_it_stands = f"{base.source}, as it stands; joulemesh init FILE writes its figures out"
+        _show_row("preset", as_it_stands, console)
+        return
+    kinds = {"assumed": "(not given) ", "preset": "{}: ", "profile": "{}: "}
+    for origin in dict.fromkeys(figure.origin for figure in plan.figures):
+        if origin.kind in kinds:
+            mine = [figure for figure in plan.figures if figure.origin == origin]
+            lead = kinds[origin.kind].format(origin.source)
+            _show_row(origin.kind, lead + by_section(mine), console)
+
+
+def _show_row(label: str, text: str, console: Console) -> None:
+    """Print a text beside a label, wrapped there."""
+    lines = Text(text).wrap(console, max(console.width - _LABEL, _LABEL))
+    for k, line in enumerate(lines):
+        line.rstrip()
+        head = label if k == 0 else ""
+        console.print(Text.assemble((f"{head:<{_LABEL}}", "bold"), line), soft_wrap=True)
 
 
 def _device_table(plan: Plan) -> Table:

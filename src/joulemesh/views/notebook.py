@@ -16,11 +16,12 @@ import numpy as np
 
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Scenario
-from joulemesh.units import si
+from joulemesh.units import duration
 from joulemesh.views import fragments
 from joulemesh.views.digest import BINDING_WORDS, every
 from joulemesh.views.report import Summary
 from joulemesh.views.sketches import COLOURS, curve_svg, map_svg
+from joulemesh.views.values import value_words
 
 if TYPE_CHECKING:
     from joulemesh.runs.result import Result
@@ -34,7 +35,6 @@ _GRAPHS = {
     "complete": "a complete graph",
     "geometric": "a geometric graph",
 }
-_UNITS = {"_hz": "Hz", "_w": "W", "_j": "J", "_s": "s", "_m": "m", "_bps": "bit/s"}
 
 
 def notebook_html(value: Any) -> str:
@@ -79,7 +79,9 @@ def scenario_html(scenario: Scenario) -> str:
     for name, section in SECTIONS.items():
         values = getattr(scenario, name)
         given = [field for field in section.model_fields if field in values.model_fields_set]
-        cells = ", ".join(f"{field} {_value(field, getattr(values, field))}" for field in given)
+        cells = ", ".join(
+            f"{field} {value_words(field, getattr(values, field))}" for field in given
+        )
         if given:
             rows.append(f"<tr><th>{name}</th><td class=wrap>{html.escape(cells)}</td></tr>")
     table = f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
@@ -98,27 +100,12 @@ def _asked(scenario: Scenario) -> str:
     n = scenario.plan.iterations
     times = f"{n:,} iterations" if isinstance(n, int) else f"the {n} number of iterations"
     battery = scenario.budget.energy_j
-    size = "as in the table" if isinstance(battery, str) else f"of {_value('_j', battery)}"
+    size = "as in the table" if isinstance(battery, str) else f"of {value_words('_j', battery)}"
     return (
         f"{devices.count:,} devices{hardware} on {links}{air} learn {training.dataset} with "
         f"{fragments.model_words(training.model)} for {times} of at most "
-        f"{si(scenario.budget.deadline_s, 's')}, on batteries {size}."
+        f"{duration(scenario.budget.deadline_s)}, on batteries {size}."
     )
-
-
-def _value(field: str, value: Any) -> str:
-    """A value in few characters, with the unit of its field."""
-    unit = next((u for suffix, u in _UNITS.items() if field.endswith(suffix)), "")
-    unit = "" if "_per_" in field else unit
-    if isinstance(value, dict):
-        value = value["values"]
-    elif isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, float) for v in value):
-        return f"{_value(field, value[0])} to {_value(field, value[1])}"
-    if isinstance(value, tuple):
-        return f"[{len(value)} values]" if len(value) > 4 else str(list(value))
-    if isinstance(value, float):
-        return si(value, unit) if unit else f"{value:g}"
-    return str(value)
 
 
 # A plan ----------------------------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""The figures that decide a plan, each with its value and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from joulemesh.scenario import Origin, Scenario
+from joulemesh.world.devices import resolve
+
+__all__ = ["Figure", "figures"]
+
+_PER_DEVICE = (
+    "budget.energy_j",
+    "devices.cycles_per_sample",
+    "devices.cpu_hz",
+    "devices.capacitance",
+    "devices.transmit_power_w",
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure that decides a plan.
+
+    Attributes:
+        name: the field's full name, such as ``"budget.deadline_s"``.
+        value: a number, a word, or (lowest, highest) where devices differ.
+        origin: where it comes from.
+    """
+
+    name: str
+    value: float | str | tuple[float, float]
+    origin: Origin
+
+
+def figures(scenario: Scenario) -> tuple[Figure, ...]:
+    """The figures that decide what a scenario's plan comes to.
+
+    Left out is what the scenario does not use: path loss where gains are given, the batch where a
+    round is an epoch, the consensus error where no gossip is asked for.
+
+    >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0, "deadline_s": 2.0})
+    >>> [figure.name for figure in figures(one) if figure.origin.kind == "assumed"][:3]
+    ['devices.count', 'devices.cycles_per_sample', 'devices.transmit_power_w']
+    """
+    return tuple(
+        Figure(name, _value(scenario, name), scenario.origin(name)) for name in _deciding(scenario)
+    )
+
+
+def _deciding(scenario: Scenario) -> list[str]:
+    network, options = scenario.network, scenario.plan
+    names = ["budget.deadline_s", "budget.energy_j", "devices.count", *_PER_DEVICE[1:]]
+    names += ["network.topology", "network.bandwidth_hz"]
+    if network.max_rate_bps is not None:
+        names.append("network.max_rate_bps")
+    if network.gains is None:
+        names.append("network.path_loss")
+        if network.path_loss == "power-law":
+            names += ["network.path_loss_exponent", "network.path_loss_reference_db"]
+        if scenario.devices.x_m is None or scenario.devices.y_m is None:
+            names.append("network.area_m")
+    names += ["plan.iterations"]
+    if options.rounds == "fixed":
+        names.append("plan.fixed_rounds")
+    if options.aggregation in ("gossip", "metropolis") and options.gossip_rounds == "epsilon":
+        names.append("plan.epsilon")
+    epoch = scenario.training.local_round == "epoch"
+    names.append("devices.samples" if epoch else "training.batch_size")
+    return names
+
+
+def _value(scenario: Scenario, name: str) -> float | str | tuple[float, float]:
+    section, _, field = name.partition(".")
+    value: Any = getattr(getattr(scenario, section), field)
+    spread = isinstance(value, dict | tuple) or (isinstance(value, str) and name in _PER_DEVICE)
+    if name in _PER_DEVICE and spread and not (isinstance(value, tuple) and len(value) == 2):
+        each = resolve(scenario, field, value)  # a list, or a column of the table
+        value = (float(each.min()), float(each.max()))
+    if isinstance(value, dict):
+        value = tuple(value["values"])
+    if isinstance(value, tuple):
+        if not isinstance(value[0], float):
+            return f"{len(value)} links"
+        low, high = float(min(value)), float(max(value))
+        return low if low == high else (low, high)
+    number: float | str = value
+    return number
