@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.report import report_of_folder
 
 TINY = {
     "devices.count": 5,
@@ -80,6 +81,16 @@ def test_the_folder_holds_everything(finished):
     assert all(np.array_equal(model[name], result.params[name]) for name in model)
     assert joulemesh.Scenario.load(folder / "scenario.toml") == result.plan.scenario.override({})
     assert json.loads((folder / "result.json").read_text()) == result.summary()
+
+
+def test_the_folder_remembers_where_the_figures_came_from(finished, tmp_path):
+    result, folder = finished
+    kept = RunFolder(folder).scenario()
+    assert kept == result.plan.scenario
+    assert kept.origins() == result.plan.scenario.origins()
+    assert {str(figure.origin) for figure in result.plan.figures} > {"preset default"}
+    report_of_folder(folder, tmp_path / "again.html")
+    assert "<td >preset default</td>" in (tmp_path / "again.html").read_text("utf-8")
 
 
 def test_the_same_seed_gives_the_same_bits(tiny, finished, tmp_path):

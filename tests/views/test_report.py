@@ -95,6 +95,14 @@ def test_a_hundred_devices_and_four_hundred_iterations_stay_small(make_view):
     assert len(page.encode()) < 2_000_000
 
 
+def test_assumed_figures_are_named_and_all_have_an_origin(plans, make_view):
+    assert "Assumed (not given)" not in render_report(make_view(plans["default"]))
+    plan = joulemesh.plan(joulemesh.Scenario(budget={"energy_j": 20.0}))
+    page = render_report(make_view(plan))
+    assert "Assumed (not given): [budget] deadline_s 40 ms; [devices] count 20," in page
+    assert "<td >budget.energy_j</td><td >20 J</td><td >given</td>" in page
+
+
 def cells_of(data):
     cells = np.frombuffer(base64.b64decode(data["cells"]), "<u2").reshape(data["shape"])
     return np.where(cells == 65535, np.nan, cells * data["scale"])

@@ -38,6 +38,7 @@ class _Before:
     """How a run was started that is to be resumed."""
 
     scenario: str
+    origins: dict[str, str]
     seeds: list[int]
     deterministic: bool
     finished: bool
@@ -191,7 +192,7 @@ def _carry_out(
     """
     from joulemesh.runs.folder import RunFolder, free_folder
     from joulemesh.runs.show import show_result
-    from joulemesh.scenario import Scenario
+    from joulemesh.scenario import Origin, Scenario
 
     name = order.file.stem if order.file is not None else order.preset
     out = order.out or free_folder(Path("runs"), name)
@@ -200,7 +201,8 @@ def _carry_out(
     if before is None or order.file is not None or order.changes:
         scenario = read_scenario(order.file, order.preset, order.changes)
     else:
-        scenario = Scenario.from_json(before.scenario)
+        origins = {name: Origin.parse(text) for name, text in before.origins.items()}
+        scenario = Scenario.from_json(before.scenario).with_origins(origins)
     seeds: int | list[int] = order.seeds or 1
     deterministic = bool(order.deterministic)
     if before is not None:

@@ -235,7 +235,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             stored = {name: file[name] for name in names}
             samples = file["round_samples"]
         work = Workload(int(record["parameters"]), float(record["model_bits"]), samples)
-        made = plan_of(scenario, work)
+        made = plan_of(scenario.with_origins(origins_of(record)), work)
         shape = stored["rounds"].shape[1:]
         if shape != made.rounds.shape[1:]:
             raise ValueError(f"it is of {shape[0]} devices")

@@ -33,7 +33,7 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import strangers_in
 from joulemesh.files.whole import sweep
-from joulemesh.planning.export import load_plan
+from joulemesh.planning.export import load_plan, origins_of
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.formats import safetensors
 from joulemesh.runs.identity import difference, repetition_seeds, start_of
@@ -119,7 +119,9 @@ class RunFolder:
     def scenario(self) -> Scenario:
         """The scenario of the run in the folder, as resolved when it started."""
         self.require_started()
-        return Scenario.load(self.path / "scenario.toml")
+        with np.load(self.path / "plan.npz", allow_pickle=False) as file:
+            origins = origins_of(json.loads(str(file["plan"])))
+        return Scenario.load(self.path / "scenario.toml").with_origins(origins)
 
     def start_record(self) -> dict[str, Any]:
         """What ``begin`` wrote of versions, seeds and everything else that decides the bits."""
@@ -131,9 +133,10 @@ class RunFolder:
         """How the run in the folder was started and whether it is finished, as JSON; or empty."""
         if not self.started:
             return ""
-        record = self.start_record()
+        record, scenario = self.start_record(), self.scenario()
         left = {
-            "scenario": self.scenario().to_json(),
+            "scenario": scenario.to_json(),
+            "origins": {name: str(origin) for name, origin in scenario.origins().items()},
             "seeds": record["seeds"],
             "deterministic": record.get("deterministic", False),
             "finished": self.finished,

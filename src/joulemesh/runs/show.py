@@ -7,7 +7,7 @@ from rich.text import Text
 
 from joulemesh.runs.result import Result
 from joulemesh.units import si
-from joulemesh.views.console import sparkline
+from joulemesh.views.console import show_figures, show_row, sparkline
 
 __all__ = ["show_result"]
 
@@ -29,5 +29,8 @@ def show_result(result: Result, console: Console) -> None:
         "progress": f"{sparkline(curve)} accuracy, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }
-    for name, text in [*rows.items(), *(("note", note) for note in result.plan.notes)]:
+    for name, text in rows.items():
         console.print(Text.assemble((f"{name:<12}", "bold"), text))
+    show_figures(result.plan, console)
+    for note in result.plan.notes:
+        show_row("note", note, console)

@@ -12,7 +12,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.units import si
 from joulemesh.views.values import by_section
 
-__all__ = ["show_figures", "show_plan", "sparkline"]
+__all__ = ["show_figures", "show_plan", "show_row", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_ROWS = 40
@@ -73,7 +73,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     _show_bounds(plan, console)
     show_figures(plan, console)
     for note in plan.notes:
-        _show_row("note", note, console)
+        show_row("note", note, console)
 
 
 def show_figures(plan: Plan, console: Console) -> None:
@@ -81,17 +81,17 @@ def show_figures(plan: Plan, console: Console) -> None:
     base = plan.scenario.base
     if base.kind == "preset" and not plan.scenario.given:
         as_it_stands = f"{base.source}, as it stands; joulemesh init FILE writes its figures out"
-        _show_row("preset", as_it_stands, console)
+        show_row("preset", as_it_stands, console)
         return
     kinds = {"assumed": "(not given) ", "preset": "{}: ", "profile": "{}: "}
     for origin in dict.fromkeys(figure.origin for figure in plan.figures):
         if origin.kind in kinds:
             mine = [figure for figure in plan.figures if figure.origin == origin]
             lead = kinds[origin.kind].format(origin.source)
-            _show_row(origin.kind, lead + by_section(mine), console)
+            show_row(origin.kind, lead + by_section(mine), console)
 
 
-def _show_row(label: str, text: str, console: Console) -> None:
+def show_row(label: str, text: str, console: Console) -> None:
     """Print a text beside a label, wrapped there."""
     lines = Text(text).wrap(console, max(console.width - _LABEL, _LABEL))
     for k, line in enumerate(lines):

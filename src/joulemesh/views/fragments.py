@@ -11,13 +11,16 @@ import numpy as np
 from joulemesh.planning.plan import Plan
 from joulemesh.units import si
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS
+from joulemesh.views.values import by_section, value_words
 
 if TYPE_CHECKING:
     from joulemesh.views.report import Summary
 
 __all__ = [
+    "assumed",
     "devices",
     "events",
+    "figures",
     "model_words",
     "provenance",
     "sentence",
@@ -189,6 +192,26 @@ def devices(plan: Plan) -> str:
     if count > _MOST_ROWS:
         note = f"<p>The {_MOST_ROWS} of {count:,} devices with the least left.</p>"
     return note + _table(head, rows, numbers=6)
+
+
+def assumed(plan: Plan) -> str:
+    """The figures that decide the plan and that nobody gave, as a paragraph; empty without any.
+
+    >>> import joulemesh
+    >>> assumed(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    ''
+    """
+    mine = [figure for figure in plan.figures if figure.origin.kind == "assumed"]
+    return f'<p class="why">Assumed (not given): {text(by_section(mine))}.</p>' if mine else ""
+
+
+def figures(plan: Plan) -> str:
+    """The figures that decide the plan: one row each, with its value and its origin."""
+    rows = [
+        (figure.name, value_words(figure.name, figure.value), str(figure.origin))
+        for figure in plan.figures
+    ]
+    return _table(("field", "value", "origin"), rows, numbers=0)
 
 
 def provenance(versions: Mapping[str, str], seeds: Sequence[int]) -> str:

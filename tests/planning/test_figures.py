@@ -1,0 +1,131 @@
+"""The figures that decide a plan are named with their values and origins."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import joulemesh
+from joulemesh.planning.figures import figures
+from joulemesh.scenario import Scenario
+from joulemesh.views.console import show_figures
+
+
+def names(scenario: Scenario) -> set[str]:
+    return {figure.name for figure in figures(scenario)}
+
+
+def shown(scenario: Scenario) -> str:
+    text = io.StringIO()
+    show_figures(joulemesh.plan(scenario), Console(file=text, width=100))
+    return " ".join(text.getvalue().split())
+
+
+def test_every_figure_that_prices_a_plan_is_among_them() -> None:
+    assert {
+        "budget.deadline_s",
+        "budget.energy_j",
+        "devices.cycles_per_sample",
+        "devices.cpu_hz",
+        "devices.capacitance",
+        "devices.transmit_power_w",
+        "network.bandwidth_hz",
+        "plan.iterations",
+    } <= names(Scenario())
+
+
+@pytest.mark.parametrize(
+    ("values", "used", "unused"),
+    [
+        ({"plan": {"rounds": "fixed"}}, "plan.fixed_rounds", "plan.epsilon"),
+        ({"plan": {"aggregation": "gossip"}}, "plan.epsilon", "plan.fixed_rounds"),
+        (
+            {"plan": {"aggregation": "gossip", "gossip_rounds": 3}},
+            "plan.iterations",
+            "plan.epsilon",
+        ),
+        ({"training": {"local_round": "epoch"}}, "devices.samples", "training.batch_size"),
+        ({"network": {"gains": "g.csv"}}, "network.bandwidth_hz", "network.path_loss"),
+        ({"network": {"path_loss": "power-law"}}, "network.path_loss_exponent", "devices.samples"),
+        ({"devices": {"x_m": 1.0, "y_m": 2.0}}, "network.path_loss", "network.area_m"),
+        ({"network": {"max_rate_bps": 1e6}}, "network.max_rate_bps", "plan.epsilon"),
+    ],
+)
+def test_figures_that_the_scenario_does_not_use_are_left_out(
+    values: dict, used: str, unused: str
+) -> None:
+    found = names(Scenario(**values))
+    assert used in found
+    assert unused not in found
+
+
+def test_columns_and_lists_are_given_by_their_range(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("energy_j,cpu_hz\n5,1e9\n7,1e9\n6,1e9\n")
+    one = Scenario(
+        devices={"table": str(tmp_path / "d.csv"), "capacitance": [3e-27, 1e-27, 2e-27]},
+        network={"topology": [[0, 1], [1, 2]]},
+    )
+    found = {figure.name: figure for figure in figures(one)}
+    assert found["budget.energy_j"].value == (5.0, 7.0)
+    assert str(found["budget.energy_j"].origin) == "from d.csv"
+    assert found["devices.cpu_hz"].value == 1e9
+    assert found["devices.capacitance"].value == (1e-27, 3e-27)
+    assert found["devices.count"].value == 3
+    assert found["network.topology"].value == "2 links"
+
+
+# On the screen ---------------------------------------------------------------------------------
+
+
+def test_what_is_assumed_is_named_with_its_value_and_field(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text(
+        '[devices]\ncount = 8\nprofile = "raspberry-pi-4"\n[budget]\nenergy_j = 3600\n'
+    )
+    text = shown(Scenario.load(tmp_path / "f.toml"))
+    assert "assumed (not given) [budget] deadline_s 40 ms; [devices] cycles_per_sample" in text
+    assert "profile raspberry-pi-4: [devices] cpu_hz 1.8 GHz, capacitance 1.23e-27" in text
+    assert "energy_j" not in text
+    assert "count" not in text
+
+
+def test_a_preset_is_named_in_one_line_as_it_stands_and_by_figures_when_changed() -> None:
+    plain = shown(Scenario.preset("default"))
+    assert plain == "preset default, as it stands; joulemesh init FILE writes its figures out"
+    changed = shown(Scenario.preset("default").override({"devices.count": 8}))
+    assert changed.startswith("preset default: [budget] deadline_s 40 ms, energy_j 6 J to 30 J; ")
+    assert "count" not in changed
+    assert "assumed" not in changed
+
+
+def test_nothing_is_printed_when_all_is_given() -> None:
+    whole = Scenario.from_json(Scenario().to_json())
+    assert shown(whole) == ""
+
+
+# In records ------------------------------------------------------------------------------------
+
+
+def test_json_names_figures_and_origins_and_keeps_them() -> None:
+    plan = joulemesh.plan(Scenario(budget={"energy_j": 20.0}, devices={"profile": "laptop"}))
+    record = json.loads(plan.to_json())
+    by_field = {entry["field"]: entry for entry in record["figures"]}
+    assert by_field["budget.energy_j"] == {
+        "field": "budget.energy_j",
+        "value": 20.0,
+        "origin": "given",
+    }
+    assert by_field["devices.cpu_hz"]["origin"] == "from profile laptop"
+    assert by_field["budget.deadline_s"] == {
+        "field": "budget.deadline_s",
+        "value": 0.04,
+        "origin": "assumed",
+    }
+    assert record["origins"]["training.learning_rate"] == "assumed"
+    again = joulemesh.Plan.from_json(plan.to_json())
+    assert again.figures == plan.figures
+    del record["origins"]  # as an earlier version wrote it
+    assert joulemesh.Plan.from_json(json.dumps(record)).iterations == plan.iterations
