@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh import machine
+from joulemesh import fading, machine
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning import plan as planning
 from joulemesh.planning import pricing
@@ -89,6 +89,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "gains.csv").write_text(
         "i,j,gain\n" + "".join(f"{i},{i + 1},1e-9\n" for i in range(4))
     )
+    (place / "trace.csv").write_text(
+        "t,i,j,gain\n"
+        + "".join(
+            f"{t},{i},{j},{10 ** (t - 9)}\n" for t in range(9) for i in range(5) for j in range(i)
+        )
+    )
     np.savez(place / "own.npz", x_train=np.zeros((9, 3)), y_train=np.arange(9) % 3)
     return place
 
@@ -120,10 +126,22 @@ WORDS = sorted(
         for word in literals(info.annotation)
     }
     | {"longest", "bound", "estimate", "epsilon", "balanced", "partition", "digits", "sgd"}
-    | {"ring", "quasi-ring", "grid", "complete", "geometric"}
+    | {"ring", "quasi-ring", "grid", "complete", "geometric", "-inf"}
+    | {*fading.names(), "trace:trace.csv", "trace:gains.csv", "trace:missing.csv", "trace:"}
 )
 FILES = ["folder", "missing.csv", "empty.csv", "binary.csv", "devices.csv", "links.csv"]
-FILES += ["gains.csv", "binary.npz", "own.npz", "missing.npz", ".", "/", "", "\0", "a" * 300]
+FILES += [
+    "gains.csv",
+    "trace.csv",
+    "binary.npz",
+    "own.npz",
+    "missing.npz",
+    ".",
+    "/",
+    "",
+    "\0",
+    "a" * 300,
+]
 NUMBERS = [0, 1, 2, 3, 5, -1, 64, 10**5, 10**6, 10**9, 10**12, 2**63 - 1, 2**63, 10**30, 10**400]
 NUMBERS += [0.0, -0.0, 0.5, 1.5, 1e-9, 1e9, 5e-324, 1e-300, 1e300, 1.7e308, -1e308]
 NUMBERS += [float("nan"), float("inf"), -float("inf")]
@@ -165,6 +183,12 @@ BASES: list[dict[str, dict[str, Any]]] = [
     {"devices": {"count": 6}, "plan": {"iterations": "longest", "zeta": 50.0}},
     {"devices": {"count": 6}, "network": {"topology": "grid"}, "plan": {"aggregation": "gossip"}},
     {"devices": {"count": 7}, "network": {"topology": "complete", "fading": "rayleigh"}},
+    {
+        "devices": {"count": 5},
+        "network": {"topology": "complete", "fading": "trace:trace.csv"},
+        "plan": {"iterations": 8},
+    },
+    {"devices": {"count": 6}, "network": {"fading": "rician", "channel_known": False}},
     {"devices": {"count": 9}, "network": {"topology": "geometric"}, "plan": {"rounds": "fixed"}},
     {"devices": {"count": 8}, "network": {"topology": "quasi-ring", "duplex": "half"}},
     {"devices": {"table": "devices.csv"}, "plan": {"iterations": 4}},
@@ -300,6 +324,7 @@ USES: list[tuple[tuple[str, ...], dict[str, dict[str, Any]]]] = [
     (("x_m", "y_m"), {"devices": {"table": "fuzzed.csv"}, "network": {"topology": "complete"}}),
     (("i", "j"), {"devices": {"count": 5}, "network": {"topology": "fuzzed.csv"}}),
     (("i", "j", "gain"), {"devices": {"count": 5}, "network": {"gains": "fuzzed.csv"}}),
+    (("t", "i", "j", "gain"), {"devices": {"count": 3}, "network": {"fading": "trace:fuzzed.csv"}}),
 ]
 
 

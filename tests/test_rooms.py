@@ -18,7 +18,7 @@ HOME = Path(joulemesh.__file__).parent
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
     ("_version", "errors", "files", "machine", "optional", "own_code", "tables", "units"),
-    ("presets", "profiles"),
+    ("fading", "presets", "profiles"),
     ("scenario",),
     ("data", "models"),
     ("world",),
@@ -41,6 +41,7 @@ NEVER_JAX = (
     "own_code",
     "tables",
     "units",
+    "fading",
     "profiles",
     "scenario",
     "world",
@@ -139,7 +140,9 @@ def test_rooms_before_training_never_name_jax(room: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("room", ["data", "world", "aggregation", "planning", "views", "cli"])
+@pytest.mark.parametrize(
+    "room", ["fading", "data", "world", "aggregation", "planning", "views", "cli"]
+)
 def test_every_room_says_what_it_is_in_three_lines(room: str) -> None:
     doc = importlib.import_module(f"joulemesh.{room}").__doc__
     assert doc is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 import tomllib
 from pathlib import Path
@@ -152,6 +153,33 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"plan": {"fade_quantile": 1.0}},
         "plan.fade_quantile: input should be less than 1",
     ),
+    "fading": (
+        {"network": {"fading": "raleigh"}},
+        "network.fading: must be one of none, rayleigh, rician, nakagami, trace:FILE.csv, not "
+        "'raleigh'; did you mean 'rayleigh'?",
+    ),
+    "no fading": ({"network": {"fading": 3}}, "network.fading: must be one of none, rayleigh"),
+    "a trace without file": (
+        {"network": {"fading": "trace"}},
+        "network.fading: must be written 'trace:FILE.csv', not 'trace'",
+    ),
+    "an empty file name": ({"network": {"fading": "trace:"}}, "must be written 'trace:FILE.csv'"),
+    "rayleigh of what": (
+        {"network": {"fading": "rayleigh:3"}},
+        "network.fading: must be written 'rayleigh', not 'rayleigh:3'",
+    ),
+    "a line of sight alone": (
+        {"network": {"rician_k_db": 61}},
+        "network.rician_k_db: must be at most 60, not 61; such links hardly fade: use "
+        'network.fading = "none"',
+    ),
+    "infinite K": ({"network": {"rician_k_db": float("inf")}}, "must be a finite number, not inf"),
+    "K in words": (
+        {"network": {"rician_k_db": "strong"}},
+        "network.rician_k_db: must be a number or \"-inf\", not 'strong'",
+    ),
+    "m": ({"network": {"nakagami_m": 0.4}}, "network.nakagami_m: input should be greater than or"),
+    "an end": ({"network": {"trace_end": "loop"}}, "network.trace_end: input should be 'refuse', "),
     "section as number": ({"plan": 3}, "plan: input should be a valid dictionary"),
     "seed": ({"seed": -1}, "seed: input should be greater than or equal to 0"),
     "topology": (
@@ -274,16 +302,36 @@ def test_paths_are_relative_to_the_scenario_file(
     (tmp_path / "fleet" / "devices.csv").write_text("cpu_hz\n1e9\n2e9\n3e9\n")
     (tmp_path / "fleet" / "mine.npz").write_bytes(b"")
     (tmp_path / "fleet" / "raw").mkdir()
+    (tmp_path / "fleet" / "trace.csv").write_text("t,i,j,gain\n1,0,1,1\n")
     (tmp_path / "fleet" / "scenario.toml").write_text(
-        '[network]\ntopology = "links.csv"\n[devices]\ntable = "devices.csv"\n'
+        '[network]\ntopology = "links.csv"\nfading = "trace:trace.csv"\n'
+        '[devices]\ntable = "devices.csv"\n'
         '[training]\ndataset = "mine.npz"\ndata_dir = "raw"\n'
     )
     monkeypatch.chdir(tmp_path)
     one = Scenario.load("fleet/scenario.toml")
     assert one.network.topology == str(tmp_path / "fleet" / "links.csv")
+    assert one.network.fading == f"trace:{tmp_path / 'fleet' / 'trace.csv'}"
     assert one.devices.table == str(tmp_path / "fleet" / "devices.csv")
     assert one.training.dataset == str(tmp_path / "fleet" / "mine.npz")
     assert one.training.data_dir == str(tmp_path / "fleet" / "raw")
+
+
+def test_files_that_a_scenario_names_can_be_kept_under_other_names(tmp_path: Path) -> None:
+    from joulemesh.runs.inputs import asked, keep_inputs
+    from joulemesh.scenario.inputs import input_files
+
+    (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,1\n")  # named like its model
+    one = Scenario(network={"fading": f"trace:{tmp_path}/./trace"})
+    assert input_files(one) == {"network.fading": tmp_path / "trace"}
+    kept, copies = keep_inputs(one, tmp_path / "run")
+    assert copies == ["inputs/network-fading"]
+    assert kept.network.fading == "trace:inputs/network-fading"
+    before = asked(one)
+    (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,2\n")
+    assert asked(one) != before
+    assert asked(one)["network"]["fading"].startswith("trace:")
+    assert input_files(Scenario(network={"fading": "rayleigh"})) == {}
 
 
 def test_names_are_not_mistaken_for_files_beside_the_scenario(tmp_path: Path) -> None:
@@ -291,11 +339,15 @@ def test_names_are_not_mistaken_for_files_beside_the_scenario(tmp_path: Path) ->
     (tmp_path / "mnist").mkdir()
     (tmp_path / "digits").write_text("notes")
     (tmp_path / "ring").write_text("i,j\n")
+    (tmp_path / "rayleigh").write_text("t,i,j,gain\n")
     file = tmp_path / "s.toml"
     for name in ("mnist", "digits"):
-        file.write_text(f'[training]\ndataset = "{name}"\n[network]\ntopology = "ring"\n')
+        file.write_text(
+            f'[training]\ndataset = "{name}"\n[network]\ntopology = "ring"\nfading = "rayleigh"\n'
+        )
         one = Scenario.load(file)
         assert (one.training.dataset, one.network.topology) == (name, "ring")
+        assert one.network.fading == "rayleigh"
 
 
 # To TOML and back ------------------------------------------------------------------------------
@@ -327,6 +379,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "noise_dbm_per_hz": draw(st.floats(-300, 0)),
             "channel_known": draw(st.booleans()),
             "gains": draw(st.one_of(st.none(), words)),
+            "fading": draw(
+                st.sampled_from(("none", "rician", "nakagami"))
+                | words.filter(bool).map("trace:{}".format)
+            ),
+            "rician_k_db": draw(st.floats(-300, 60) | st.just("-inf") | st.just(-math.inf)),
+            "nakagami_m": draw(st.floats(0.5, 1e6)),
         },
         budget={"energy_j": draw(quantity), "deadline_s": draw(positive)},
         plan={

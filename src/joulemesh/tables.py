@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError, UnitError
 from joulemesh.units import parse
 
-__all__ = ["is_number", "number_column", "read_table"]
+__all__ = ["is_number", "number_column", "read_links", "read_table"]
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -164,3 +164,21 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def read_links(columns: dict[str, list[str]], path: str | Path, count: int) -> NDArray[np.int64]:
+    """int64 [rows, 2]: the links that the columns i and j of a CSV file name.
+
+    >>> read_links({"i": ["2"], "j": ["0"]}, "links.csv", 3).tolist()
+    [[2, 0]]
+    """
+    ends = np.stack([number_column(columns, name, path) for name in ("i", "j")], axis=1)
+    bad = ((ends != np.floor(ends)) | (ends < 0) | (ends >= count)).any(axis=1)
+    bad |= ends[:, 0] == ends[:, 1]
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ScenarioError(
+            f"{path}, row {row + 2}: link {ends[row, 0]:g}-{ends[row, 1]:g} must join two "
+            f"different devices of 0..{count - 1}"
+        )
+    return ends.astype(np.int64)

@@ -144,6 +144,7 @@ CASES: tuple[dict[str, Any], ...] = (
     {"network.topology": "complete", "devices.transmit_power_w": (0.5, 2.0)},
     {"plan.accounting": "both-ends", "plan.aggregation": "ring-chunked"},
     {"network.fading": "rayleigh", "budget.energy_j": 50.0, "budget.deadline_s": 1.0},
+    {"network.fading": "rician", "budget.energy_j": 50.0, "budget.deadline_s": 1.0},
     {"plan.aggregation": "gossip", "plan.gossip_rounds": 9, "plan.gossip_mode": "matchings"},
 )
 

@@ -146,7 +146,7 @@ def doomed(draw: st.DrawFn) -> dict[str, Any]:
         "devices.count": draw(st.integers(4, 8)),
         "devices.transmit_power_w": draw(st.sampled_from((1.0, [0.1, 2.0]))),
         "network.topology": draw(st.sampled_from(("ring", "complete", "quasi-ring"))),
-        "network.fading": draw(st.sampled_from(("none", "rayleigh"))),
+        "network.fading": draw(st.sampled_from(("none", "rayleigh", "rician", "nakagami"))),
         "network.channel_known": draw(st.booleans()),
         "network.duplex": draw(st.sampled_from(("orthogonal", "half"))),
         "budget.energy_j": 10 ** draw(st.floats(-4, -1)),

@@ -78,14 +78,15 @@ def test_another_seed_is_another_world() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("policy", ["theorem4", "backfill", "uniform", "inverse"])
+@pytest.mark.parametrize("fading", ["rayleigh", "rician", "nakagami"])
 def test_the_past_does_not_depend_on_fades_to_come(
-    known: bool, policy: str, monkeypatch: pytest.MonkeyPatch
+    known: bool, policy: str, fading: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Change the gains from iteration 6 on: iterations 0..5 must stay as they were."""
     from joulemesh.world.channel import Channel
 
     options = {
-        "network__fading": "rayleigh",
+        "network__fading": fading,
         "network__topology": "complete",
         "network__channel_known": known,
         "plan__rounds": policy,

@@ -64,7 +64,7 @@ def scenario_fields(draw: st.DrawFn) -> dict[str, Any]:
         "network.placement": draw(st.sampled_from(("auto", "uniform"))),
         "network.mean_degree": draw(st.sampled_from((2.0, 4.0))),
         "network.shadowing_db": draw(st.sampled_from((0.0, 8.0))),
-        "network.fading": draw(st.sampled_from(("none", "rayleigh"))),
+        "network.fading": draw(st.sampled_from(("none", "rayleigh", "rician", "nakagami"))),
         "network.coherence_iterations": draw(st.integers(1, 4)),
         "network.channel_known": draw(st.booleans()),
         "network.duplex": draw(st.sampled_from(("orthogonal", "half"))),

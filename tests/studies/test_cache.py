@@ -16,7 +16,13 @@ from joulemesh.models import Model
 from joulemesh.models import build as build_model
 from joulemesh.scenario import Scenario
 from joulemesh.studies.cache import Cache, default_folder
-from joulemesh.studies.fingerprint import contender_digest, data_digest, model_digest, run_key
+from joulemesh.studies.fingerprint import (
+    contender_digest,
+    data_digest,
+    model_digest,
+    run_key,
+    world_digest,
+)
 from joulemesh.studies.record import CURVES, Record, from_bytes, to_bytes
 from joulemesh.training import Exchange
 
@@ -196,3 +202,19 @@ def test_a_callable_object_is_found_too(small: Scenario) -> None:
 
     register("object-own", make)
     assert contender_digest(build("object-own", Setting(small))) is not None
+
+
+def test_a_trace_that_changes_under_its_name_is_another_world(
+    small: Scenario, tmp_path: Path
+) -> None:
+    """A gain that no forecast and no reserve looks at is priced all the same."""
+
+    def digest(last: float) -> str:
+        rows = [f"{t},{i},{j},1e-9\n" for t in range(1, 9) for i in range(5) for j in range(i)]
+        rows[-1] = f"8,4,3,{last}\n"
+        (tmp_path / "trace.csv").write_text("t,i,j,gain\n" + "".join(rows))
+        traced = small.override({"network.fading": f"trace:{tmp_path / 'trace.csv'}"})
+        return world_digest(Setting(traced))
+
+    assert digest(1e-9) == digest(1e-9)
+    assert digest(1e-9) != digest(2e-9)

@@ -1,9 +1,10 @@
 """Planning as time goes by: block fading, and devices that leave.
 
 Iteration t uses the gains known by then, and for the future the link energy at a quantile
-(`plan.fade_quantile`). What an exchange to come is forecast to cost is kept in reserve, so an
-exchange happens only if everybody can pay for it out of what is not reserved and still meets the
-deadline; else it is an outage: skipped, nothing charged, recorded.
+(`plan.fade_quantile`): of the fading model, or of what a trace has shown so far. What an exchange
+to come is forecast to cost is kept in reserve, so an exchange happens only if everybody can pay for
+it out of what is not reserved and still meets the deadline; otherwise it is an outage: skipped,
+nothing charged, recorded.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class CausalPlanner:
         self.least = options.fixed_rounds if options.rounds == "fixed" else 1
         self.deadline_s = scenario.budget.deadline_s
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
-        self.forecast_costs = world.costs(world.channel.quantile_gain(options.fade_quantile))
+        self.forecast_costs = self._forecast_costs(0)
         self.battery = world.devices.energy_budget_j.copy()
         self.active = np.ones(scenario.devices.count, np.bool_)
         self.events: list[Event] = []
@@ -90,6 +91,19 @@ class CausalPlanner:
         self.flooded: tuple[int, int] | None = None  # the tree that it was last paid for
 
     # The forecast -----------------------------------------------------------------------------
+
+    def _forecast_costs(self, t: int) -> LinkCosts:
+        """Price of a bit at the fade quantile, by what is known in iteration t."""
+        gain = self.world.channel.quantile_gain(self.options.fade_quantile, t)
+        return self.world.costs(gain)
+
+    def _renewed(self, t: int, forecast: _Forecast) -> _Forecast:
+        """The forecast by what has been seen since the last: a trace teaches, a model does not."""
+        edition = self.world.channel.edition
+        if t == 0 or edition(t) == edition(t - 1):
+            return forecast
+        self.forecast_costs = self._forecast_costs(t)
+        return self._priced(t, forecast.scheme)
 
     def forecast(self, since: int) -> _Forecast:
         """Scheme and prices for the devices that take part, at the fade quantile."""
@@ -106,6 +120,9 @@ class CausalPlanner:
             battery_j=self.battery,
             iterations=self.iterations,
         )
+        return self._priced(since, scheme)
+
+    def _priced(self, since: int, scheme: Scheme) -> _Forecast:
         prices = self.pricer.scheme(scheme, self.forecast_costs, since, self.iterations)
         if self.options.coordination and scheme.name == "tree":
             flood = self.pricer.coordination(scheme, self.forecast_costs)
@@ -143,14 +160,16 @@ class CausalPlanner:
         active, exchanged = np.zeros((n, count), np.bool_), np.zeros(n, np.bool_)
         routes: list[Route | None] = []
         whole = forecast = self.forecast(0)
-        schemes: dict[int, Scheme] = {0: whole.scheme}
+        scheme, first_costs = whole.scheme, self.forecast_costs
+        schemes: dict[int, Scheme] = {0: scheme}
         for t in range(n):
-            forecast = self._departures(t, forecast)
+            forecast = self._departures(t, self._renewed(t, forecast))
             if self.active.sum() < 2:
                 self._record(t, "ended", self.active, "fewer than two devices remain")
                 n = t
                 break
-            schemes[forecast.since] = forecast.scheme
+            if forecast.scheme is not scheme:
+                schemes[t] = scheme = forecast.scheme
             costs = self.world.costs(self.world.channel.gain(t))
             route, price_j, price_s, rounds[t], cap[t] = self._iteration(t, forecast, costs)
             routes.append(route)
@@ -164,7 +183,7 @@ class CausalPlanner:
         )
         return History(
             scheme=schemes[0],
-            route=schemes[0].route(self.forecast_costs),
+            route=schemes[0].route(first_costs),
             rounds=rounds[:n],
             cap=cap[:n],
             total=total,
@@ -282,11 +301,17 @@ class CausalPlanner:
         return bool(enough[self.active].all() and in_time)
 
     def _reserve(self, t: int, forecast: _Forecast) -> FloatArray:
-        """Joules to keep for later; nothing for those who will have to leave anyway."""
+        """Joules to keep for later; nothing for those who will have to leave anyway.
+
+        Where nobody leaves, a forecast that has become worse may leave too little: then the rounds
+        to come are kept, and exchanges that cannot be paid for are skipped.
+        """
         left = self.iterations - t - 1
-        later = forecast.reserve_j(t, self.iterations) + left * self.least * self.round_j
+        training = left * self.least * self.round_j
+        later = forecast.reserve_j(t, self.iterations) + training
         whole = later + forecast.now_j(t) + self.least * self.round_j
-        return np.where(self.battery * (1 + TOLERANCE) >= whole, later, 0.0)
+        short = 0.0 if self.options.on_depletion == "leave" else training
+        return np.where(self.battery * (1 + TOLERANCE) >= whole, later, short)
 
     def _rounds(
         self,

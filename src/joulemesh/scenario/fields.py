@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.units import example, is_quantity, parse
 
@@ -16,6 +18,7 @@ __all__ = [
     "Coordinate",
     "Count",
     "DeviceProfile",
+    "FadingName",
     "Finite",
     "Gains",
     "GossipRounds",
@@ -25,6 +28,7 @@ __all__ = [
     "PositiveQuantity",
     "Quantity",
     "RadioProfile",
+    "RicianK",
     "Samples",
     "Topology",
     "Unit",
@@ -38,6 +42,8 @@ Quantity = float | str | tuple[float, ...] | dict[str, tuple[float, ...]]
 
 _LARGEST = sys.float_info.max  # whole numbers in TOML may be larger
 _MOST = 2**53  # beyond, floating point does not count
+
+_MOST_K_DB = 60.0  # standard deviation of the power: 0.14 %
 
 _NUMBER = {"type": "number"}
 _SAYS = ("title", "description", "default")  # of a field, whatever its values are
@@ -170,6 +176,29 @@ def _gains(value: Any) -> str | tuple[float, ...]:
     return tuple(_number(gain, 0.0, strict=True) for gain in value)
 
 
+def _fading(value: Any) -> str:
+    """The name of a fading model, with its argument if it takes one."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be one of {', '.join(fading.spellings())}, not {value!r}")
+    fading.find(value)
+    return value
+
+
+def _rician_k(value: Any) -> float | str:
+    """Decibels, or the word for none: JSON has no infinity."""
+    if value in ("-inf", -math.inf):
+        return "-inf"
+    if isinstance(value, str):
+        raise ValueError(f'must be a number or "-inf", not {value!r}')
+    decibels = _number(value, -_LARGEST, strict=False)
+    if decibels > _MOST_K_DB:
+        raise ValueError(
+            f"must be at most {_MOST_K_DB:g}, not {value!r}; such links hardly fade: use "
+            'network.fading = "none"'
+        )
+    return decibels
+
+
 def _or_word(check: Callable[[Any], Any], *words: str) -> BeforeValidator:
     """A number accepted by ``check``, or one of ``words``."""
 
@@ -253,4 +282,26 @@ Gains = Annotated[
     Any,
     BeforeValidator(_gains),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
+]
+_FADING = fading.spellings()
+FadingName = Annotated[
+    str,
+    BeforeValidator(_fading),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [name for name in _FADING if ":" not in name]},
+                *(
+                    {"type": "string", "pattern": f"^{name.partition(':')[0]}:.+"}
+                    for name in _FADING
+                    if ":" in name
+                ),
+            ]
+        }
+    ),
+]
+RicianK = Annotated[
+    Any,
+    BeforeValidator(_rician_k),
+    WithJsonSchema({"anyOf": [{"type": "number", "maximum": _MOST_K_DB}, {"enum": ["-inf"]}]}),
 ]

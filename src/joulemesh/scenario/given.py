@@ -21,12 +21,13 @@ __all__ = [
     "file_named",
     "latest",
     "nested",
+    "path_in",
 ]
 
 # Fields that may name a file.
 FILES = {
     "devices": ("table",),
-    "network": ("topology", "gains"),
+    "network": ("topology", "gains", "fading"),
     "training": ("dataset",),
 }
 
@@ -117,23 +118,28 @@ def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             continue
         for field in fields:
             value: Any = table.get(field)
-            if _may_name_a_file(field, value) and exists(folder / value):
-                table[field] = str((folder / value).resolve())
+            path = path_in(field, value)
+            if path is not None and exists(folder / path):
+                table[field] = value.removesuffix(path) + str((folder / path).resolve())
     return values
 
 
-def _may_name_a_file(field: str, value: Any) -> bool:
+def path_in(field: str, value: Any) -> str | None:
+    """The path that a field's value ends with, if it may name a file."""
     if not isinstance(value, str) or value in TOPOLOGIES:
-        return False
+        return None
+    if field == "fading":  # MODEL, or MODEL:FILE
+        return value.partition(":")[2] or None
     # A data set's name stays one, even if a folder beside the scenario is called after it.
-    return field != "dataset" or value.endswith(".npz")
+    return value if field != "dataset" or value.endswith(".npz") else None
 
 
 def file_named(field: str, value: Any) -> Path | None:
     """The file that a field's value names, if it does name one that exists."""
-    if not _may_name_a_file(field, value):
+    text = path_in(field, value)
+    if text is None:
         return None
-    path = Path(value)
+    path = Path(text)
     return path if exists(path) and path.is_file() else None
 
 

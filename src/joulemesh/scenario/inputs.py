@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulemesh.scenario.given import FILES, file_named
+from joulemesh.scenario.given import FILES, file_named, path_in
 
 if TYPE_CHECKING:
     from joulemesh.scenario.scenario import Scenario
@@ -41,7 +41,7 @@ def with_files(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
         section, _, field = name.partition(".")
         values = getattr(scenario, section)
         old = getattr(values, field)
-        path = file_named(field, old)
-        text = str(old).replace(str(path), value) if path is not None else value
+        path = path_in(field, old)
+        text = value if path is None else old.removesuffix(path) + value
         scenario = scenario.model_copy(update={section: values.model_copy(update={field: text})})
     return scenario

@@ -14,11 +14,13 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from joulemesh.fading import spellings
 from joulemesh.scenario.fields import (
     Constant,
     Coordinate,
     Count,
     DeviceProfile,
+    FadingName,
     Finite,
     Gains,
     GossipRounds,
@@ -27,6 +29,7 @@ from joulemesh.scenario.fields import (
     Positive,
     PositiveQuantity,
     RadioProfile,
+    RicianK,
     Samples,
     Topology,
     Unit,
@@ -130,8 +133,19 @@ class Network(Section):
         2, description="quasi-ring: chords added to the ring"
     )
     mean_degree: Positive = Field(20.0, description="geometric: wanted mean number of neighbours")
-    fading: Literal["none", "rayleigh"] = Field("none", description="block fading: none | rayleigh")
-    coherence_iterations: Count = Field(1, description="iterations over which a fade lasts")
+    fading: FadingName = Field("none", description=f"block fading: {' | '.join(spellings())}")
+    rician_k_db: RicianK = Field(
+        6.0, description='rician: line of sight over scattered power; "-inf" is rayleigh'
+    )
+    nakagami_m: Annotated[Positive, Field(ge=0.5, le=1e6)] = Field(
+        2.0, description="nakagami: shape m; 1 is rayleigh, more fades less"
+    )
+    trace_end: Literal["refuse", "hold", "repeat"] = Field(
+        "refuse", description="after a trace's last t: refuse, hold its gains, or repeat it"
+    )
+    coherence_iterations: Count = Field(
+        1, description="iterations over which a fade, or a t of a trace, lasts"
+    )
     channel_known: bool = Field(True, description="may the planner see the gains?")
     gains: Gains | None = Field(
         None,

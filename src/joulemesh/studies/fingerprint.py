@@ -30,7 +30,17 @@ from joulemesh.training.digests import array_parts, data_digest, digest, model_d
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or kept does not change them.
-_ROOMS = ("scenario", "data", "models", "world", "aggregation", "planning", "training", "methods")
+_ROOMS = (
+    "fading",
+    "scenario",
+    "data",
+    "models",
+    "world",
+    "aggregation",
+    "planning",
+    "training",
+    "methods",
+)
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 
 
@@ -49,6 +59,7 @@ def world_digest(setting: Setting) -> str:
     world, sizes = setting.world, explicit_sizes(setting.scenario)
     costs, devices = setting.forecast, world.devices
     held = np.zeros(0) if sizes is None else sizes
+    traced = () if world.channel.fades is None else world.channel.fades.data
     return digest(
         array_parts(
             world.graph.edges,
@@ -59,6 +70,7 @@ def world_digest(setting: Setting) -> str:
             devices.round_latency_s,
             setting.work.round_samples,
             held,
+            *traced,
         )
     )
 

@@ -1,17 +1,19 @@
-"""Channel gains: path loss, shadowing and Rayleigh block fading, or gains from a file."""
+"""Channel gains: path loss and shadowing, or gains from a file; and how they fade."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
-from joulemesh.tables import number_column, read_table
+from joulemesh.tables import number_column, read_links, read_table
 from joulemesh.world.devices import stream
-from joulemesh.world.topology import Graph, read_links
+from joulemesh.world.topology import Graph
 
 __all__ = ["Channel", "build_channel", "path_gain"]
 
@@ -39,37 +41,50 @@ def path_gain(distance_m: FloatArray, network: Network) -> FloatArray:
 class Channel:
     """Gains of all links over time.
 
+    Gains are float64 [E], or [E, 2] where the two directions of a link differ.
+
     Attributes:
-        seed: of the scenario.
         mean_gain: float64 [E]: gain without fading.
-        fading: True under Rayleigh block fading.
+        fades: how the gains vary around it; None if they do not.
         coherence: iterations over which a fade lasts.
+        known: does the planner see the gains of an iteration when it decides?
     """
 
-    seed: int
     mean_gain: FloatArray
-    fading: bool
-    coherence: int
+    fades: Fading | None = None
+    coherence: int = 1
+    known: bool = True
+
+    @property
+    def fading(self) -> bool:
+        """Do the gains change over time?"""
+        return self.fades is not None
 
     def block(self, iteration: int) -> int:
         """Index of the coherence block of an iteration (counted from 0)."""
         return iteration // self.coherence if self.fading else 0
 
     def gain(self, iteration: int) -> FloatArray:
-        """float64 [E]: the realised gains in an iteration (counted from 0)."""
-        if not self.fading:
-            return self.mean_gain
-        rng = stream(self.seed, "fading", self.block(iteration))
-        return self.mean_gain * rng.exponential(size=len(self.mean_gain))
+        """The realised gains in an iteration (counted from 0)."""
+        return self.mean_gain if self.fades is None else self.fades.gain(self.block(iteration))
 
-    def quantile_gain(self, quantile: float) -> FloatArray:
-        """float64 [E]: the gain whose link energy is exceeded with probability 1 − quantile.
+    def quantile_gain(self, quantile: float, iteration: int = 0) -> FloatArray:
+        """The gains whose link energy is exceeded with probability 1 − quantile.
 
-        Link energy falls with the gain, and a Rayleigh fade's power is Exp(1).
+        Link energy falls with the gain. This is all that is known of the future when an iteration
+        (counted from 0) is planned.
         """
-        if not self.fading:
+        if self.fades is None:
             return self.mean_gain
-        return np.asarray(self.mean_gain * -np.log(quantile))
+        return self.fades.forecast(quantile, self._seen(iteration))
+
+    def edition(self, iteration: int) -> int:
+        """A number that changes when `quantile_gain` does."""
+        return 0 if self.fades is None else self.fades.edition(self._seen(iteration))
+
+    def _seen(self, iteration: int) -> int:
+        """Number of blocks that the planner has seen when it plans an iteration."""
+        return self.block(iteration) + self.known
 
 
 def build_channel(scenario: Scenario, graph: Graph) -> Channel:
@@ -82,7 +97,13 @@ def build_channel(scenario: Scenario, graph: Graph) -> Channel:
         gain = _matched("network.gains", links, np.array(network.gains, np.float64), graph)
     else:
         gain = _gains_by_distance(scenario, graph)
-    return Channel(scenario.seed, gain, network.fading == "rayleigh", network.coherence_iterations)
+    model, argument = find(network.fading)
+    fades = model.make(
+        Links(graph.edges, graph.devices, gain, partial(stream, scenario.seed, "fading")),
+        {name: getattr(network, name) for name in model.parameters},
+        argument,
+    )
+    return Channel(gain, fades, network.coherence_iterations, network.channel_known)
 
 
 def _gains_by_distance(scenario: Scenario, graph: Graph) -> FloatArray:

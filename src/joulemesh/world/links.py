@@ -41,8 +41,8 @@ def seconds_per_bit(
 class LinkCosts:
     """Cost of one bit on every link of the graph, each float64 [E].
 
-    ``forward`` is from ``edges[:, 0]`` to ``edges[:, 1]``; the two directions differ only where
-    transmit powers do.
+    ``forward`` is from ``edges[:, 0]`` to ``edges[:, 1]``; the two directions differ where
+    transmit powers do, or the gains of a trace.
     """
 
     forward_s: FloatArray
@@ -74,22 +74,32 @@ def link_costs(
 ) -> LinkCosts:
     """Price every link of a graph for its present gains.
 
+    Args:
+        edges: int64 [E, 2].
+        gain: float64 [E], or [E, 2] where the two directions of a link differ.
+        power_w: float64 [N].
+        bandwidth_hz: of a link.
+        noise_w_per_hz: noise power density.
+        max_rate_bps: fastest rate of the radio.
+
     Raises:
         ScenarioError: a link is so weak that its rate is zero in floating point.
     """
     forward_w, backward_w = power_w[edges[:, 0]], power_w[edges[:, 1]]
+    both = gain if gain.ndim == 2 else np.broadcast_to(gain[:, None], (len(gain), 2))
     with np.errstate(all="ignore"):  # what it comes to is looked at next
         radio = (bandwidth_hz, noise_w_per_hz, max_rate_bps)
-        forward_s = seconds_per_bit(forward_w, gain, *radio)
-        backward_s = seconds_per_bit(backward_w, gain, *radio)
+        forward_s = seconds_per_bit(forward_w, both[:, 0], *radio)
+        backward_s = seconds_per_bit(backward_w, both[:, 1], *radio)
         forward_j, backward_j = forward_w * forward_s, backward_w * backward_s
     broken = ~np.logical_and.reduce(
         [usable(figure) for figure in (forward_s, backward_s, forward_j, backward_j)]
     )
     if broken.any():
-        i, j = edges[int(np.argmax(broken))]
+        link = int(np.argmax(broken))
+        i, j = edges[link]
         raise ScenarioError(
-            f"the link {i}-{j} has no usable rate (gain {gain[int(np.argmax(broken))]:.3g}); "
+            f"the link {i}-{j} has no usable rate (gain {both[link].min():.3g}); "
             "raise transmit_power_w or its gain, or leave the link out"
         )
     return LinkCosts(forward_s, backward_s, forward_j, backward_j)

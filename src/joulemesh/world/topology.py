@@ -11,10 +11,10 @@ from scipy.sparse.csgraph import connected_components
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import TOPOLOGIES, Scenario
-from joulemesh.tables import number_column, read_table
+from joulemesh.tables import read_links, read_table
 from joulemesh.world.devices import resolve, stream
 
-__all__ = ["Graph", "build_graph", "components", "read_links"]
+__all__ = ["Graph", "build_graph", "components"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -161,24 +161,6 @@ def _geometric(positions: FloatArray, area_m: float, mean_degree: float) -> IntA
         edges = np.concatenate([edges, np.array(bridges, np.int64)])
         parts, label = components(edges, count)
     return edges
-
-
-def read_links(columns: dict[str, list[str]], path: str, count: int) -> IntArray:
-    """int64 [rows, 2]: the links that the columns i and j of a CSV file name.
-
-    >>> read_links({"i": ["2"], "j": ["0"]}, "links.csv", 3).tolist()
-    [[2, 0]]
-    """
-    ends = np.stack([number_column(columns, name, path) for name in ("i", "j")], axis=1)
-    bad = ((ends != np.floor(ends)) | (ends < 0) | (ends >= count)).any(axis=1)
-    bad |= ends[:, 0] == ends[:, 1]
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ScenarioError(
-            f"{path}, row {row + 2}: link {ends[row, 0]:g}-{ends[row, 1]:g} must join two "
-            f"different devices of 0..{count - 1}"
-        )
-    return ends.astype(np.int64)
 
 
 def _known_devices(links: IntArray, count: int) -> IntArray:

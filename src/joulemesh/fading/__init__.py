@@ -1,0 +1,24 @@
+"""Fading models by name. In: a name as the scenario writes it, links and their mean gains. Out: the
+gains of every coherence block, and a forecast of those to come. May not know: scenarios, or what is
+sent over the links.
+"""
+
+from __future__ import annotations
+
+from joulemesh.fading import distributions, trace
+from joulemesh.fading.distributions import distribution
+from joulemesh.fading.model import Fading, FadingModel, Links, find, names, register, spellings
+
+__all__ = [
+    "Fading",
+    "FadingModel",
+    "Links",
+    "distribution",
+    "find",
+    "names",
+    "register",
+    "spellings",
+]
+
+for _model in (*distributions.MODELS, *trace.MODELS):
+    register(_model)
