@@ -325,6 +325,7 @@ USES: list[tuple[tuple[str, ...], dict[str, dict[str, Any]]]] = [
     (("i", "j"), {"devices": {"count": 5}, "network": {"topology": "fuzzed.csv"}}),
     (("i", "j", "gain"), {"devices": {"count": 5}, "network": {"gains": "fuzzed.csv"}}),
     (("t", "i", "j", "gain"), {"devices": {"count": 3}, "network": {"fading": "trace:fuzzed.csv"}}),
+    (("gain", "j"), {"devices": {"count": 2}, "training": {"dataset": "fuzzed.csv", "label": "j"}}),
 ]
 
 

@@ -266,7 +266,7 @@ def test_epochs_of_the_users_own_data_are_priced_by_them(small: Scenario, digits
             "budget.deadline_s": 1.0,
         }
     )
-    plan = make_plan(scenario, labels=digits.y_train)
+    plan = make_plan(scenario, data=digits)
     setting = Setting(_sized(scenario, digits))
     np.testing.assert_array_equal(setting.work.round_samples, plan.work.round_samples)
     assert setting.work.round_samples.sum() == 240

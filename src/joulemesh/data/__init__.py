@@ -1,4 +1,4 @@
-"""In: the name of a data set or the path of an .npz, a folder to look in, a seed.
+"""In: the name of a data set or the path of the user's own file, a folder to look in, a seed.
 Out: sizes for the planner (nothing loaded), arrays checked for training, who holds which samples.
 May not know: JAX, models, radio, plans.
 """
@@ -9,15 +9,25 @@ __all__ = [
     "DATASETS",
     "DataSpec",
     "Dataset",
+    "Holders",
     "Partition",
+    "Reading",
     "from_arrays",
+    "from_table",
     "load",
+    "load_for",
+    "open_table",
     "partition",
+    "partition_for",
     "spec",
+    "spec_for",
 ]
 
 from joulemesh.data.catalog import DATASETS, DataSpec, spec
-from joulemesh.data.dataset import Dataset
+from joulemesh.data.chosen import load_for, partition_for, spec_for
+from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.load import load
 from joulemesh.data.npz import from_arrays
 from joulemesh.data.partition import Partition, partition
+from joulemesh.data.reading import Reading
+from joulemesh.data.table import from_table, open_table

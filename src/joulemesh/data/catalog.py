@@ -5,10 +5,15 @@ from __future__ import annotations
 __all__ = ["DATASETS", "DataSpec", "check_name", "spec"]
 
 import difflib
+import os
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.npz import read_npz_sizes
+from joulemesh.data.reading import Reading, check_only_tables, is_own, is_table
+from joulemesh.data.table import from_table, open_table
 from joulemesh.errors import ScenarioError
 
 
@@ -45,28 +50,29 @@ DATASETS = tuple(_SPECS)
 
 
 def check_name(dataset: str) -> None:
-    """Refuse what is neither the name of a data set nor the path of an ``.npz`` file.
+    """Refuse what is neither the name of a data set nor the path of a file that can be read.
 
     >>> check_name("cifar10")
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: dataset = 'cifar10' is unknown (did you mean 'cifar-10'?): ...
     """
-    if dataset in _SPECS or dataset.endswith(".npz") or dataset.startswith(PREFIX):
+    if dataset in _SPECS or is_own(dataset) or dataset.startswith(PREFIX):
         return
     near = difflib.get_close_matches(dataset.lower(), DATASETS, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ScenarioError(
         f"dataset = {dataset!r} is unknown{hint}: use one of {', '.join(DATASETS)}, the path of "
-        f"an .npz file, or hf:OWNER/NAME"
+        f"a .csv, .tsv, .parquet or .npz file, or hf:OWNER/NAME"
     )
 
 
-def spec(dataset: str) -> DataSpec:
-    """Give the sizes of a data set without loading it.
+def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
+    """Give the sizes of a data set without keeping it.
 
     Args:
-        dataset: a name, or the path of an ``.npz`` file, of which only headers and training
-            labels are read; one of the hub is fetched first, if it never was.
+        dataset: a name, or the path of a file. Of an ``.npz`` only headers and training labels are
+            read, a table is read through; one of the hub is fetched first, if it never was.
+        reading: what is said about a table's columns and splits.
 
     Returns:
         The DataSpec.
@@ -75,8 +81,28 @@ def spec(dataset: str) -> DataSpec:
     (32, 32, 3)
     """
     check_name(dataset)
+    reading = reading or Reading()
+    if is_table(dataset):
+        stamps = tuple(_stamp(path) for path in (dataset, reading.test) if path is not None)
+        return _table_spec(dataset, reading, stamps)
+    check_only_tables(dataset, reading)
     if dataset in _SPECS:
         return _SPECS[dataset]
     if dataset.startswith(PREFIX):
         return DataSpec(dataset, *read_npz_sizes(hub_file(dataset)))
     return DataSpec(dataset, *read_npz_sizes(dataset))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """Size and time of change, by which a file is known to be the same; zeros if there is none."""
+    with suppress(OSError, ValueError):
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns
+    return 0, 0
+
+
+@lru_cache(maxsize=64)
+def _table_spec(dataset: str, reading: Reading, stamps: tuple[tuple[int, int], ...]) -> DataSpec:
+    """Sizes of a table; planning asks for them more than once, and reading may take seconds."""
+    found = from_table(open_table(dataset), reading)
+    return DataSpec(dataset, len(found.y_train), len(found.y_test), found.shape, found.classes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "Holders"]
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+
+
+@dataclass(frozen=True, eq=False)
+class Holders:
+    """Who holds each training sample, as the user's data say.
+
+    Attributes:
+        column: the column (or array) that says so.
+        names: of the holders, in the order in which they appear.
+        of: int32 [n], the holder of each training sample, as a place in ``names``.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    of: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +41,10 @@ class Dataset:
         classes: number of classes.
         mean: in the units of x; a number, or float32 of one figure per channel (the last axis).
         std: as ``mean``; a model sees ``(x - mean) / std``.
+        class_names: of the classes, in their order; none where classes are numbers.
+        feature_names: of the columns of a table; none otherwise.
+        holders: who holds each training sample, where the data say so.
+        notes: what a user should know about the data, a sentence each.
 
     >>> x = np.array([[0.0], [2.0]], np.float32)
     >>> y = np.array([0, 1], np.int32)
@@ -42,6 +61,10 @@ class Dataset:
     classes: int
     mean: float | NDArray[np.float32] = 0.0
     std: float | NDArray[np.float32] = 1.0
+    class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    holders: Holders | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -57,6 +80,16 @@ class Dataset:
             raise ScenarioError(
                 f"{self.name}: training samples have shape {self.shape} but test samples "
                 f"{self.x_test.shape[1:]}: make them equal"
+            )
+        if self.class_names and len(self.class_names) != self.classes:
+            raise ScenarioError(
+                f"{self.name}: {len(self.class_names)} class names for {self.classes} classes: "
+                "name all or none"
+            )
+        if self.holders is not None and self.holders.of.shape != self.y_train.shape:
+            raise ScenarioError(
+                f"{self.name}: {self.holders.column} names the holders of "
+                f"{len(self.holders.of)} samples, but there are {len(self.y_train)}: name all"
             )
 
     @property

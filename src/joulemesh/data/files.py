@@ -7,7 +7,16 @@ this file can be called by them whatever they hold; anything else in them is ref
 
 from __future__ import annotations
 
-__all__ = ["check_member", "cifar_images", "idx_array", "pickled_batch", "tar_members", "unpacked"]
+__all__ = [
+    "DAMAGE",
+    "check_member",
+    "cifar_images",
+    "idx_array",
+    "open_unpacked",
+    "pickled_batch",
+    "tar_members",
+    "unpacked",
+]
 
 import gzip
 import hashlib
@@ -30,7 +39,7 @@ from joulemesh.errors import ScenarioError
 _BLOCK_BYTES = 1 << 20
 _PICKLE_LIMIT_BYTES = 1 << 26  # the published batches hold 31 MB
 _REMEDY = "delete it and download it again"
-_DAMAGE = (zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
+DAMAGE = (zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
 
 Bytes = NDArray[np.uint8]
 
@@ -47,20 +56,21 @@ def unpacked(path: Path, limit_bytes: int) -> bytes:
     """
     chunks, size = [], 0
     try:
-        with _open(path) as stream:
+        with open_unpacked(path) as stream:
             while size <= limit_bytes and (chunk := stream.read(_BLOCK_BYTES)):
                 chunks.append(chunk)
                 size += len(chunk)
     except EOFError:
         pass  # cut short: check_member reports how far it goes
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ScenarioError(f"{path} is corrupt ({error}): {_REMEDY}") from error
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read ({error}): check its permissions") from error
     return b"".join(chunks)
 
 
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+def open_unpacked(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+    """Open a file to read what is packed in it: raw, gzip or xz, told by its first bytes."""
     with path.open("rb") as stream:
         head = stream.read(6)
     if head[:2] == b"\x1f\x8b":
@@ -92,7 +102,7 @@ def tar_members(path: Path, wanted: Collection[str]) -> dict[str, bytes]:
         raise ScenarioError(
             f"{path} is truncated: it ends after {path.stat().st_size:,} bytes: {_REMEDY}"
         ) from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ScenarioError(f"{path} is corrupt or truncated ({error}): {_REMEDY}") from error
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read ({error}): check its permissions") from error

@@ -24,7 +24,9 @@ from joulemesh.data.files import cifar_images, idx_array
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.locate import Located, locate
 from joulemesh.data.npz import read_npz
+from joulemesh.data.reading import COLUMN, Reading, check_only_tables, is_own, is_table
 from joulemesh.data.sources import SOURCES, Source
+from joulemesh.data.table import from_table, open_table
 from joulemesh.errors import ScenarioError
 
 _DIGITS_ORDER = 1797  # seed of the one fixed shuffle of digits
@@ -41,6 +43,7 @@ def load(
     cache_dir: str | Path | None = None,
     download: bool = True,
     progress: bool = True,
+    reading: Reading | None = None,
 ) -> Dataset:
     """Load a data set.
 
@@ -49,12 +52,14 @@ def load(
 
     Args:
         dataset: ``digits`` (embedded), ``mnist``, ``fashion-mnist``, ``cifar-10``, the path of
-            an ``.npz`` file with x_train, y_train, x_test and y_test, or ``hf:OWNER/NAME`` for a
-            data set of the Hugging Face hub (see `joulemesh.data.hub`).
+            an ``.npz`` file with x_train, y_train, x_test and y_test, of a table with a column of
+            labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), or
+            ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
         cache_dir: where downloads and decoded arrays are kept; the user's cache folder if None.
         download: whether files may be fetched.
         progress: whether to draw a bar while they are.
+        reading: what is said about columns, splits and scaling of the user's own data.
 
     Returns:
         The Dataset, checked.
@@ -66,12 +71,21 @@ def load(
     (1437, 8, 8, 1)
     """
     check_name(dataset)
+    reading = reading or Reading()
+    if is_table(dataset):
+        return from_table(open_table(dataset), reading)
+    check_only_tables(dataset, reading)
+    if is_own(dataset):
+        return read_npz(dataset, reading)
+    if reading.holder is not None:
+        raise ScenarioError(
+            f'training.partition = "{COLUMN}{reading.holder}" is for data of your own that say who '
+            f"holds a sample, and {dataset!r} does not: use another partition"
+        )
     if dataset == "digits":
         return _digits()
     if dataset.startswith(PREFIX):
-        return replace(read_npz(hub_file(dataset, cache_dir)), name=dataset)
-    if dataset not in SOURCES:
-        return read_npz(dataset)
+        return replace(read_npz(hub_file(dataset, cache_dir), reading), name=dataset)
     source = SOURCES[dataset]
     arrays = _arrays(source, data_dir, _cache(cache_dir), download, progress)
     mean, std = (np.array(moment, np.float32) for moment in (source.mean, source.std))

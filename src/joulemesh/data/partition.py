@@ -11,7 +11,7 @@ References:
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "Partition", "partition"]
+__all__ = ["KINDS", "Partition", "partition", "regroup"]
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -38,6 +38,7 @@ class Partition:
     Attributes:
         order: int32 [n_used], indices into the training set.
         offsets: int64 [N + 1], from 0 to n_used.
+        note: how it was found, where that is not plain from the scenario.
 
     >>> p = Partition(np.array([4, 0, 2]), np.array([0, 1, 3]))
     >>> p.sizes, p.indices(1)
@@ -46,6 +47,7 @@ class Partition:
 
     order: NDArray[np.integer[Any]]
     offsets: Ints
+    note: str = ""
 
     @property
     def devices(self) -> int:
@@ -153,10 +155,21 @@ def partition(
     return _deal(rng, pool[kept], owner[kept], devices)
 
 
-def _sealed(order: Ints, offsets: Ints) -> Partition:
+def regroup(owner: Ints, devices: int, seed: int, note: str = "") -> Partition:
+    """The partition that gives sample k to ``owner[k]``, in random order within a device.
+
+    >>> regroup(np.array([1, 0, 1]), 2, seed=0).sizes
+    array([1, 2])
+    """
+    rng = np.random.default_rng([seed, _PURPOSE])
+    order = np.lexsort((rng.random(len(owner)), owner))
+    return _sealed(order, _offsets(np.bincount(owner, minlength=devices)), note)
+
+
+def _sealed(order: Ints, offsets: Ints, note: str = "") -> Partition:
     chosen = order.astype(np.int32)
     chosen.flags.writeable = offsets.flags.writeable = False
-    return Partition(chosen, offsets)
+    return Partition(chosen, offsets, note)
 
 
 def _offsets(sizes: Ints) -> Ints:

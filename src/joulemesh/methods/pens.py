@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.data.catalog import spec
+from joulemesh.data import spec_for
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
 from joulemesh.methods.pens_exchange import Pens, Sent
@@ -135,7 +135,7 @@ def _held(setting: Setting) -> int:
     sizes = explicit_sizes(setting.scenario)
     if sizes is not None:
         return int(sizes.max())
-    return -(-spec(setting.scenario.training.dataset).train // setting.devices)
+    return -(-spec_for(setting.scenario).train // setting.devices)
 
 
 register(

@@ -283,8 +283,8 @@ class Setting:
         """The model that is trained."""
         if self._model is not None:
             return self._model
-        from joulemesh.data.catalog import spec
+        from joulemesh.data import spec_for
         from joulemesh.models.core import build
 
-        training, data = self.scenario.training, spec(self.scenario.training.dataset)
+        training, data = self.scenario.training, spec_for(self.scenario)
         return build(training.model, data.shape, data.classes, training.hidden, training.l2)

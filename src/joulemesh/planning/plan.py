@@ -14,6 +14,7 @@ from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme, make_ready
 from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning import bounds
 from joulemesh.planning.budget import TOLERANCE, require_affordable, rounds_cap, rounds_total
@@ -312,15 +313,15 @@ def plan(
     scenario: Scenario,
     *,
     parameters: int | None = None,
-    labels: NDArray[np.int32] | None = None,
+    data: Dataset | None = None,
 ) -> Plan:
     """Plan a scenario: choose the scheme, the number of iterations and everybody's rounds.
 
     Args:
         scenario: what is asked.
         parameters: size of the user's own model, in place of the scenario's.
-        labels: of the user's own training samples, in place of the scenario's data set (they are
-            needed only when a round is an epoch).
+        data: the user's own, in place of the scenario's data set (needed only when a round is an
+            epoch).
 
     Returns:
         The plan; no battery and no deadline is overrun in it.
@@ -333,7 +334,7 @@ def plan(
     >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
     30
     """
-    return plan_of(scenario, workload(scenario, parameters, labels))
+    return plan_of(scenario, workload(scenario, parameters, data))
 
 
 def plan_of(scenario: Scenario, work: Workload) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.catalog import spec
+from joulemesh.data import Dataset, load_for, partition_for, spec_for
 from joulemesh.models.sizes import parameter_count
 from joulemesh.scenario import Scenario
 from joulemesh.world.devices import resolve
@@ -40,9 +40,9 @@ def explicit_sizes(scenario: Scenario) -> NDArray[np.int64] | None:
 
 
 def workload(
-    scenario: Scenario, parameters: int | None = None, labels: NDArray[np.int32] | None = None
+    scenario: Scenario, parameters: int | None = None, data: Dataset | None = None
 ) -> Workload:
-    """The sizes of a scenario, or of the user's own model and labels in their place.
+    """The sizes of a scenario, or of the user's own model and data in their place.
 
     >>> work = workload(Scenario())
     >>> work.parameters, work.model_bits, float(work.round_samples[0])
@@ -51,32 +51,20 @@ def workload(
     require_room(scenario)
     training = scenario.training
     if parameters is None:
-        data = spec(training.dataset)
-        parameters = parameter_count(training.model, data.shape, data.classes, training.hidden)
+        sizes = spec_for(scenario)
+        parameters = parameter_count(training.model, sizes.shape, sizes.classes, training.hidden)
     return Workload(
         parameters=parameters,
         model_bits=float(parameters * scenario.network.bits_per_parameter),
-        round_samples=_round_samples(scenario, labels),
+        round_samples=_round_samples(scenario, data),
     )
 
 
-def _round_samples(scenario: Scenario, labels: NDArray[np.int32] | None) -> NDArray[np.float64]:
+def _round_samples(scenario: Scenario, data: Dataset | None) -> NDArray[np.float64]:
     training, count = scenario.training, scenario.devices.count
     if training.local_round == "step":
         return np.broadcast_to(np.float64(training.batch_size), count)
     sizes = explicit_sizes(scenario)
     if sizes is None:
-        from joulemesh.data.load import load
-        from joulemesh.data.partition import partition
-
-        if labels is None:
-            labels = load(training.dataset, data_dir=training.data_dir).y_train
-        sizes = partition(
-            labels,
-            count,
-            kind=training.partition,
-            alpha=training.alpha,
-            shards_per_device=training.shards_per_device,
-            seed=scenario.seed,
-        ).sizes
+        sizes = partition_for(scenario, data or load_for(scenario), scenario.seed).sizes
     return sizes.astype(np.float64)

@@ -216,7 +216,10 @@ class RunFolder:
         shown = labelled_devices(partition.devices)
         counts = partition.histogram(data.y_train, data.classes, shown)
         write_whole(
-            self.path / "labels.npz", lambda draft: np.savez(draft, devices=shown, counts=counts)
+            self.path / "labels.npz",
+            lambda draft: np.savez(
+                draft, devices=shown, counts=counts, classes=np.array(data.class_names, str)
+            ),
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._write_json("versions.json", {**start, "started": now})
@@ -330,10 +333,10 @@ class RunFolder:
         found: dict[str, Any] = json.loads((self.path / "result.json").read_text("utf-8"))
         return found
 
-    def labels(self) -> NDArray[np.int64]:
-        """Label counts of the devices that the report shows."""
+    def labels(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Label counts of the devices that the report shows, and the classes' names if any."""
         with np.load(self.path / "labels.npz", allow_pickle=False) as file:
-            return np.asarray(file["counts"])
+            return np.asarray(file["counts"]), tuple(file["classes"].tolist())
 
     def plan(self) -> Plan:
         """The plan that was carried out, with the figures that were stored."""

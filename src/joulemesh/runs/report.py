@@ -46,6 +46,7 @@ def write_run_report(path: Path, result: Result) -> None:
         partial(result.partitions[0].histogram, labels, classes),
         flat(versions()),
         wall,
+        class_names=result.dataset.class_names,
     )
 
 
@@ -58,7 +59,7 @@ def report_of_folder(path: Path, target: Path) -> None:
     record = folder.start_record()
     seeds = tuple(int(seed) for seed in record["seeds"])
     trace = trace_of(folder.metrics_text(), seeds, np.float64)
-    counts = folder.labels()
+    counts, names = folder.labels()
     inside = target.resolve() == (path / "report.html").resolve()
     with folder.held(resume=True) if inside else nullcontext():
         _write(
@@ -69,6 +70,7 @@ def report_of_folder(path: Path, target: Path) -> None:
             lambda shown: counts,
             flat(record["versions"]),
             None,
+            class_names=names,
         )
         if inside:
             folder.commit_report()
@@ -82,6 +84,7 @@ def _write(
     histogram: Histogram,
     tested: dict[str, str],
     wall_s: float | None,
+    class_names: tuple[str, ...] = (),
 ) -> None:
     energy, clock = cumulative(plan, trace.iteration)
     series: dict[str, NDArray[Any]] = {
@@ -108,5 +111,6 @@ def _write(
             scenario_toml=plan.scenario.to_toml(),
             versions=tested,
             seeds=seeds,
+            class_names=class_names,
         ),
     )

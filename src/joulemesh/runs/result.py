@@ -125,6 +125,12 @@ class Result:
         per_round = steps_per_round(self.plan.scenario, self.partitions)
         return int((self.plan.rounds.sum(axis=0) * per_round).sum())
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know about the plan, the data and who holds them, a line each."""
+        held = self.partitions[0].note
+        return (*self.plan.notes, *self.dataset.notes, *([held] if held else []))
+
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh run --json`.
 
@@ -152,6 +158,7 @@ class Result:
             "device_steps_per_s": sum(chunk.device_steps for chunk in steady) / max(wall, 1e-9),
             "wall_s": sum(chunk.wall_s for chunk in self.chunks),
             "setup_s": self.setup_s,
+            "notes": list(self.notes),
         }
 
     def frame(self) -> Any:

@@ -82,8 +82,10 @@ def run(
         scenario: what is asked.
         model: the user's own, as a pair ``(init(key), apply(params, x))``, a Flax module or a
             ``joulemesh.models.Model``; the scenario's unless given.
-        data: the user's own, as a ``Dataset``, the path of an ``.npz`` file, or a mapping or tuple
-            of x_train, y_train, x_test, y_test; the scenario's unless given.
+        data: the user's own, as a ``Dataset``, the path of a file (``.csv``, ``.tsv``, ``.parquet``
+            or ``.npz``), a pandas data frame with a column of labels, or a mapping or tuple of
+            x_train, y_train, x_test, y_test; the scenario's unless given. ``[training]`` says how
+            to read it (``label``, ``test_fraction``, ``partition``, ``normalize`` and so on).
         out: a new folder to keep the run in.
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world, and run in one program.
@@ -106,7 +108,7 @@ def run(
     configure(cache_dir=_compilation_cache())
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
-    plan = make_plan(scenario, parameters=learner.parameters, labels=dataset.y_train)
+    plan = make_plan(scenario, parameters=learner.parameters, data=dataset)
     give_back_memory()  # planning many devices leaves holes, as does placing them
     chosen = repetition_seeds(scenario, seeds)
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)

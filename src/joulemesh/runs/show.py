@@ -32,5 +32,5 @@ def show_result(result: Result, console: Console) -> None:
     for name, text in rows.items():
         console.print(Text.assemble((f"{name:<12}", "bold"), text))
     show_figures(result.plan, console)
-    for note in result.plan.notes:
+    for note in result.notes:
         show_row("note", note, console)

@@ -24,6 +24,7 @@ __all__ = [
     "GossipRounds",
     "Iterations",
     "NonNegative",
+    "PartitionKind",
     "Positive",
     "PositiveQuantity",
     "Quantity",
@@ -199,6 +200,18 @@ def _rician_k(value: Any) -> float | str:
     return decibels
 
 
+_PARTITIONS = ("iid", "dirichlet", "shards", "quantity", "resample")
+
+
+def _partition(value: Any) -> str:
+    """A way to deal samples out, or the column that says who holds them."""
+    if isinstance(value, str):
+        column = value.removeprefix("column:")
+        if value in _PARTITIONS or (column != value and column.strip()):
+            return value
+    raise ValueError(f"must be one of {', '.join(_PARTITIONS)} or column:NAME, not {value!r}")
+
+
 def _or_word(check: Callable[[Any], Any], *words: str) -> BeforeValidator:
     """A number accepted by ``check``, or one of ``words``."""
 
@@ -269,6 +282,13 @@ DeviceProfile = Annotated[
                 {"type": "array", "items": {"enum": list(DEVICES)}},
             ]
         }
+    ),
+]
+PartitionKind = Annotated[
+    str,
+    BeforeValidator(_partition),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(_PARTITIONS)}, {"type": "string", "pattern": "^column:.+"}]}
     ),
 ]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]

@@ -28,7 +28,7 @@ __all__ = [
 FILES = {
     "devices": ("table",),
     "network": ("topology", "gains", "fading"),
-    "training": ("dataset",),
+    "training": ("dataset", "test_dataset"),
 }
 
 
@@ -131,7 +131,7 @@ def path_in(field: str, value: Any) -> str | None:
     if field == "fading":  # MODEL, or MODEL:FILE
         return value.partition(":")[2] or None
     # A data set's name stays one, even if a folder beside the scenario is called after it.
-    return value if field != "dataset" or value.endswith(".npz") else None
+    return value if field != "dataset" or "." in Path(value).name else None
 
 
 def file_named(field: str, value: Any) -> Path | None:

@@ -26,6 +26,7 @@ from joulemesh.scenario.fields import (
     GossipRounds,
     Iterations,
     NonNegative,
+    PartitionKind,
     Positive,
     PositiveQuantity,
     RadioProfile,
@@ -233,11 +234,24 @@ class Training(Section):
 
     dataset: str = Field(
         "digits",
-        description="digits | mnist | fashion-mnist | cifar-10 | path of an .npz file | hf:NAME",
+        description="digits | mnist | fashion-mnist | cifar-10 | hf:NAME | path of a .csv, .tsv, "
+        ".parquet or .npz file",
     )
     data_dir: str | None = Field(None, description="folder with the data set's original files")
-    partition: Literal["iid", "dirichlet", "shards", "quantity", "resample"] = Field(
-        "dirichlet", description="how samples are dealt to devices"
+    label: str | None = Field(
+        None, description="table: column of labels; unset: label, class, target or y"
+    )
+    test_dataset: str | None = Field(None, description="table: a second file with the test samples")
+    test_fraction: Unit = Field(
+        0.2, description="table: share held out to test on, where no file or column split says it"
+    )
+    ignore_columns: tuple[str, ...] = Field((), description="table: columns to leave out")
+    normalize: bool = Field(
+        False, description="standardise own data by the training samples' mean and deviation"
+    )
+    partition: PartitionKind = Field(
+        "dirichlet",
+        description="how samples are dealt to devices; column:NAME: as that column says",
     )
     alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
     shards_per_device: Count = Field(2, description="shards: label shards per device")

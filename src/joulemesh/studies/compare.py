@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joulemesh.data import Dataset, partition
+from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.scenario import Scenario
@@ -96,7 +96,7 @@ def compare_methods(
         found, new = _runs(made, setting, learning, store, digest, place, on_progress)
         computed += new
         entries.append(Entry.of(name, found, made.battery_j, made.notes))
-    return Study(scenario, equal, chosen, tuple(entries), target, computed)
+    return Study(scenario, equal, chosen, tuple(entries), target, computed, dataset.notes)
 
 
 def _methods(methods: Sequence[str] | str) -> tuple[str, ...]:
@@ -129,14 +129,7 @@ def _sized(scenario: Scenario, dataset: Dataset) -> Scenario:
     training = scenario.training
     if training.local_round != "epoch" or scenario.devices.samples != "partition":
         return scenario
-    held = partition(
-        dataset.y_train,
-        scenario.devices.count,
-        kind=training.partition,
-        alpha=training.alpha,
-        shards_per_device=training.shards_per_device,
-        seed=scenario.seed,
-    )
+    held = partition_for(scenario, dataset, scenario.seed)
     return scenario.override({"devices.samples": {"values": held.sizes.tolist()}})
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from scipy import sparse
 
 import joulemesh
+from joulemesh.data.chosen import device_names
 from joulemesh.methods import Contender, Setting
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.training.digests import array_parts, data_digest, digest, model_digest
@@ -42,6 +43,7 @@ _ROOMS = (
     "methods",
 )
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
+_PLACES = {"data_dir", "dataset", "test_dataset"}
 
 
 @lru_cache(maxsize=1)
@@ -60,6 +62,7 @@ def world_digest(setting: Setting) -> str:
     costs, devices = setting.forecast, world.devices
     held = np.zeros(0) if sizes is None else sizes
     traced = () if world.channel.fades is None else world.channel.fades.data
+    names = np.array(device_names(setting.scenario), str)  # rows may be dealt by them
     return digest(
         array_parts(
             world.graph.edges,
@@ -71,6 +74,7 @@ def world_digest(setting: Setting) -> str:
             setting.work.round_samples,
             held,
             *traced,
+            names,
         )
     )
 
@@ -144,6 +148,6 @@ def run_key(setting: Setting, contender: Contender, *, seed: int, learned: str) 
     if done is None:
         return None
     # Where the data lie does not matter: the samples themselves are in ``learned``.
-    asked = setting.scenario.model_dump(mode="json", exclude={"training": {"data_dir", "dataset"}})
+    asked = setting.scenario.model_dump(mode="json", exclude={"training": _PLACES})
     said = [contender.name, setting.equal, seed, learned, done, code_digest()]
     return digest([json.dumps([asked, *said], sort_keys=True).encode()])

@@ -73,7 +73,7 @@ def gap_under_bound(scenario: Scenario, *, every: int = 5) -> GapStudy:
     configure()
     dataset = the_dataset(scenario)
     model = the_model(scenario, None, dataset)
-    plan = make_plan(scenario, parameters=model.parameters, labels=dataset.y_train)
+    plan = make_plan(scenario, parameters=model.parameters, data=dataset)
     held = partitions(scenario, dataset, (scenario.seed,), plan.work.round_samples)[0]
     samples = [dataset.normalise(dataset.x_train[held.indices(i)]) for i in range(held.devices)]
     steepest = max(

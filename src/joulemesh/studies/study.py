@@ -173,6 +173,7 @@ class Study:
         entries: one for each method, in the order asked for; differences are against the first.
         wanted: the accuracy asked for as target; None for 95 % of the best.
         computed: runs (methods × seeds) that were trained for this study, not found in the cache.
+        notes: what a reader should know about the data, one line each.
     """
 
     scenario: Scenario
@@ -181,6 +182,7 @@ class Study:
     entries: tuple[Entry, ...]
     wanted: float | None = None
     computed: int = 0
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """In one line: every method with its accuracy; `table` has the figures."""
@@ -308,6 +310,7 @@ class Study:
             "target": _plain(self.target),
             "target_words": self.target_words,
             "computed": self.computed,
+            "notes": list(self.notes),
             "methods": self.table(),
         }
 

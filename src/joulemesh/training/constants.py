@@ -24,7 +24,7 @@ def estimate_bounds(scenario: Scenario, *, model: Any = None, data: Any = None) 
     configure()
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
-    work = workload(scenario, learner.parameters, dataset.y_train)
+    work = workload(scenario, learner.parameters, dataset)
     held = partitions(scenario, dataset, (scenario.seed,), work.round_samples)[0]
     losses = DeviceLosses(learner, dataset, held)
     return estimate_constants(losses, losses.start(scenario.seed), scenario.training.batch_size)

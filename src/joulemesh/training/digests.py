@@ -47,7 +47,9 @@ def data_digest(data: Dataset) -> str:
     >>> data_digest(load("digits")) == data_digest(load("digits"))
     True
     """
-    arrays = (data.x_train, data.y_train, data.x_test, data.y_test, data.mean, data.std)
+    arrays = [data.x_train, data.y_train, data.x_test, data.y_test, data.mean, data.std]
+    if data.holders is not None:
+        arrays += [data.holders.of, np.array(data.holders.names)]
     return digest([*array_parts(*arrays), str(data.classes).encode()])
 
 

@@ -12,28 +12,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh import models
-from joulemesh.data import Dataset, Partition, from_arrays, load, partition
+from joulemesh.data import (
+    Dataset,
+    Partition,
+    from_arrays,
+    from_table,
+    load_for,
+    partition_for,
+)
+from joulemesh.data.columnar import Frame, is_frame
+from joulemesh.data.reading import check_only_tables, reading_of
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.scenario import Scenario
 
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
 
 def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
-    """The scenario's data set, or the user's own in its place."""
-    training = scenario.training
+    """The scenario's data set, or the user's own in its place.
+
+    Args:
+        scenario: also says how to read the user's own: labels, splits, scaling, holders.
+        data: a ``Dataset``, the path of a file, a pandas data frame with a column of labels, or a
+            mapping or tuple of x_train, y_train, x_test, y_test; None for the scenario's.
+    """
     if data is None:
-        return load(training.dataset, data_dir=training.data_dir)
+        return load_for(scenario)
     if isinstance(data, Dataset):
         return data
     if isinstance(data, str | Path):
-        return load(str(data))
+        return load_for(scenario.override({"training.dataset": str(data)}))
+    reading = reading_of(scenario)
+    if is_frame(data):
+        return from_table(Frame(data), reading)
+    held_by = {}
     if isinstance(data, Mapping):
-        data = tuple(data[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+        _check_named(data, reading.holder)
+        if reading.holder is not None:
+            held_by[reading.holder] = data[f"{reading.holder}_train"]
+        data = tuple(data[name] for name in _ARRAYS)
     if not isinstance(data, tuple | list) or len(data) != 4:
         raise ScenarioError(
-            "data must be a Dataset, the path of an .npz file, or x_train, y_train, x_test, y_test"
+            "data must be a Dataset, the path of a file, a pandas data frame, or x_train, y_train, "
+            "x_test, y_test"
         )
-    return from_arrays(*data)
+    check_only_tables("data", reading)
+    return from_arrays(*data, normalize=reading.normalize, held_by=held_by)
+
+
+def _check_named(data: Mapping[str, Any], holder: str | None) -> None:
+    wanted = _ARRAYS if holder is None else (*_ARRAYS, f"{holder}_train")
+    missing = [name for name in wanted if name not in data]
+    if missing:
+        raise ScenarioError(
+            f"data lacks {', '.join(missing)} (it has {', '.join(map(str, data))}): add them"
+        )
 
 
 def the_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model:
@@ -53,19 +87,7 @@ def partitions(
     round_samples: NDArray[np.float64],
 ) -> tuple[Partition, ...]:
     """One partition per seed; where a round is an epoch, of the sizes that the plan has priced."""
-    training = scenario.training
     sizes = explicit_sizes(scenario)
-    if sizes is None and training.local_round == "epoch":
+    if sizes is None and scenario.training.local_round == "epoch":
         sizes = round_samples.astype(np.int64)
-    return tuple(
-        partition(
-            dataset.y_train,
-            scenario.devices.count,
-            kind=training.partition,
-            alpha=training.alpha,
-            shards_per_device=training.shards_per_device,
-            seed=seed,
-            sizes=sizes,
-        )
-        for seed in seeds
-    )
+    return tuple(partition_for(scenario, dataset, seed, sizes) for seed in seeds)

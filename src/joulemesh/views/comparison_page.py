@@ -146,10 +146,11 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _notes(study: Study) -> str:
+    said = [("data", note) for note in study.notes]
+    said += [(entry.name, note) for entry in study.entries for note in entry.remarks]
     items = [
-        f"<div><dt>{html.escape(entry.name)}</dt><dd>{html.escape(note)}</dd></div>"
-        for entry in study.entries
-        for note in entry.remarks
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(note)}</dd></div>"
+        for name, note in said
     ]
     return f"<dl>{''.join(items)}</dl>" if items else "<p>None.</p>"
 

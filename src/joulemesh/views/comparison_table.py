@@ -91,6 +91,8 @@ def show_comparison(study: Study, console: Console) -> None:
         console.print(table)
     console.print(Text(_caption(study)))
     console.print(Text(f"target: {study.target_words}"))
+    for note in study.notes:
+        console.print(Text.assemble(("data: ", "bold"), note))
     for row in rows:
         for note in row["notes"]:
             console.print(Text.assemble((f"{row['method']}: ", "bold"), note))

@@ -1,0 +1,98 @@
+"""How the user's own data are to be read: what a scenario says about columns and splits."""
+
+from __future__ import annotations
+
+__all__ = ["COLUMN", "Reading", "check_only_tables", "is_own", "is_table", "reading_of"]
+
+from dataclasses import dataclass
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+
+COLUMN = "column:"
+_TEXT = (".csv", ".tsv")
+_PACKED = (".gz", ".xz")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Choices that turn a table into training and test samples.
+
+    Attributes:
+        label: column of the labels; None for the first of label, class, target and y.
+        test: a second table with the test samples; None for a column ``split`` or a hold-out.
+        test_fraction: share of each class that is held out where nothing else says what to test on.
+        holder: column that says which device holds a row, or None.
+        ignored: columns that are neither features nor anything else.
+        normalize: whether features are standardised by the training samples' mean and deviation.
+        seed: of the hold-out.
+    """
+
+    label: str | None = None
+    test: str | None = None
+    test_fraction: float = 0.2
+    holder: str | None = None
+    ignored: tuple[str, ...] = ()
+    normalize: bool = False
+    seed: int = 0
+
+
+def reading_of(scenario: Scenario) -> Reading:
+    """What a scenario says about reading its data.
+
+    >>> reading_of(Scenario(training={"dataset": "a.csv", "partition": "column:site"})).holder
+    'site'
+    """
+    training = scenario.training
+    kind = training.partition
+    return Reading(
+        training.label,
+        training.test_dataset,
+        training.test_fraction,
+        kind.removeprefix(COLUMN) if kind.startswith(COLUMN) else None,
+        training.ignore_columns,
+        training.normalize,
+        scenario.seed,
+    )
+
+
+def is_table(dataset: str) -> bool:
+    """Is this the path of a table: CSV or TSV, plain or packed, or Parquet?
+
+    >>> [is_table(name) for name in ("a.csv", "B.TSV.gz", "c.parquet", "d.npz", "mnist")]
+    [True, True, True, False, False]
+    """
+    name = dataset.lower()
+    for suffix in _PACKED:
+        if name.removesuffix(suffix) != name:
+            return name.removesuffix(suffix).endswith(_TEXT)
+    return name.endswith((*_TEXT, ".parquet"))
+
+
+def is_own(dataset: str) -> bool:
+    """Is this the path of the user's own file, in any format that is read?
+
+    >>> is_own("mine.npz"), is_own("digits")
+    (True, False)
+    """
+    return is_table(dataset) or dataset.endswith(".npz")
+
+
+def check_only_tables(dataset: str, reading: Reading) -> None:
+    """Refuse choices that say something about columns where there are none.
+
+    >>> check_only_tables("mine.npz", Reading(label="kind"))
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: training.label is for tables (.csv, .tsv, .parquet), and ...
+    """
+    given = {
+        "label": reading.label,
+        "test_dataset": reading.test,
+        "ignore_columns": reading.ignored,
+    }
+    for field, value in given.items():
+        if value:
+            raise ScenarioError(
+                f"training.{field} is for tables (.csv, .tsv, .parquet), and {dataset!r} is none: "
+                "leave it out"
+            )
