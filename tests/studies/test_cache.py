@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build, register
@@ -90,8 +91,35 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ScenarioError, match=r"cannot keep runs in .*choose another --cache"):
-        Cache(tmp_path / "file").keep("ab", a_run())
+    with pytest.raises(ScenarioError, match=r"Not a directory; choose another --cache"):
+        Cache(tmp_path / "file").require_usable()
+
+
+def test_one_wrong_bit_is_not_found(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.keep("ab12", a_run())
+    (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    whole = path.read_bytes()
+    assert cache.find("ab12") is not None
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        assert cache.find("ab12") is None
+
+
+def test_an_unusable_cache_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told: list[Any] = []
+    with pytest.raises(ScenarioError, match="choose another --cache"):
+        joulemesh.compare(
+            joulemesh.Scenario.preset("default"),
+            "adaptive",
+            seeds=1,
+            cache=tmp_path / "file",
+            on_progress=told.append,
+        )
+    assert not told
 
 
 def test_the_default_place_is_the_users_cache(

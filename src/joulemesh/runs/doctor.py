@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh._version import __version__
+from joulemesh.files.cache import user_cache
 from joulemesh.machine import cpus
 
 OPTIONAL = {
@@ -122,7 +123,7 @@ def _data() -> dict[str, str]:
     from joulemesh.errors import ScenarioError
 
     found = {"digits": "embedded"}
-    folders = [folder for _, folder in given_folders(None)] + [_cache()]
+    folders = [folder for _, folder in given_folders(None)] + [user_cache()]
     for name, source in SOURCES.items():
         found[name] = "not here (downloaded when first asked for)"
         for folder in folders:
@@ -135,15 +136,9 @@ def _data() -> dict[str, str]:
     return found
 
 
-def _cache() -> Path:
-    import pooch
-
-    return Path(os.fspath(pooch.os_cache("joulemesh")))
-
-
 def _caches() -> dict[str, Any]:
     """Bytes in each part of the user's cache folder."""
-    folder = _cache()
+    folder = user_cache()
     parts = sorted(part for part in folder.iterdir() if part.is_dir()) if folder.is_dir() else []
     return {"folder": _homely(str(folder)), "bytes": {part.name: _size(part) for part in parts}}
 

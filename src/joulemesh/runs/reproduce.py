@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import platform
 import sys
 import time
@@ -271,12 +270,11 @@ def _redo(
 def _runner(
     seeds: tuple[int, ...], data_dir: str | Path | None, cache: str | Path | None
 ) -> Runner:
-    import pooch
-
+    from joulemesh.files.cache import user_cache
     from joulemesh.studies.reproduce.runner import Runner
     from joulemesh.training.platform import configure
 
-    home = Path(os.fspath(pooch.os_cache("joulemesh")))
+    home = user_cache()
     configure(cache_dir=home / "xla")
     return Runner(
         seeds, data_dir=data_dir, cache=home / "reproduce" if cache is None else Path(cache)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.cache import user_cache
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plan import plan as make_plan
 from joulemesh.runs.folder import RunFolder
@@ -105,7 +106,7 @@ def run(
     ((2,), True)
     """
     begun = time.perf_counter()
-    configure(cache_dir=_compilation_cache())
+    configure(cache_dir=user_cache() / "xla")
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
     plan = make_plan(scenario, parameters=learner.parameters, data=dataset)
@@ -292,13 +293,6 @@ class _Session:
         if self.folder is not None and not self.folder.finished:
             self.folder.finish(result)
         return ""
-
-
-def _compilation_cache() -> Path:
-    """JAX's persistent compilation cache, beside the decoded data sets."""
-    import pooch
-
-    return Path(pooch.os_cache("joulemesh")) / "xla"
 
 
 def mean_params(engine: Engine, state: State) -> Any:

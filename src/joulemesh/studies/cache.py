@@ -4,12 +4,10 @@ from __future__ import annotations
 
 __all__ = ["Cache", "default_folder"]
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_bytes
+from joulemesh.files.cache import find, keep, require_usable, user_cache
 from joulemesh.studies.record import Record, from_bytes, to_bytes
 
 
@@ -19,9 +17,10 @@ def default_folder() -> Path:
     >>> default_folder().parts[-2:]
     ('joulemesh', 'compare')
     """
-    import pooch
+    return user_cache() / "compare"
 
-    return Path(os.fspath(pooch.os_cache("joulemesh"))) / "compare"
+
+_MOST_BYTES = 2**31
 
 
 class Cache:
@@ -42,25 +41,22 @@ class Cache:
         self.folder = default_folder() if folder is None else Path(folder)
 
     def _place(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.npz"
+        return self.folder / key[:2] / f"{key}.run"
 
     def find(self, key: str | None) -> Record | None:
         """The run under a key; None if there is none, or if its file is damaged."""
         if key is None:
             return None
-        with suppress(OSError, ValueError):
-            return from_bytes(self._place(key).read_bytes())
+        content = find(self._place(key), _MOST_BYTES)
+        with suppress(ValueError):
+            return None if content is None else from_bytes(content)
         return None
 
     def keep(self, key: str | None, record: Record) -> None:
         """Keep a run; without a key it is not kept."""
-        if key is None:
-            return
-        place = self._place(key)
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ScenarioError(
-                f"cannot keep runs in {self.folder}: {error.strerror}; choose another --cache"
-            ) from None
-        write_bytes(place, to_bytes(record))
+        if key is not None:
+            keep(self._place(key), to_bytes(record))
+
+    def require_usable(self) -> None:
+        """Refuse a folder that runs could not be kept in, before they are computed."""
+        require_usable(self.folder, "choose another --cache")

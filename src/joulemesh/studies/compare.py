@@ -87,6 +87,7 @@ def compare_methods(
     learning = Learning(scenario, learner, dataset)
     digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)
     store, entries, computed = Cache(cache), [], 0
+    store.require_usable()
     for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
         place = (name, position, len(wanted))
         if isinstance(made, str):

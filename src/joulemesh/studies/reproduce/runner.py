@@ -78,6 +78,7 @@ class Runner:
         self.seeds = tuple(seeds)
         self.account = Account()
         self._data_dir, self._cache, self.on_step = data_dir, Cache(cache), on_step
+        self._cache.require_usable()
         self._data: dict[str, Dataset | JoulemeshError] = {}
         self._digests: dict[tuple[str, Model], str] = {}
         configure()
