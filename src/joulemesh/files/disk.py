@@ -61,11 +61,11 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a folder with all that is in it; a symbolic link is only unlinked."""
+        """Remove a file, or a folder with all in it, if it is there; a link is only unlinked."""
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def sync_folder(self, path: Path) -> None:
         """Wait until the names in a folder are on the disk, where the system can be told to."""

@@ -34,6 +34,15 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self.folder, self._descriptor = folder, -1
 
+    @classmethod
+    def is_held(cls, folder: Path) -> bool:
+        """Does another process hold the folder?"""
+        try:
+            with cls(folder):
+                return False
+        except ScenarioError:
+            return True
+
     def __enter__(self) -> FolderLock:
         path = self.folder / LOCK
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Verdict", "strangers_in", "verified"]
+__all__ = ["Verdict", "ahead_of", "strangers_in", "verified"]
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -48,6 +48,24 @@ class Verdict:
         return {**asdict(self), "intact": self.intact}
 
 
+def ahead_of(manifest: Manifest) -> dict[str, str]:
+    """What was written after the newest commit by whoever keeps the folder, by name.
+
+    The first commit's fact ``owns`` lists the names, and beginnings of names, that are its own. A
+    crash leaves such files behind, and so does a manifest that was replaced by an older one.
+    """
+    if not manifest.commits:
+        return {}
+    own = tuple(manifest.commits[0].facts.get("owns", ()))
+    later = "it was written after the last commit; --resume puts that right"
+    found = {name: later for name in strangers_in(manifest) if name.startswith(own)} if own else {}
+    for name, known in manifest.newest.files.items():
+        path = manifest.folder / name
+        if known.grows and path.is_file() and path.stat().st_size > known.bytes:
+            found[name] = later
+    return found
+
+
 def strangers_in(manifest: Manifest) -> list[str]:
     """Names in a folder that its newest commit does not know."""
     known = set(manifest.newest.files) if manifest.commits else set()
@@ -75,7 +93,7 @@ def verified(folder: Path) -> Verdict:
         raise ScenarioError(f"{folder} has no {MANIFEST}: name a run or study folder")
     damaged = {MANIFEST: manifest.fault} if manifest.fault else {}
     if manifest.commits:
-        damaged |= manifest.damage(manifest.newest)
+        damaged |= ahead_of(manifest) | manifest.damage(manifest.newest)
     files = len(manifest.newest.files) if manifest.commits else 0
-    strangers = tuple(strangers_in(manifest))
+    strangers = tuple(name for name in strangers_in(manifest) if name not in damaged)
     return Verdict(str(folder), len(manifest.commits), files, damaged, strangers)

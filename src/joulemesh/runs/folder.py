@@ -31,14 +31,14 @@ from joulemesh.files.disk import DISK
 from joulemesh.files.growing import GrowingFile
 from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
-from joulemesh.files.verify import strangers_in
+from joulemesh.files.verify import ahead_of, strangers_in
 from joulemesh.files.whole import sweep
 from joulemesh.planning.export import load_plan, origins_of
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.formats import safetensors
 from joulemesh.runs.identity import difference, repetition_seeds, start_of
 from joulemesh.runs.inputs import FOLDER as INPUTS
-from joulemesh.runs.inputs import asked, keep_inputs
+from joulemesh.runs.inputs import asked, keep_inputs, portable
 from joulemesh.runs.result import Chunk, Result, metrics
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
@@ -50,6 +50,8 @@ __all__ = ["RunFolder", "free_folder"]
 _LOG = logging.getLogger("joulemesh")
 _START = ("scenario.toml", "plan.npz", "labels.npz", "versions.json")
 _GROWING = ("metrics.csv", "timings.csv")
+_END = ("ledger.csv", "model.safetensors", "result.json", "report.html")
+_OWN = ["checkpoint/", f"{INPUTS}/", *_START, *_GROWING, *_END]
 _KEPT = 2  # checkpoints
 
 
@@ -115,6 +117,20 @@ class RunFolder:
         self.refuse_damage(
             [*_START, *inputs], remedy="restore it from a copy, or run the scenario again"
         )
+
+    def require_current(self) -> None:
+        """Refuse a folder whose manifest is older than its files (or damaged), unless it is in use.
+
+        A run that is under way writes ahead of its manifest all the time.
+        """
+        if self.manifest.fault:
+            raise ScenarioError(
+                f"{self.path / MANIFEST} is damaged: {self.manifest.fault}; add --resume to go on "
+                "from what is intact"
+            )
+        for name, why in ahead_of(self.manifest).items():
+            if not FolderLock.is_held(self.path):
+                raise ScenarioError(f"{self.path / name}: {why}")
 
     def scenario(self) -> Scenario:
         """The scenario of the run in the folder, as resolved when it started."""
@@ -211,7 +227,7 @@ class RunFolder:
             data: what is learned from.
             partition: who holds which samples; the report shows the labels of some devices.
         """
-        portable, copies = keep_inputs(plan.scenario, self.path)
+        copies = keep_inputs(plan.scenario, self.path)
         plan.save(self.path / "plan.npz")
         shown = labelled_devices(partition.devices)
         counts = partition.histogram(data.y_train, data.classes, shown)
@@ -223,8 +239,8 @@ class RunFolder:
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._write_json("versions.json", {**start, "started": now})
-        write_text(self.path / "scenario.toml", portable.to_toml())
-        self._commit([*_START, *copies], stage="begun", completed=0)
+        write_text(self.path / "scenario.toml", portable(plan.scenario).to_toml())
+        self._commit([*_START, *copies], stage="begun", completed=0, owns=_OWN)
         self._open_growing(None)
 
     def take_up(self) -> int:
@@ -313,8 +329,7 @@ class RunFolder:
         write_bytes(self.path / "model.safetensors", safetensors(result.params))
         self._write_json("result.json", result.summary())
         self.write_report(result)
-        names = ["ledger.csv", "model.safetensors", "result.json", "report.html", *_GROWING]
-        self._commit(names, stage="finished", completed=result.plan.iterations)
+        self._commit([*_END, *_GROWING], stage="finished", completed=result.plan.iterations)
 
     def save(self, result: Result) -> None:
         """Keep a whole result in this (new) folder; all but the checkpoint."""

@@ -11,7 +11,7 @@ from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.inputs import input_files, with_files
 
-__all__ = ["FOLDER", "asked", "keep_inputs"]
+__all__ = ["FOLDER", "asked", "keep_inputs", "portable"]
 
 FOLDER = "inputs"
 # Larger files stay where they are; their digest is recorded.
@@ -35,7 +35,25 @@ def asked(scenario: Scenario) -> dict[str, Any]:
     return values
 
 
-def keep_inputs(scenario: Scenario, folder: Path) -> tuple[Scenario, list[str]]:
+def _copies(scenario: Scenario) -> dict[str, tuple[Path, str]]:
+    """The files that are copied, by field: where they are, and their relative names."""
+    return {
+        field: (path, f"{FOLDER}/{field.replace('.', '-')}{path.suffix}")
+        for field, path in input_files(scenario).items()
+        if path.stat().st_size <= _MOST_BYTES
+    }
+
+
+def portable(scenario: Scenario) -> Scenario:
+    """The scenario with its files' names relative to a folder that holds copies of them.
+
+    Files over 64 MiB are not copied and keep their names.
+    """
+    names = {field: name for field, (_, name) in _copies(scenario).items()}
+    return with_files(scenario, names)
+
+
+def keep_inputs(scenario: Scenario, folder: Path) -> list[str]:
     """Copy the files that a scenario names into a folder.
 
     Args:
@@ -43,17 +61,11 @@ def keep_inputs(scenario: Scenario, folder: Path) -> tuple[Scenario, list[str]]:
         folder: of the run or study.
 
     Returns:
-        The scenario with names relative to the folder (files over 64 MiB keep their own), and the
-        relative names of the copies.
+        The relative names of the copies.
     """
-    names: dict[str, str] = {}
-    copies: list[str] = []
-    for field, path in input_files(scenario).items():
-        if path.stat().st_size > _MOST_BYTES:
-            continue
-        name = f"{FOLDER}/{field.replace('.', '-')}{path.suffix}"
+    copies = _copies(scenario)
+    if copies:
         make_folder(folder / FOLDER)
+    for path, name in copies.values():
         write_bytes(folder / name, path.read_bytes())
-        names[field] = name
-        copies.append(name)
-    return with_files(scenario, names), copies
+    return [name for _, name in copies.values()]

@@ -14,6 +14,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import flat, trace_of
 from joulemesh.runs.identity import versions
+from joulemesh.runs.inputs import portable
 from joulemesh.runs.result import Result, cumulative
 from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.views.charts import Histogram
@@ -57,6 +58,7 @@ def report_of_folder(path: Path, target: Path) -> None:
     """
     folder = RunFolder(path)
     record = folder.start_record()
+    folder.require_current()
     seeds = tuple(int(seed) for seed in record["seeds"])
     trace = trace_of(folder.metrics_text(), seeds, np.float64)
     counts, names = folder.labels()
@@ -108,7 +110,7 @@ def _write(
             ),
             series=series if known else {},
             histogram=histogram,
-            scenario_toml=plan.scenario.to_toml(),
+            scenario_toml=portable(plan.scenario).to_toml(),
             versions=tested,
             seeds=seeds,
             class_names=class_names,

@@ -1,0 +1,34 @@
+"""Damaged folders: the same bits, or a refusal of one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import faults
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return faults.prepare(tmp_path_factory.mktemp("faults"))
+
+
+def good(base, case, place) -> None:
+    came = faults.outcome(base, *case, place)
+    assert came in ("same", "refused"), (case, came)
+
+
+def test_every_fault_and_command_once(base, tmp_path) -> None:
+    # A file for each pair of fault and command, another one each time.
+    chosen = {}
+    for number, case in enumerate(faults.cases(base)):
+        key = (case[0], case[2], case[3])
+        if key not in chosen or (number * 7919) % 13 == 0:
+            chosen[key] = case
+    for case in chosen.values():
+        good(base, case, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_whole_matrix(base, tmp_path) -> None:
+    for case in faults.cases(base):
+        good(base, case, tmp_path)
