@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from joulemesh.methods import Setting, build, register
 from joulemesh.models import Model
 from joulemesh.models import build as build_model
 from joulemesh.scenario import Scenario
+from joulemesh.studies import fingerprint
 from joulemesh.studies.cache import Cache, default_folder
 from joulemesh.studies.fingerprint import (
     contender_digest,
@@ -152,6 +154,24 @@ def test_equal_questions_have_equal_keys_and_others_have_others(small: Scenario)
         key(small.override({"seed": 1}), "fixed:3"),
     ]
     assert len({base, *others}) == 1 + len(others)
+
+
+def test_code_that_decides_when_a_run_is_evaluated_is_in_its_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = Path(shutil.copytree(fingerprint._HOME, tmp_path / "joulemesh"))
+    monkeypatch.setattr(fingerprint, "_HOME", home)
+
+    def digest() -> str:
+        return fingerprint.code_digest.__wrapped__()
+
+    seen = [digest()]
+    for name in ("studies/contest.py", "studies/grid.py", "studies/record.py", "methods/base.py"):
+        (home / name).write_text((home / name).read_text() + "# changed\n")
+        seen.append(digest())
+    assert len(set(seen)) == 5
+    (home / "studies/study.py").write_text("# how results are put together does not matter\n")
+    assert digest() == seen[-1]
 
 
 def test_data_are_known_by_their_samples(digits: Dataset) -> None:

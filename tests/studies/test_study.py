@@ -64,17 +64,25 @@ def test_the_table_by_hand() -> None:
     assert one["leftover_j"] == 28.0
     spent = [one["compute_j"], one["exchange_j"], one["server_j"], one["bits"]]
     assert spent == pytest.approx([1.8, 0.2, 0.0, 800.0])
-    # To 0.6: seed 4 at the second evaluation, seeds 5 and 6 at the first.
-    assert one["energy_to_target_j"] == pytest.approx(4 / 3)
-    assert one["time_to_target_s"] == pytest.approx(2 / 3)
+    # To 0.6: seed 4 half of the way between 1 and 2 J, seeds 5 and 6 at the first evaluation.
+    assert one["energy_to_target_j"] == pytest.approx(3.5 / 3)
+    assert one["time_to_target_s"] == pytest.approx(1.75 / 3)
+    # Half a joule to either side for seed 4; all of the first joule for seeds 5 and 6.
+    assert one["energy_to_target_j_error"] == pytest.approx(2.5 / 3)
+    assert one["time_to_target_s_error"] == pytest.approx(1.25 / 3)
+    assert one["energy_to_target_j_difference_error"] is None
     assert two["accuracy_difference"] == pytest.approx(0.02)
     assert two["accuracy_difference_ci95"] == pytest.approx(0.01 * T2, rel=1e-6)
-    # Second: 4, 4 and 3 J to the target; less 2, 1 and 1 J.
-    assert two["energy_to_target_j"] == pytest.approx(11 / 3)
-    assert two["energy_to_target_j_difference"] == pytest.approx(7 / 3)
+    # Second: 7, 4 and 10 iterations of ten (the ends of those that cross 0.6) after 2, 2 and 0 J.
+    taken = np.array([2 + 2 * 0.7, 2 + 2 * 0.4, 3.0]) - np.array([1.5, 1, 1])
+    assert two["energy_to_target_j"] == pytest.approx(9.2 / 3)
+    assert two["energy_to_target_j_difference"] == pytest.approx(taken.mean())
     assert two["energy_to_target_j_difference_ci95"] == pytest.approx(
-        np.std([2, 3, 2], ddof=1) * T2, rel=1e-6
+        np.std(taken, ddof=1) * T2, rel=1e-6
     )
+    # 1.4 (of 2 to 3.4), 1.2 (of 2.8 to 4) and 3 J (from 0) are left open; and the first's 2.5 J.
+    assert two["energy_to_target_j_error"] == pytest.approx(5.6 / 3)
+    assert two["energy_to_target_j_difference_error"] == pytest.approx(8.1 / 3)
     assert two["notes"] == ["slow"]
     assert (three["status"], three["accuracy"], three["iterations"]) == ("infeasible", None, None)
     assert three["notes"] == ["device 1 cannot pay"]
@@ -93,9 +101,10 @@ def test_a_target_that_some_seeds_miss_has_no_mean() -> None:
     assert (row["reached"], row["seeds"]) == (1, 3)
     assert row["energy_to_target_j"] is None
     assert row["time_to_target_s_ci95"] is None
+    assert row["time_to_target_s_error"] is None
     high = entry("high", run([0.5, 0.9]), run([0.5, 0.9]), run([0.5, 0.9]))
     row = study(FIRST, high, wanted=0.85).table()[1]
-    assert row["energy_to_target_j"] == 2.0
+    assert row["energy_to_target_j"] == pytest.approx(1.9)
     assert row["energy_to_target_j_difference"] is None  # the first is at the target once in three
     assert row["accuracy_difference"] == pytest.approx(0.1)
 
@@ -107,7 +116,7 @@ def test_a_seed_that_diverged_is_left_out_and_named() -> None:
     assert row["accuracy"] == pytest.approx(0.8)
     assert row["accuracy_difference"] == pytest.approx((0.2 - 0.2) / 2)  # seeds 4 and 6 only
     assert row["notes"] == ["diverged: seed 5 in iteration 17; figures are of the other seeds"]
-    assert row["energy_to_target_j"] == 2.0
+    assert row["energy_to_target_j"] == pytest.approx((1.3 + 1.5) / 2)
 
 
 def test_a_method_of_which_all_seeds_diverged() -> None:

@@ -12,6 +12,8 @@ from joulemesh.training import Options
     [
         ({"batch_size": 0}, "batch_size = 0"),
         ({"eval_every": -1}, "eval_every = -1"),
+        ({"eval_at": (0, 2)}, "ascending iterations, from 1"),
+        ({"eval_at": (2, 2)}, "ascending iterations, from 1"),
         ({"learning_rate": 0.0}, "learning_rate = 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate = nan"),
         ({"local_round": "day"}, "'day' is unknown: use step or epoch"),

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulemesh.data import Dataset
-from joulemesh.errors import InfeasibleError
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
+from joulemesh.studies.grid import evaluations
 from joulemesh.studies.record import CURVES, FloatArray, Record
 from joulemesh.training.engine import DivergedError, Engine
 from joulemesh.training.options import Options
@@ -104,26 +104,21 @@ class Contest:
     def options(self) -> Options:
         """The scenario's settings, with evaluations that are fair between methods.
 
-        Every method is evaluated as often along its own run as the adaptive plan along its run,
-        and on the same samples as that plan: curves can be compared, and programs of one shape
-        share a compilation.
+        All methods are evaluated on the same grids of joules and of seconds, and on the same
+        samples: curves can be compared, and programs of one shape share a compilation.
         """
         training, schedule = self.learning.scenario.training, self.contender.schedule
+        at = evaluations(self.setting, self.contender.reserve)
         test = len(self.learning.dataset.y_test)
-        try:
-            stretch = schedule.iterations / self.setting.iterations
-        except InfeasibleError:  # no plan to be measured by
-            stretch = 1.0
-        every = max(1, round(training.eval_every * stretch))
         if test <= _SMALL_TEST:
             return Options.from_scenario(
-                training, eval_every=every, eval_share=0.0, eval_device_samples=test
+                training, eval_at=at, eval_share=0.0, eval_device_samples=test
             )
         samples = self.setting.work.round_samples
         usual = self.setting.rounds * float(samples.sum()) * training.eval_every
-        own = float((schedule.rounds * samples).sum(axis=1).mean()) * every
+        own = float((schedule.rounds * samples).sum()) / len(at)
         share = min(_EVAL_SHARE * usual / max(own, 1.0), _MOST_SHARE)
-        return Options.from_scenario(training, eval_every=every, eval_share=share)
+        return Options.from_scenario(training, eval_at=at, eval_share=share)
 
     def _records(self, engine: Engine, trace: Trace) -> list[Record]:
         """One run for each seed; its last evaluation, on all test samples, is the final one."""

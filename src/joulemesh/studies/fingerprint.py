@@ -30,7 +30,7 @@ from joulemesh.planning.workload import explicit_sizes
 from joulemesh.training.digests import array_parts, data_digest, digest, model_digest
 
 _HOME = Path(joulemesh.__file__).parent
-# A change in how results are drawn or kept does not change them.
+# A change in how results are drawn or summed up does not change them.
 _ROOMS = (
     "fading",
     "scenario",
@@ -42,6 +42,8 @@ _ROOMS = (
     "training",
     "methods",
 )
+# What of this room decides a run: when it is evaluated, and what is kept of it.
+_OWN = ("studies/contest.py", "studies/grid.py", "studies/record.py")
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 _PLACES = {"data_dir", "dataset", "test_dataset"}
 
@@ -50,6 +52,7 @@ _PLACES = {"data_dir", "dataset", "test_dataset"}
 def code_digest() -> str:
     """A digest of the package's own code that computes, and of all versions that matter."""
     files = [p for room in _ROOMS for p in (_HOME / room).rglob("*.py")]
+    files += [_HOME / name for name in _OWN]
     code = [path.relative_to(_HOME).as_posix().encode() + path.read_bytes() for path in files]
     packages = [(name, version(name)) for name in _PACKAGES]
     said = (joulemesh.__version__, packages, jax.default_backend(), jax.local_device_count())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Estimate", "estimate", "paired", "reached_at"]
+__all__ = ["Estimate", "Reached", "estimate", "paired", "reached_at"]
 
 import math
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 CONFIDENCE = 0.95
+_ROUNDING = 1e-9  # of an iteration, which floating point may add to a whole number of them
 
 
 class Estimate(NamedTuple):
@@ -64,21 +65,84 @@ def paired(values: NDArray[Any], rival: NDArray[Any]) -> Estimate:
     return estimate(np.asarray(values, np.float64) - np.asarray(rival, np.float64))
 
 
-def reached_at(accuracy: NDArray[Any], cost: NDArray[Any], target: float) -> NDArray[np.float64]:
-    """What had been spent at the first evaluation that reaches a target, for each seed.
+class Reached(NamedTuple):
+    """What it took to reach a target, for each seed; NaN for seeds that never do.
+
+    Attributes:
+        value: [seeds], the best guess.
+        low: [seeds], it is not less than this,
+        high: [seeds], and not more than this.
+    """
+
+    value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @property
+    def error(self) -> NDArray[np.float64]:
+        """How far the true figure can be from ``value``: [seeds]."""
+        return np.maximum(self.value - self.low, self.high - self.value)
+
+
+def reached_at(
+    iteration: NDArray[Any], accuracy: NDArray[Any], cost: NDArray[Any], target: float
+) -> Reached:
+    """What has been spent when a curve first reaches a target, for each seed.
+
+    A model exists at the end of an iteration, so the answer is what had been spent at the end of
+    the first iteration whose model is at the target or above it, whether or not a later one falls
+    below again. Between the last evaluation before that and the first that is there, accuracy and
+    cost are taken to be straight lines.
+
+    The bracket says what the iterations that were not evaluated leave open. Its upper end is the
+    first evaluation at the target. One of those iterations may have been there before: the lower
+    end is the beginning of the first gap between evaluations in which the curve may have reached
+    the target. That is the gap before the upper end, or an earlier one at whose ends the curve
+    is no further below the target than the most that it ever falls from one evaluation to the
+    next. A single spike that is higher than that is not foreseen. Where no gap is in question
+    the answer is exact.
 
     Args:
+        iteration: [evaluations], iterations done, ascending.
         accuracy: [evaluations, seeds].
         cost: [evaluations, seeds], joules or seconds so far.
         target: an accuracy.
 
     Returns:
-        [seeds]; NaN for seeds that never reach it.
+        Value and bracket. If the first evaluation is there already, it is the value; unless it is
+        of the first iteration, the bracket begins at 0.
 
-    >>> reached_at(np.array([[0.5, 0.5], [0.9, 0.6]]), np.array([[1, 1], [2, 2]]), 0.8).tolist()
-    [2.0, nan]
+    >>> accuracy = np.array([[0.5, 0.5], [0.9, 0.6]])
+    >>> found = reached_at(np.array([2, 10]), accuracy, np.array([[2, 2], [10, 10]]), 0.8)
+    >>> found.value.tolist(), found.low.tolist(), found.high.tolist()
+    ([8.0, nan], [2.0, nan], [10.0, nan])
     """
-    there = np.asarray(accuracy) >= target
-    first = np.argmax(there, axis=0)
-    spent = np.asarray(cost, np.float64)[first, np.arange(there.shape[1])]
-    return np.where(there.any(axis=0), spent, np.nan)
+    each = [
+        _crossing(np.asarray(iteration), curve, spent, target)
+        for curve, spent in zip(np.asarray(accuracy).T, np.asarray(cost, np.float64).T, strict=True)
+    ]
+    return Reached(*np.array(each, np.float64).reshape(-1, 3).T)
+
+
+def _crossing(
+    done: NDArray[Any], curve: NDArray[Any], spent: NDArray[Any], target: float
+) -> tuple[float, float, float]:
+    """Value, low and high of one seed's curve."""
+    there = np.flatnonzero(curve >= target)
+    if not len(there):
+        return math.nan, math.nan, math.nan
+    k = int(there[0])
+    iterations, costs = np.concatenate([[0], done]), np.concatenate([[0.0], spent])
+    between = np.diff(iterations[: k + 2])
+    fall = float(np.max(curve[:-1] - curve[1:], initial=0.0))
+    near = np.concatenate([[False], curve[:k] >= target - fall])  # at the beginning of each gap
+    near[:-1] |= near[1:]
+    near[-1] = True
+    gaps = np.flatnonzero(near & (between > 1))
+    high = float(spent[k])
+    low = float(costs[gaps[0]]) if len(gaps) else high
+    if k == 0 or between[-1] == 1:
+        return high, low, high
+    share = float((target - curve[k - 1]) / (curve[k] - curve[k - 1]))
+    whole = max(1, math.ceil(share * between[-1] - _ROUNDING))  # iterations of the gap
+    return min(float(costs[k] + whole / between[-1] * (high - costs[k])), high), low, high

@@ -20,7 +20,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, Record
-from joulemesh.studies.statistics import Estimate, estimate, paired, reached_at
+from joulemesh.studies.statistics import estimate
+from joulemesh.studies.table import row_of
 
 FloatArray = NDArray[np.float64]
 
@@ -223,52 +224,13 @@ class Study:
         Returns:
             Dicts of plain values. ``X_ci95`` is half the width of the 95 % interval of X over
             seeds (Student's t); ``X_difference`` is X minus that of the first method, paired by
-            seed, with its own ``X_difference_ci95``. None where there is no such figure: one seed
-            has no interval, and what it took to reach the target is known only if all seeds did.
+            seed, with its own ``X_difference_ci95``. For what it took to reach the target,
+            ``X_error`` says how far the true mean can be from X, because methods are not
+            evaluated after every iteration (see `statistics.reached_at`). None where there is no
+            such figure: one seed has no interval, and what it took to reach the target is known
+            only if all seeds did.
         """
-        first = self.entries[0]
-        return [self._row(entry, first) for entry in self.entries]
-
-    def _measures(self, entry: Entry) -> dict[str, FloatArray]:
-        """Each figure of the table, by seed."""
-        accuracy = entry.curves["test_accuracy"]
-        to_target = {"energy_to_target_j": entry.energy_j, "time_to_target_s": entry.time_s}
-        nothing = np.full(len(self.seeds), np.nan)
-        return {
-            "accuracy": entry.final["test_accuracy"],
-            "device_accuracy": entry.final["device_accuracy_mean"],
-            "energy_j": entry.total_energy_j,
-            "time_s": entry.total_time_s,
-            **{
-                name: reached_at(accuracy, cost, self.target) if entry.ran else nothing
-                for name, cost in to_target.items()
-            },
-        }
-
-    def _row(self, entry: Entry, first: Entry) -> dict[str, Any]:
-        mine, rivals = self._measures(entry), self._measures(first)
-        count = len(self.seeds) - len(entry.diverged) if entry.ran else 0
-        row: dict[str, Any] = {
-            "method": entry.name,
-            "status": entry.status,
-            "seeds": count,
-            "iterations": int(entry.iteration[-1]) if entry.ran else None,
-            "reached": int(np.isfinite(mine["energy_to_target_j"]).sum()),
-        }
-        for name, values in mine.items():
-            # A mean over the seeds that reach a target would flatter who rarely does.
-            whole = "to_target" not in name or _reached(entry, values)
-            fair = "to_target" not in name or _reached(first, rivals[name])
-            row |= _cells(name, estimate(values) if whole else None)
-            both = entry is not first and whole and fair
-            row |= _cells(f"{name}_difference", paired(values, rivals[name]) if both else None)
-        leftover = entry.leftover_j.sum(axis=1)
-        row["leftover_j"] = _plain(estimate(leftover).mean)
-        labels = ("compute_j", "exchange_j", "server_j", "bits")
-        for k, label in enumerate(labels):
-            row[label] = _plain(estimate(entry.totals[:, k]).mean)
-        row["notes"] = list(entry.remarks)
-        return row
+        return [row_of(entry, self.entries[0], self.target) for entry in self.entries]
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """All curves in long form: one line per method, seed and evaluation.
@@ -307,25 +269,9 @@ class Study:
         return {
             "equal": self.equal,
             "seeds": list(self.seeds),
-            "target": _plain(self.target),
+            "target": self.target if math.isfinite(self.target) else None,
             "target_words": self.target_words,
             "computed": self.computed,
             "notes": list(self.notes),
             "methods": self.table(),
         }
-
-
-def _reached(entry: Entry, values: FloatArray) -> bool:
-    """Has every seed that did not diverge a figure, and is there one?"""
-    missing = int(np.isnan(values).sum())
-    return missing == len(entry.diverged) < len(values)
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _cells(name: str, found: Estimate | None) -> dict[str, float | None]:
-    if found is None:
-        return {name: None, f"{name}_ci95": None}
-    return {name: _plain(found.mean), f"{name}_ci95": _plain(found.half)}

@@ -6,6 +6,7 @@ __all__ = ["Options", "make_optimizer"]
 
 import difflib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import jax
@@ -31,6 +32,8 @@ class Options:
         weights: of the mean, ``"uniform"`` (or the schedule's) or by ``"samples"``.
         precision: ``"bfloat16"`` computes losses in bfloat16 on float32 parameters.
         eval_every: iterations between evaluations; the last iteration is always evaluated.
+        eval_at: the iterations (from 1, ascending) to evaluate after, in place of every
+            ``eval_every``-th; the last iteration is evaluated all the same.
         eval_device_samples: test samples on which devices' own models are evaluated, at most.
         eval_share: work of evaluation as a share of training's, at most: the samples that curves
             are evaluated on are reduced to meet it (see ``evaluate.sample_counts``). 0: never
@@ -51,6 +54,7 @@ class Options:
     weights: Literal["uniform", "samples"] = "uniform"
     precision: Precision = "float32"
     eval_every: int = 5
+    eval_at: tuple[int, ...] = ()
     eval_device_samples: int = 1000
     eval_share: float = 0.08
     chunk_iterations: int = 20
@@ -62,6 +66,10 @@ class Options:
                 raise ScenarioError(
                     f"training.{name} = {getattr(self, name)} is out of range: use 1 or more"
                 )
+        if any(later <= one for one, later in pairwise((0, *self.eval_at))):
+            raise ScenarioError(
+                f"eval_at = {self.eval_at} is out of order: give ascending iterations, from 1"
+            )
         if not 0 < self.learning_rate < float("inf"):
             raise ScenarioError(
                 f"training.learning_rate = {self.learning_rate} is out of range: use more than 0"

@@ -96,7 +96,8 @@ def counts(
 ) -> tuple[int, int, int]:
     """Samples that curves are evaluated on: test, training, test for each device's own model."""
     each = sizes.mean(axis=0) if options.local_round == "epoch" else options.batch_size
-    between = min(options.eval_every, schedule.iterations)
+    n = schedule.iterations
+    between = n / len(options.eval_at) if options.eval_at else min(options.eval_every, n)
     trained = float(np.mean([(rounds * each).sum() for rounds in schedule.rounds])) * between
     return sample_counts(
         options.eval_share, trained, schedule.devices, test, options.eval_device_samples
@@ -147,13 +148,17 @@ def fixed_of(
 
 
 def measured(options: Options, schedule: Schedule, start: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the iterations start..stop-1 are evaluated: every so many, and the last.
+    """Which of the iterations start..stop-1 are evaluated: those named, or every so many; the last.
 
-    >>> measured(Options(eval_every=2), Schedule(np.ones((5, 1), int)), 2, 5).tolist()
+    >>> five = Schedule(np.ones((5, 1), int))
+    >>> measured(Options(eval_every=2), five, 2, 5).tolist()
     [False, True, True]
+    >>> measured(Options(eval_at=(1, 3)), five, 0, 5).tolist()
+    [True, False, True, False, True]
     """
     done = np.arange(start, stop) + 1
-    chosen: NDArray[np.bool_] = (done % options.eval_every == 0) | (done == schedule.iterations)
+    named = np.isin(done, options.eval_at) if options.eval_at else done % options.eval_every == 0
+    chosen: NDArray[np.bool_] = named | (done == schedule.iterations)
     return chosen
 
 

@@ -83,7 +83,10 @@ def sentence(study: Study) -> str:
 
 def reading(study: Study) -> str:
     """How to read the table (plain text)."""
-    text = f"Target: {study.target_words}, at the first evaluation that reaches it."
+    text = (
+        f"Target: {study.target_words}, when a curve first reaches it, interpolated between "
+        "evaluations; in brackets, how far these leave that open."
+    )
     if len(study.seeds) < 2:
         return text + " One seed has no intervals."
     return (

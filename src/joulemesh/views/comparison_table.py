@@ -18,7 +18,7 @@ from joulemesh.units import si
 from joulemesh.views.digest import unit_of
 
 _NO_WIDTH = 1e-6
-_WIDE = 118  # columns that the whole table needs
+_WIDE = 142  # columns that the whole table needs
 
 
 def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
@@ -61,13 +61,21 @@ def difference_text(value: float | None, half: float | None) -> str:
 
 
 def target_text(row: dict[str, Any], name: str, unit: str) -> str:
-    """What it took to reach the target, or how many seeds did.
+    """What it took to reach the target, in brackets what evaluations leave open; or who did.
 
     >>> target_text({"energy_j": None, "reached": 2, "seeds": 5}, "energy_j", "J")
     '2 of 5 seeds'
+    >>> row = {"energy_j": 48.4, "energy_j_ci95": 13.1, "energy_j_error": 2.31}
+    >>> target_text(row, "energy_j", "J")
+    '48.4 ± 13.1 J (±2.3)'
     """
-    if row[name] is not None:
-        return figure_text(row[name], row[f"{name}_ci95"], unit)
+    value = row[name]
+    if value is not None:
+        scale, _ = unit_of(np.array([value]), unit)
+        digits = max(0, 2 - math.floor(math.log10(abs(value) / scale))) if value else 0
+        open_to = f"{row[f'{name}_error'] / scale:.{digits}f}"
+        text = figure_text(value, row[f"{name}_ci95"], unit)
+        return f"{text} (±{open_to})" if float(open_to) else text
     return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
 
 
@@ -90,7 +98,8 @@ def show_comparison(study: Study, console: Console) -> None:
             table.add_row(row["method"], *(cells[name] for name in names))
         console.print(table)
     console.print(Text(_caption(study)))
-    console.print(Text(f"target: {study.target_words}"))
+    error = "in brackets: the error of not evaluating every iteration"
+    console.print(Text(f"target: {study.target_words}; {error}"))
     for note in study.notes:
         console.print(Text.assemble(("data: ", "bold"), note))
     for row in rows:

@@ -1,0 +1,105 @@
+"""The rows of a study's table: every figure with its interval, and against the first method."""
+
+from __future__ import annotations
+
+__all__ = ["figures_of", "row_of"]
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.studies.statistics import Estimate, Reached, estimate, paired, reached_at
+
+if TYPE_CHECKING:
+    from joulemesh.studies.study import Entry
+
+FloatArray = NDArray[np.float64]
+
+_LABELS = ("compute_j", "exchange_j", "server_j", "bits")
+
+
+def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
+    """Each figure of the table, by seed.
+
+    Args:
+        entry: the method.
+        target: the accuracy that energy and time to target refer to.
+    """
+    accuracy = entry.curves["test_accuracy"]
+    return {
+        "accuracy": entry.final["test_accuracy"],
+        "device_accuracy": entry.final["device_accuracy_mean"],
+        "energy_j": entry.total_energy_j,
+        "time_s": entry.total_time_s,
+        "energy_to_target_j": reached_at(entry.iteration, accuracy, entry.energy_j, target),
+        "time_to_target_s": reached_at(entry.iteration, accuracy, entry.time_s, target),
+    }
+
+
+def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
+    """One method's row; see `Study.table`.
+
+    Args:
+        entry: the method.
+        first: the method that it is compared with.
+        target: the accuracy that energy and time to target refer to.
+    """
+    mine, rivals = figures_of(entry, target), figures_of(first, target)
+    taken = mine["energy_to_target_j"]
+    assert isinstance(taken, Reached)
+    row: dict[str, Any] = {
+        "method": entry.name,
+        "status": entry.status,
+        "seeds": len(entry.totals) - len(entry.diverged) if entry.ran else 0,
+        "iterations": int(entry.iteration[-1]) if entry.ran else None,
+        "reached": int(np.isfinite(taken.value).sum()),
+    }
+    for name, figures in mine.items():
+        against = rivals[name]
+        if isinstance(figures, Reached) and isinstance(against, Reached):
+            row |= _to_target(name, entry, figures, first, against)
+        elif isinstance(figures, np.ndarray) and isinstance(against, np.ndarray):
+            row |= _cells(name, estimate(figures))
+            apart = paired(figures, against) if entry is not first else None
+            row |= _cells(f"{name}_difference", apart)
+    row["leftover_j"] = _plain(estimate(entry.leftover_j.sum(axis=1)).mean)
+    for k, label in enumerate(_LABELS):
+        row[label] = _plain(estimate(entry.totals[:, k]).mean)
+    row["notes"] = list(entry.remarks)
+    return row
+
+
+def _to_target(
+    name: str, entry: Entry, taken: Reached, first: Entry, rival: Reached
+) -> dict[str, float | None]:
+    """Energy or time to the target, with what evaluations leave open of it.
+
+    A mean over the seeds that reach the target would flatter a method that rarely does: there is
+    none unless all do.
+    """
+    whole = _all_reached(entry, taken.value)
+    both = entry is not first and whole and _all_reached(first, rival.value)
+    cells = _cells(name, estimate(taken.value) if whole else None)
+    cells[f"{name}_error"] = _plain(estimate(taken.error).mean) if whole else None
+    label = f"{name}_difference"
+    cells |= _cells(label, paired(taken.value, rival.value) if both else None)
+    cells[f"{label}_error"] = _plain(estimate(taken.error + rival.error).mean) if both else None
+    return cells
+
+
+def _all_reached(entry: Entry, values: FloatArray) -> bool:
+    """Has every seed that did not diverge a figure, and is there one?"""
+    missing = int(np.isnan(values).sum())
+    return missing == len(entry.diverged) < len(values)
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _cells(name: str, found: Estimate | None) -> dict[str, float | None]:
+    if found is None:
+        return {name: None, f"{name}_ci95": None}
+    return {name: _plain(found.mean), f"{name}_ci95": _plain(found.half)}
