@@ -50,11 +50,11 @@ def command(
 
 
 def refused(outcome: Outcome, *wanted: str) -> None:
-    """Exit code 2, nothing printed, and one line that holds what is wanted."""
+    """Exit code 2, nothing printed, and one line that holds what is wanted; notes may follow."""
     assert outcome.code == 2
     assert outcome.out == ""
     assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
+    assert all(line.startswith("note: ") for line in outcome.err.splitlines()[1:])
     assert outcome.err.endswith("\n")
     assert "Traceback" not in outcome.err
     for text in wanted:

@@ -10,6 +10,7 @@ import pytest
 
 from joulemesh.errors import ScenarioError
 from joulemesh.models import build, parameter_count
+from joulemesh.models.sizes import multiply_adds
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,28 @@ def test_the_arithmetic_equals_the_real_count(
     assert arithmetic == sum(leaf.size for leaf in jax.tree.leaves(drawn))
     assert arithmetic == build(model, shape, 10, hidden).parameters
     assert count in (None, arithmetic)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "hidden"),
+    [
+        ("logistic", (8, 8, 1), ()),
+        ("mlp", (28, 28, 1), (200,)),
+        ("mlp", (50,), (40, 30)),
+        ("cnn", (28, 28, 1), ()),
+        ("cnn", (23, 40, 2), ()),
+    ],
+)
+def test_the_multiply_adds_are_those_of_the_compiled_program(
+    model: str, shape: tuple[int, ...], hidden: tuple[int, ...]
+) -> None:
+    """Two operations each; the compiler also counts biases and activations, a few for each."""
+    built, batch = build(model, shape, 10, hidden), 4
+    params = built.init(jax.random.key(0))
+    lowered = jax.jit(built.apply).lower(params, jax.numpy.zeros((batch, *shape)))
+    counted = lowered.cost_analysis()["flops"] / batch
+    arithmetic = 2 * multiply_adds(model, shape, 10, hidden)
+    assert 0.97 * counted < arithmetic <= counted
 
 
 @pytest.mark.parametrize(

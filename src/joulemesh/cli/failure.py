@@ -21,7 +21,7 @@ def ask_for_tracebacks(wanted: bool) -> None:
 
 
 def tell(error: Exception) -> bool:
-    """Print one line on standard error about what the user can mend.
+    """Print one line on standard error about what the user can mend, and notes that it carries.
 
     That is a refusal of Joulemesh, and anything that passed through the user's own code.
 
@@ -34,6 +34,8 @@ def tell(error: Exception) -> bool:
     if _asked:
         traceback.print_exception(error)
     print(f"error: {line}", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):
+        print(f"note: {note}", file=sys.stderr)
     return True
 
 

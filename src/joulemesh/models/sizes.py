@@ -1,8 +1,16 @@
-"""Numbers of parameters as arithmetic, for the planner, which never loads JAX."""
+"""Numbers of parameters and operations as arithmetic, for the planner, which never loads JAX."""
 
 from __future__ import annotations
 
-__all__ = ["CONV_WIDTHS", "FC_WIDTH", "MODELS", "check_model", "conv_output", "parameter_count"]
+__all__ = [
+    "CONV_WIDTHS",
+    "FC_WIDTH",
+    "MODELS",
+    "check_model",
+    "conv_output",
+    "multiply_adds",
+    "parameter_count",
+]
 
 import math
 from collections.abc import Sequence
@@ -80,6 +88,39 @@ def parameter_count(
     flat = conv_output(height) * conv_output(width) * CONV_WIDTHS[-1]
     convs = sum(9 * i * o + o for i, o in pairwise((channels, *CONV_WIDTHS)))
     return convs + _dense((flat, FC_WIDTH, classes))
+
+
+def multiply_adds(
+    model: str, shape: Sequence[int], classes: int, hidden: Sequence[int] = ()
+) -> int:
+    """Count the multiply-adds of one sample's forward pass, in its matrix products.
+
+    Training takes about three times as many: the backward pass computes gradients by the weights
+    and by the inputs of each layer. A multiply-add is two floating-point operations.
+
+    Args:
+        model: ``logistic``, ``mlp`` or ``cnn``.
+        shape: of one sample; images are (height, width, channels).
+        classes: number of classes.
+        hidden: widths of the hidden layers, for ``mlp`` only.
+
+    >>> multiply_adds("mlp", (8, 8, 1), 10, (64,))  # 64·64 + 64·10
+    4736
+    >>> multiply_adds("cnn", (28, 28, 1), 10)
+    2190080
+    """
+    check_model(model, shape, classes, hidden)
+    if model != "cnn":
+        widths = (math.prod(shape), *(hidden if model == "mlp" else ()), classes)
+        return sum(i * o for i, o in pairwise(widths))
+    *sides, channels = shape
+    total = 0
+    for inputs, outputs in pairwise((channels, *CONV_WIDTHS)):
+        # An odd last row or column, which the pool would drop, is not computed.
+        sides = [side - side % 2 - 2 for side in sides]
+        total += math.prod(sides) * 9 * inputs * outputs
+        sides = [side // 2 for side in sides]
+    return total + math.prod(sides) * CONV_WIDTHS[-1] * FC_WIDTH + FC_WIDTH * classes
 
 
 def _dense(widths: Sequence[int]) -> int:

@@ -88,6 +88,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "deadline_s": plan.deadline_s,
         "parameters": plan.work.parameters,
         "model_bits": plan.work.model_bits,
+        "operations": plan.work.operations,
         "energy_j": float(plan.spent_j.sum()),
         "time_s": float(plan.latency_s.sum()),
         "device_rounds": int(plan.rounds.sum()),
@@ -234,7 +235,8 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             names = ("rounds", "exchange_j", "exchange_s", "active", "exchanged")
             stored = {name: file[name] for name in names}
             samples = file["round_samples"]
-        work = Workload(int(record["parameters"]), float(record["model_bits"]), samples)
+        sizes = int(record["parameters"]), float(record["model_bits"])
+        work = Workload(*sizes, samples, record.get("operations"))
         made = plan_of(scenario.with_origins(origins_of(record)), work)
         shape = stored["rounds"].shape[1:]
         if shape != made.rounds.shape[1:]:

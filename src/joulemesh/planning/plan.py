@@ -22,6 +22,7 @@ from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
+from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
 from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import allocate
 from joulemesh.planning.workload import Workload, workload
@@ -341,7 +342,15 @@ def plan_of(scenario: Scenario, work: Workload) -> Plan:
     """Plan a scenario whose sizes are known."""
     world = build_world(scenario, work.round_samples)
     planner = _Planner(scenario, world, work)
-    return Plan(scenario, world, work, planner.history(), tuple(planner.notes))
+    doubts = list(notes_on_inputs(scenario, work, world))
+    try:
+        history = planner.history()
+    except InfeasibleError as refusal:
+        for doubt in doubts:
+            refusal.add_note(doubt)
+        raise
+    doubts += notes_on_outcome(scenario, world, history)
+    return Plan(scenario, world, work, history, (*planner.notes, *doubts))
 
 
 class _Planner:

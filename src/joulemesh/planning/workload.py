@@ -8,12 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, load_for, partition_for, spec_for
-from joulemesh.models.sizes import parameter_count
+from joulemesh.data.catalog import DATASETS
+from joulemesh.errors import ScenarioError
+from joulemesh.models.sizes import multiply_adds, parameter_count
 from joulemesh.scenario import Scenario
 from joulemesh.world.devices import resolve
 from joulemesh.world.limits import require_room
 
-__all__ = ["Workload", "explicit_sizes", "workload"]
+__all__ = ["TRAINING_OPERATIONS", "Workload", "explicit_sizes", "workload"]
+
+TRAINING_OPERATIONS = 6.0
+"""Floating-point operations of training for each multiply-add of the forward pass: 2 in it, and
+twice as many in the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +30,14 @@ class Workload:
         parameters: length k of the parameter vector.
         model_bits: size s of what is sent.
         round_samples: float64 [N]: samples that one round processes on each device.
+        operations: floating-point operations to train on one sample once, or None where only the
+            number of parameters is known: then at least 6 for each of them.
     """
 
     parameters: int
     model_bits: float
     round_samples: NDArray[np.float64]
+    operations: float | None = None
 
 
 def explicit_sizes(scenario: Scenario) -> NDArray[np.int64] | None:
@@ -49,15 +58,29 @@ def workload(
     (4810, 153920.0, 32.0)
     """
     require_room(scenario)
-    training = scenario.training
     if parameters is None:
-        sizes = spec_for(scenario)
+        training, sizes = scenario.training, spec_for(scenario)
         parameters = parameter_count(training.model, sizes.shape, sizes.classes, training.hidden)
     return Workload(
         parameters=parameters,
         model_bits=float(parameters * scenario.network.bits_per_parameter),
         round_samples=_round_samples(scenario, data),
+        operations=_operations(scenario, parameters, data),
     )
+
+
+def _operations(scenario: Scenario, parameters: int, data: Dataset | None) -> float | None:
+    """Operations to train on one sample, if the model is the scenario's own, as its size tells."""
+    training = scenario.training
+    if data is None and training.dataset not in DATASETS:
+        return None  # not read again only for this
+    sizes = data or spec_for(scenario)
+    model = (training.model, sizes.shape, sizes.classes, training.hidden)
+    try:
+        own = parameter_count(*model) == parameters
+    except ScenarioError:  # the scenario's model need not fit data of the user's own
+        return None
+    return TRAINING_OPERATIONS * multiply_adds(*model) if own else None
 
 
 def _round_samples(scenario: Scenario, data: Dataset | None) -> NDArray[np.float64]:

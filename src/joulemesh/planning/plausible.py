@@ -1,0 +1,151 @@
+"""Notes on figures that are far from what the model, the hardware or the radio imply.
+
+They never refuse: a figure may be right and unusual. Each note names the figure, the range that is
+expected, and what to do; the rules are explained in docs/explanation/physics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.history import History
+from joulemesh.planning.workload import TRAINING_OPERATIONS, Workload
+from joulemesh.profiles import radio
+from joulemesh.scenario import Scenario
+from joulemesh.units import duration, energy, si
+from joulemesh.world import World
+from joulemesh.world.devices import resolve
+
+__all__ = ["notes_on_inputs", "notes_on_outcome"]
+
+FloatArray = NDArray[np.float64]
+
+CYCLES_PER_OPERATION = (0.01, 100.0)
+"""From wide vector units on several cores to a microcontroller without floating point."""
+PROCESSOR_W = (1e-4, 1e3)
+"""From a microcontroller to a workstation, at work."""
+MOST_BITS_PER_HERTZ = 25.0
+"""A signal-to-noise ratio of 75 dB; the densest modulations in use carry half as much."""
+MOST_BATTERY = 1e4
+"""Times what a plan spends."""
+_ROUNDING = 1.001
+
+
+def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterator[str]:
+    """Notes on what is known before anything is planned.
+
+    >>> import joulemesh
+    >>> scenario = joulemesh.Scenario(devices={"cycles_per_sample": 100.0})
+    >>> joulemesh.plan(scenario).notes[0][:82]
+    'devices.cycles_per_sample is 100, but training the model on one sample takes about'
+    """
+    yield from _cycles(scenario, work)
+    yield from _power(scenario)
+    yield from _deadline(scenario, world)
+
+
+def notes_on_outcome(scenario: Scenario, world: World, history: History) -> Iterator[str]:
+    """Notes on what the plan comes to."""
+    yield from _rate(scenario, world, history)
+    yield from _battery(world, history)
+
+
+def _cycles(scenario: Scenario, work: Workload) -> Iterator[str]:
+    cycles = resolve(scenario, "cycles_per_sample", scenario.devices.cycles_per_sample)
+    least = TRAINING_OPERATIONS * work.parameters
+    operations = least if work.operations is None else work.operations
+    low, high = (bound * operations for bound in CYCLES_PER_OPERATION)
+    few, many = bool((cycles < low).any()), bool((cycles > high).any())
+    if not few and (not many or work.operations is None):
+        return  # how often a model of the user's own reuses its parameters is not known
+    about = "at least" if work.operations is None else "about"
+    expected = f"{_count(low)} {'or more' if work.operations is None else f'to {_count(high)}'}"
+    yield (
+        f"devices.cycles_per_sample is {_span(cycles)}, but training the model on one sample takes "
+        f"{about} {_count(operations)} operations, of which a processor does 1/100 to 100 in a "
+        f"cycle: expect {expected}; set it to seconds of a training step × cpu_hz / its samples"
+    )
+
+
+def _power(scenario: Scenario) -> Iterator[str]:
+    devices = scenario.devices
+    clock = resolve(scenario, "cpu_hz", devices.cpu_hz)
+    power = resolve(scenario, "capacitance", devices.capacitance) * clock**3
+    low, high = PROCESSOR_W
+    if (power < low).any() or (power > high).any():
+        yield (
+            f"devices.capacitance and devices.cpu_hz ({_span(clock)} Hz) make a processor of "
+            f"{_span(power)} W (capacitance × cpu_hz³); expect {si(low, 'W')} to {si(high, 'W')}: "
+            "check their units, set capacitance to watts / cpu_hz³, or name a devices.profile"
+        )
+
+
+def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
+    deadline_s, round_s = scenario.budget.deadline_s, world.devices.round_latency_s
+    if deadline_s < round_s.min():
+        yield (
+            f"budget.deadline_s is {duration(deadline_s)}, and one round takes every device "
+            f"{duration(float(round_s.min()))} or more; check its unit, devices.cpu_hz and "
+            "devices.cycles_per_sample"
+        )
+
+
+def _rate(scenario: Scenario, world: World, history: History) -> Iterator[str]:
+    """Compare the links that are used, at their mean gain, with the radio."""
+    links = history.route.link_index
+    if not len(links):
+        return
+    costs = world.costs(world.channel.mean_gain[links], links)
+    rates = 1 / np.minimum(costs.forward_s, costs.backward_s)
+    fastest, usual = float(rates.max()), float(np.median(rates))
+    name = scenario.network.profile
+    rated = None if name is None else float(radio(name).network["max_rate_bps"])
+    if rated is not None and fastest > rated * _ROUNDING:
+        yield (
+            f"the fastest link carries {si(fastest, 'bit/s')}, beyond the {si(rated, 'bit/s')} of "
+            f"network.profile = {name!r}; leave network.max_rate_bps to the profile"
+        )
+    per_hertz = usual / world.bandwidth_hz
+    if per_hertz > MOST_BITS_PER_HERTZ:
+        yield (
+            f"half of the links carry {si(usual, 'bit/s')} or more, {per_hertz:.0f} bit/s per "
+            f"hertz of network.bandwidth_hz; expect {MOST_BITS_PER_HERTZ:g} at most: check "
+            "positions, gains and transmit_power_w, set network.max_rate_bps, or name a "
+            "network.profile"
+        )
+
+
+def _battery(world: World, history: History) -> Iterator[str]:
+    battery_j = world.devices.energy_budget_j
+    repeat = len(history.rounds) if len(history.exchange_j) == 1 else 1
+    spent_j = history.exchange_j.sum(axis=0) * repeat
+    spent_j = spent_j + history.rounds.sum(axis=0) * world.devices.round_energy_j
+    present = spent_j > 0  # who left at once spends nothing
+    ratio = np.divide(battery_j, spent_j, out=np.zeros_like(spent_j), where=present)
+    idle = int((ratio > MOST_BATTERY).sum())
+    if idle:
+        most = int(np.argmax(ratio))
+        held, used = energy(float(battery_j[most])), energy(float(spent_j[most]))
+        yield (
+            f"budget.energy_j is more than {MOST_BATTERY:,.0f} times what the plan spends on "
+            f"{idle} of {len(ratio)} devices: device {most} has {held} and spends {used}; check "
+            "its unit, which is joules"
+        )
+
+
+def _span(values: FloatArray) -> str:
+    low, high = float(values.min()), float(values.max())
+    return _count(low) if low == high else f"{_count(low)} to {_count(high)}"
+
+
+def _count(value: float) -> str:
+    """A number with three digits, written out where that is short.
+
+    >>> _count(952_800.0), _count(0.0312), _count(1.8e9)
+    ('953,000', '0.0312', '1.8e+09')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if 100 <= rounded < 1e9 else f"{rounded:.3g}"
