@@ -189,6 +189,12 @@ def test_durations_as_people_say_them(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
+@given(figure)
+def test_refusals_print_figures_that_can_be_told_apart(value: float) -> None:
+    assert parse(energy(value, digits=6), "J") == pytest.approx(value, rel=5.1e-6)
+    assert parse(duration(value, digits=6), "s") == pytest.approx(value, rel=3e-5)
+
+
 @pytest.mark.parametrize(
     ("joules", "words"),
     [
@@ -222,3 +228,9 @@ def test_cells_of_a_column_can_be_compared(values: list[float]) -> None:
             value, abs=5.1e-3 * largest + 1e-300
         )
     assert len({len(cell.partition(".")[2]) for cell in cells}) <= 1
+
+
+def test_a_small_figure_beside_a_large_one_is_not_shown_as_0() -> None:
+    assert column([412.0, 0.31], "J") == ("J", ["412.0", "0.3"])
+    assert column([4.12, 0.00031], "J") == ("J", ["4.1200", "0.0003"])
+    assert column([4.12, 0.0000031], "J") == ("J", ["4.12000", "0.00000"])

@@ -248,12 +248,12 @@ BAD: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "no exchange can be paid": (
         "[budget]\nenergy_j = 1e-6\n",
         {},
-        ("device ", "battery of 1e-06 J", "raise budget.energy_j to at least "),
+        ("device ", "battery of 1 µJ", "raise budget.energy_j to at least "),
     ),
     "no exchange is in time": (
         "[budget]\ndeadline_s = 1e-6\n",
         {},
-        ("device ", "deadline of 1e-06 s", "raise budget.deadline_s to at least "),
+        ("device ", "deadline of 1 µs", "raise budget.deadline_s to at least "),
     ),
     "missing column": (
         '[devices]\ntable = "d.csv"\ncpu_hz = "speed"\n',

@@ -84,7 +84,7 @@ def test_one_iteration_too_dear(small: Scenario, name: str) -> None:
 
 def test_deadlines_are_noted(small: Scenario) -> None:
     made = build("fixed:9", small.override({"budget.deadline_s": 0.02}), equal="energy")
-    assert any("exceed the deadline of 0.02 s" in note for note in made.notes)
+    assert any("exceed the deadline of 20 ms" in note for note in made.notes)
 
 
 # Message by message ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joulemesh.units import prefixed
 from joulemesh.views.digest import (
     battery_left,
     departed,
@@ -13,7 +14,6 @@ from joulemesh.views.digest import (
     link_energy_j,
     rounds_grid,
     route_words,
-    unit_of,
 )
 
 
@@ -115,4 +115,4 @@ def test_the_frame_is_a_square_round_everybody(plans):
     [(1.0, (1.0, "J")), (0.999, (1e-3, "mJ")), (5e4, (1e3, "kJ")), (1e-15, (1e-12, "pJ"))],
 )
 def test_units(top, found):
-    assert unit_of(np.array([0.0, -top]), "J") == found
+    assert prefixed(-top, "J") == found

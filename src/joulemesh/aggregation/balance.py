@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from joulemesh.aggregation.route import FloatArray, IntArray
 from joulemesh.aggregation.spectrum import Mode, error_after
 from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.units import energy
 
 __all__ = ["Balance", "balance"]
 
@@ -91,11 +92,11 @@ def balance(
     worst = int(np.argmax(shares))
     slope = float(shares.flat[worst])
     if slope > 1.0:
-        need_j = iterations * float(spent_j.flat[worst])
+        need = energy(iterations * float(spent_j.flat[worst]), digits=6)
         raise InfeasibleError(
-            f"device {worst} needs {need_j:.4g} J for one gossip round in each of {iterations} "
-            f"iterations and has {held_j.flat[worst]:.4g} J; "
-            f"give it {need_j:.4g} J or plan at most {int(iterations / slope)} iterations",
+            f"device {worst} needs {need} for one gossip round in each of {iterations} iterations "
+            f"and has {energy(float(held_j.flat[worst]), digits=6)}; give it {need} or plan at "
+            f"most {int(iterations / slope)} iterations",
             device=worst,
             constraint="energy",
         )

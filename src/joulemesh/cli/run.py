@@ -269,7 +269,7 @@ def _with_progress(
 
     from joulemesh.runs.run import Progress as Step
     from joulemesh.runs.run import run as simulate
-    from joulemesh.units import si
+    from joulemesh.units import duration, energy
 
     columns = (
         TextColumn("{task.description}"),
@@ -282,8 +282,8 @@ def _with_progress(
 
         def show(step: Step) -> None:
             news = (
-                f", accuracy {step.accuracy:.3f}, {si(step.energy_j, 'J')} spent, "
-                f"{step.seconds_left:.0f} s left"
+                f", accuracy {step.accuracy:.3f}, {energy(step.energy_j)} spent, "
+                f"time left {duration(round(step.seconds_left))}"
             )
             bars.update(
                 task,

@@ -12,6 +12,7 @@ import numpy as np
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Ledger
 from joulemesh.planning.budget import TOLERANCE
+from joulemesh.units import duration, energy
 
 if TYPE_CHECKING:
     from joulemesh.methods.setting import Setting
@@ -93,16 +94,18 @@ def _payable(setting: Setting, ledger: Ledger) -> int:
 def _refuse(setting: Setting, name: str, one: Ledger) -> None:
     if setting.equal == "time":
         raise InfeasibleError(
-            f"one iteration of {name} takes {one.latency_s[0]:.6g} s, but the adaptive plan, whose "
-            f"clock is shared, takes {setting.clock_s:.6g} s in all: raise plan.iterations",
+            f"one iteration of {name} takes {duration(one.latency_s[0], digits=6)}, but the "
+            f"adaptive plan, whose clock is shared, takes {duration(setting.clock_s, digits=6)} in "
+            "all: raise plan.iterations",
             constraint="time",
         )
     device = int(np.argmax(one.energy_j[0] / setting.battery_j))
     need = float(one.energy_j[0, device])
     raise InfeasibleError(
         f"device {device} cannot pay for one iteration of {name} from its battery of "
-        f"{setting.battery_j[device]:.6g} J: computing takes {one.compute_j[0, device]:.6g} J and "
-        f"the exchange {one.exchange_j[0, device]:.6g} J; raise budget.energy_j to at least "
+        f"{energy(setting.battery_j[device], digits=6)}: computing takes "
+        f"{energy(one.compute_j[0, device], digits=6)} and the exchange "
+        f"{energy(one.exchange_j[0, device], digits=6)}; raise budget.energy_j to at least "
         f"{need * 1.0005:.4g}",
         device=device,
         constraint="energy",
@@ -123,7 +126,7 @@ def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tupl
     if late.any():
         notes.append(
             f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
-            f"{setting.deadline_s:.4g} s (the longest takes {ledger.latency_s.max():.4g} s)"
+            f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.latency_s.max())})"
         )
     short_j = ledger.spent_j - setting.battery_j
     over = short_j > setting.battery_j * TOLERANCE
@@ -131,6 +134,6 @@ def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tupl
         device = int(np.argmax(short_j))
         notes.append(
             f"overdraws {most}{int(over.sum())} of {setting.devices} batteries "
-            f"(device {device} by {short_j[device]:.4g} J)"
+            f"(device {device} by {energy(short_j[device])})"
         )
     return tuple(notes)

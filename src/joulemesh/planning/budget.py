@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError
+from joulemesh.units import duration, energy
 
 __all__ = ["TOLERANCE", "at_least", "require_affordable", "rounds_cap", "rounds_total"]
 
@@ -90,8 +91,9 @@ def require_affordable(
     needed_s = worst_s + least * float(round_s[slowest])
     if rounds_cap(deadline_s, worst_s, round_s)[slowest] < least:
         raise InfeasibleError(
-            f"device {slowest} misses the deadline of {deadline_s:.6g} s: the exchange takes "
-            f"{worst_s:.6g} s and {rounds} {least * round_s[slowest]:.6g} s; "
+            f"device {slowest} misses the deadline of {duration(deadline_s, digits=6)}: the "
+            f"exchange takes {duration(worst_s, digits=6)} and {rounds} "
+            f"{duration(least * float(round_s[slowest]), digits=6)}; "
             f"raise budget.deadline_s to at least {at_least(needed_s)}",
             device=slowest,
             constraint="deadline",
@@ -101,13 +103,15 @@ def require_affordable(
         need = exchange_j + iterations * least * round_j
         # The one that needs most, so that this figure is enough for all who fall short.
         device = int(np.argmax(np.where(short, need, 0.0)))
+        held, exchange = float(battery_j[device]), float(exchange_j[device])
+        training = iterations * least * float(round_j[device])
         ways = [f"raise budget.energy_j to at least {at_least(float(need[device]))}"]
         ways += [f"set plan.iterations to at most {longest}"] if longest else []
         ways += [] if may_leave else ['set plan.on_depletion = "leave"']
         raise InfeasibleError(
             f"device {device} cannot pay for {iterations} iterations from its battery of "
-            f"{battery_j[device]:.6g} J: exchanges take {exchange_j[device]:.6g} J and {rounds} an "
-            f"iteration {iterations * least * round_j[device]:.6g} J; {', or '.join(ways)}",
+            f"{energy(held, digits=6)}: exchanges take {energy(exchange, digits=6)} and {rounds} "
+            f"an iteration {energy(training, digits=6)}; {', or '.join(ways)}",
             device=device,
             constraint="energy",
         )

@@ -26,6 +26,7 @@ from joulemesh.planning.history import Event, History
 from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import allocate
 from joulemesh.scenario import Scenario
+from joulemesh.units import energy
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import components
@@ -203,7 +204,7 @@ class CausalPlanner:
         device = int(np.argmax(np.where(self.battery < need, need, 0.0)))
         raise InfeasibleError(
             f"fewer than two devices can pay for a single iteration: device {device} needs "
-            f"{need[device]:.6g} J and has {self.battery[device]:.6g} J; "
+            f"{energy(need[device], digits=6)} and has {energy(self.battery[device], digits=6)}; "
             f"raise budget.energy_j to at least {at_least(float(need[device]))}",
             device=device,
             constraint="energy",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.studies.statistics import estimate
 from joulemesh.studies.study import AXES, Entry, Study
-from joulemesh.views.digest import unit_of
+from joulemesh.units import prefixed
 
 # Okabe and Ito's colours, told apart by the colour-blind; dashes tell them apart in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D00")
@@ -92,10 +92,10 @@ def band(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.f
 def _draw(panel: Axes, study: Study, shown: Sequence[Entry], axis: str) -> None:
     scale, label = 1.0, "iteration"
     if axis in _NAMES:
-        name, unit = _NAMES[axis]
+        label, unit = _NAMES[axis]
         top = max((float(across(entry, axis)[-1]) for entry in shown), default=1.0)
-        scale, prefixed = unit_of(np.array([top]), unit)
-        label = f"{name} [{prefixed}]"
+        scale, name = prefixed(float(top), unit)
+        label = f"{label} [{name}]"
     places = {entry.name: k for k, entry in enumerate(study.entries)}
     for entry in shown:
         k = places[entry.name]

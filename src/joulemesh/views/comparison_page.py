@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.studies.study import AXES, Entry, Study
-from joulemesh.units import si
+from joulemesh.units import column, duration, energy
 from joulemesh.views import fragments
 from joulemesh.views.comparison import across, band
 from joulemesh.views.comparison_table import difference_text, figure_text, target_text
@@ -76,7 +76,7 @@ def sentence(study: Study) -> str:
     seeds = f"mean of {len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
     return (
         f"The highest final test accuracy, {100 * best['accuracy']:.1f} % ({seeds}), is that of "
-        f"{best['method']}, for {si(best['energy_j'], 'J')} in {si(best['time_s'], 's')}; how "
+        f"{best['method']}, for {energy(best['energy_j'])} in {duration(best['time_s'])}; how "
         f"certain the differences are is in the table."
     )
 
@@ -161,7 +161,17 @@ def _notes(study: Study) -> str:
 def _batteries(study: Study) -> str:
     """Where the joules went, method by method."""
     rows = [row for row in study.table() if row["iterations"] is not None]
-    head = ("method", "training", "exchange", "server", "bits on the air", "left", "seeds")
+    figures = [
+        (label, *column([row[name] for row in rows], unit))
+        for label, name, unit in (
+            ("training", "compute_j", "J"),
+            ("exchange", "exchange_j", "J"),
+            ("server", "server_j", "J"),
+            ("on the air", "bits", "bit"),
+            ("left", "leftover_j", "J"),
+        )
+    ]
+    head = ("method", *(f"{label} [{unit}]" for label, unit, _ in figures), "seeds")
     top = "".join(
         f'<th scope="col"{"" if k == 0 else " class=n"}>{name}</th>' for k, name in enumerate(head)
     )
@@ -169,17 +179,10 @@ def _batteries(study: Study) -> str:
         f'<tr><th scope="row">{html.escape(row["method"])}</th>'
         + "".join(
             f'<td class="n">{html.escape(text)}</td>'
-            for text in (
-                si(row["compute_j"], "J"),
-                si(row["exchange_j"], "J"),
-                si(row["server_j"], "J"),
-                si(row["bits"], "bit"),
-                si(row["leftover_j"], "J"),
-                str(row["seeds"]),
-            )
+            for text in (*(cells[k] for _, _, cells in figures), str(row["seeds"]))
         )
         + "</tr>"
-        for row in rows
+        for k, row in enumerate(rows)
     )
     return (
         f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'

@@ -7,15 +7,13 @@ __all__ = ["difference_text", "figure_text", "show_comparison", "target_text"]
 import math
 from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from joulemesh.studies.study import Study
-from joulemesh.units import si
-from joulemesh.views.digest import unit_of
+from joulemesh.units import prefixed, si
 
 _NO_WIDTH = 1e-6
 _WIDE = 142  # columns that the whole table needs
@@ -36,11 +34,11 @@ def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
         return "–"
     if not unit:
         return f"{100 * value:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
-    scale, prefixed = unit_of(np.array([value]), unit)
+    scale, name = prefixed(value, unit)
     digits = max(0, 2 - math.floor(math.log10(abs(value) / scale))) if value else 0
     if half is None or half / scale < 0.5 * 10.0**-digits:  # as good as the same at every seed
         return si(value, unit)
-    return f"{value / scale:.{digits}f} ± {half / scale:.{digits}f} {prefixed}"
+    return f"{value / scale:.{digits}f} ± {half / scale:.{digits}f} {name}"
 
 
 def difference_text(value: float | None, half: float | None) -> str:
@@ -71,7 +69,7 @@ def target_text(row: dict[str, Any], name: str, unit: str) -> str:
     """
     value = row[name]
     if value is not None:
-        scale, _ = unit_of(np.array([value]), unit)
+        scale, _ = prefixed(value, unit)
         digits = max(0, 2 - math.floor(math.log10(abs(value) / scale))) if value else 0
         open_to = f"{row[f'{name}_error'] / scale:.{digits}f}"
         text = figure_text(value, row[f"{name}_ci95"], unit)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from joulemesh.planning.plan import Plan
-from joulemesh.units import si
+from joulemesh.units import column, duration, energy
 from joulemesh.views.values import by_section
 
 __all__ = ["show_figures", "show_plan", "show_row", "sparkline"]
@@ -49,16 +49,18 @@ def show_plan(plan: Plan, console: Console) -> None:
         f"{int(plan.rounds.sum()):,} rounds ({plan.rounds[plan.active].mean():.2f} on average)",
         sep="",
     )
+    held_j = float(plan.energy_budget_j.sum())
     console.print(
         Text.assemble(("energy      ", "bold")),
-        f"{si(plan.spent_j.sum(), 'J')} of {si(plan.energy_budget_j.sum(), 'J')}: training "
-        f"{si(plan.compute_total_j.sum(), 'J')}, exchange {si(plan.exchange_total_j.sum(), 'J')}",
+        f"{energy(plan.spent_j.sum(), beside=held_j)} of {energy(held_j)}: training "
+        f"{energy(plan.compute_total_j.sum(), beside=held_j)}, exchange "
+        f"{energy(plan.exchange_total_j.sum(), beside=held_j)}",
         sep="",
     )
     console.print(
         Text.assemble(("time        ", "bold")),
-        f"{si(plan.latency_s.sum(), 's')}; longest iteration {si(plan.latency_s.max(), 's')} of "
-        f"{si(plan.deadline_s, 's')}, exchange {si(plan.exchange_s.max(), 's')}",
+        f"{duration(plan.latency_s.sum())}; longest iteration {duration(plan.latency_s.max())} of "
+        f"{duration(plan.deadline_s)}, exchange {duration(plan.exchange_s.max())}",
         sep="",
     )
     console.print(_device_table(plan))
@@ -102,24 +104,31 @@ def show_row(label: str, text: str, console: Console) -> None:
 
 def _device_table(plan: Plan) -> Table:
     table = Table(title=None, header_style="bold", pad_edge=False)
-    table.add_column("device", justify="right")
-    for name in ("battery", "training", "exchange", "left", "rounds", "per iteration"):
-        table.add_column(name, justify="right")
-    table.add_column("what binds")
     count = len(plan.energy_budget_j)
-    rows = range(count)
+    rows = list(range(count))
     if count > _MOST_ROWS:  # the tightest batteries are the ones that matter
         table.caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
-        rows = sorted(np.argsort(plan.margin_j / plan.energy_budget_j)[:_MOST_ROWS].tolist())  # type: ignore[assignment]
+        rows = sorted(np.argsort(plan.margin_j / plan.energy_budget_j)[:_MOST_ROWS].tolist())
+    joules = {
+        name: column(figures[rows].tolist(), "J")
+        for name, figures in (
+            ("battery", plan.energy_budget_j),
+            ("training", plan.compute_total_j),
+            ("exchange", plan.exchange_total_j),
+        )
+    }
+    named = [Text(f"{name}\n[{unit}]") for name, (unit, _) in joules.items()]
+    headings: list[str | Text] = ["device", *named, "left", "rounds", "per\niteration"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    table.add_column("what\nbinds")
     binding = plan.binding
-    for i in rows:
+    for k, i in enumerate(rows):
         lived = plan.rounds[plan.active[:, i], i]
         span = f"{lived.min()}–{lived.max()}" if len(lived) else "none"
         table.add_row(
             str(i),
-            si(plan.energy_budget_j[i], "J"),
-            si(plan.compute_total_j[i], "J"),
-            si(plan.exchange_total_j[i], "J"),
+            *(cells[k] for _, cells in joules.values()),
             f"{plan.margin_j[i] / plan.energy_budget_j[i]:.1%}",
             f"{plan.rounds[:, i].sum():,}",
             span,
@@ -149,16 +158,19 @@ def _show_balance(plan: Plan, console: Console) -> None:
     if balance is None:
         return
     table = Table(title="Remark 4: gossip rounds, consensus error and joules", pad_edge=False)
-    for name in ("rounds", "consensus error", "dearest device", "share of its battery"):
-        table.add_column(name, justify="right")
     pick = np.unique(np.rint(np.linspace(0, len(balance.rounds) - 1, 8)).astype(int))
     best = int(np.searchsorted(balance.rounds, balance.best))
-    for row in sorted({*pick.tolist(), best}):
+    shown = sorted({*pick.tolist(), best})
+    unit, dearest = column(balance.dearest_j[shown].tolist(), "J")
+    names = ("rounds", "consensus error", f"dearest device [{unit}]", "share of its battery")
+    for name in names:
+        table.add_column(Text(name), justify="right")  # Text, as [mJ] would be taken for markup
+    for joules, row in zip(dearest, shown, strict=True):
         mark = " ← balanced" if row == best else ""
         table.add_row(
             f"{balance.rounds[row]:,}",
             f"{balance.error[row]:.3g}",
-            si(balance.dearest_j[row], "J"),
+            joules,
             f"{balance.share[row]:.1%}{mark}",
         )
     console.print(table)

@@ -22,7 +22,6 @@ __all__ = [
     "link_energy_j",
     "rounds_grid",
     "route_words",
-    "unit_of",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -37,7 +36,6 @@ BINDING_WORDS = {
 }
 
 _MOST_DRAWN = 10_000  # more cannot be told apart
-_PREFIXES = ((1e-12, "p"), (1e-9, "n"), (1e-6, "µ"), (1e-3, "m"), (1.0, ""), (1e3, "k"), (1e6, "M"))
 
 
 @dataclass(frozen=True)
@@ -56,20 +54,6 @@ class Grid:
     devices: int
     iterations: int
     sorted: bool
-
-
-def unit_of(values: FloatArray, unit: str) -> tuple[float, str]:
-    """Divisor and name of the unit in which the largest figure has one to three digits.
-
-    >>> unit_of(np.array([0.0, 0.0042]), "J")
-    (0.001, 'mJ')
-    >>> unit_of(np.zeros(2), "J")
-    (1.0, 'J')
-    """
-    top = float(np.max(np.abs(values), initial=0.0))
-    fitting = [(scale, prefix) for scale, prefix in _PREFIXES if top >= scale]
-    scale, prefix = (fitting or [_PREFIXES[0]])[-1] if top > 0 else (1.0, "")
-    return scale, prefix + unit
 
 
 def every(count: int, most: int) -> IntArray:

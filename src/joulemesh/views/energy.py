@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.digest import BINDING_KINDS, unit_of
+from joulemesh.units import prefixed
+from joulemesh.views.digest import BINDING_KINDS
 from joulemesh.views.map import BINDING_COLOURS
 
 __all__ = ["draw_energy", "energy_bands"]
@@ -45,7 +46,7 @@ def draw_energy(axes: Axes, plan: Plan) -> None:
     >>> axes.get_ylabel()
     'energy [J]'
     """
-    scale, unit = unit_of(plan.energy_budget_j, "J")
+    scale, unit = prefixed(float(plan.energy_budget_j.max()), "J")
     if len(plan.energy_budget_j) <= _MOST_BARS:
         _bars(axes, plan, scale)
     else:

@@ -20,7 +20,7 @@ from PIL import Image
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.planning.plan import Plan
-from joulemesh.units import si
+from joulemesh.units import duration, energy
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS, departed, rounds_grid, route_words
 from joulemesh.views.energy import draw_energy
 from joulemesh.views.map import BINDING_COLOURS, draw_map
@@ -94,7 +94,7 @@ def _title(plan: Plan) -> str:
     budget, spent = plan.energy_budget_j.sum(), plan.spent_j.sum()
     return (
         f"{plan.scheme}, {count:,} devices, n = {plan.iterations:,} iterations: "
-        f"{si(spent, 'J')} of {si(budget, 'J')} in {si(plan.latency_s.sum(), 's')}"
+        f"{energy(spent, beside=budget)} of {energy(budget)} in {duration(plan.latency_s.sum())}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulemesh.planning.plan import Plan
-from joulemesh.units import si
+from joulemesh.units import column, duration, energy
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS
 from joulemesh.views.values import by_section, value_words
 
@@ -73,9 +73,10 @@ def sentence(plan: Plan, summary: Summary, seeds: int) -> str:
     size = f"{plan.work.parameters:,} parameters"
     what = f"{model_words(scenario.training.model)} of {size} on {scenario.training.dataset}"
     how = f"for {plan.iterations:,} iterations, averaging by {plan.scheme},"
+    held_j = float(plan.energy_budget_j.sum())
     price = (
-        f"{si(summary.energy_j, 'J')} of {si(float(plan.energy_budget_j.sum()), 'J')} "
-        f"in {si(summary.time_s, 's')}"
+        f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)} "
+        f"in {duration(summary.time_s)}"
     )
     if summary.accuracy is None:
         done = f"{count:,} devices are to train {what} {how} for {price}"
@@ -110,9 +111,9 @@ def tiles(plan: Plan, summary: Summary) -> str:
     spent = summary.energy_j / float(plan.energy_budget_j.sum())
     training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
     figures = [
-        ("energy", si(summary.energy_j, "J"), f"{_percent(spent)} of the batteries"),
+        ("energy", energy(summary.energy_j), f"{_percent(spent)} of the batteries"),
         ("spent on training", _percent(training), f"exchange {_percent(1 - training)}"),
-        ("time", si(summary.time_s, "s"), f"deadline {si(plan.deadline_s, 's')} an iteration"),
+        ("time", duration(summary.time_s), f"deadline {duration(plan.deadline_s)} an iteration"),
         (
             "local rounds",
             f"{int(plan.rounds.sum()):,}",
@@ -124,7 +125,7 @@ def tiles(plan: Plan, summary: Summary) -> str:
         note = "mean model" if weakest is None else f"weakest device {_percent(weakest)}"
         figures.insert(0, ("test accuracy", _percent(summary.accuracy), note))
     if summary.wall_s is not None:
-        figures.append(("simulated in", si(summary.wall_s, "s"), "wall-clock time"))
+        figures.append(("simulated in", duration(summary.wall_s), "wall-clock time"))
     return "".join(
         f"<li><span>{text(name)}</span><strong>{text(value)}</strong><small>{text(note)}</small></li>"
         for name, value, note in figures
@@ -175,19 +176,25 @@ def devices(plan: Plan) -> str:
     count = len(spare)
     shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
     total, binding = plan.rounds.sum(axis=0), plan.binding
+    joules = [
+        column(figures[shown].tolist(), "J")
+        for figures in (plan.energy_budget_j, plan.compute_total_j, plan.exchange_total_j)
+    ]
     rows = [
         (
             str(i),
-            si(float(plan.energy_budget_j[i]), "J"),
-            si(float(plan.compute_total_j[i]), "J"),
-            si(float(plan.exchange_total_j[i]), "J"),
+            *(cells[k] for _, cells in joules),
             _percent(spare[i]),
             f"{total[i]:,}",
             BINDING_WORDS[str(binding[i])],
         )
-        for i in shown.tolist()
+        for k, i in enumerate(shown.tolist())
     ]
-    head = ("device", "battery", "training", "exchange", "unspent", "rounds", "what binds")
+    names = [
+        f"{name} [{unit}]"
+        for name, (unit, _) in zip(("battery", "training", "exchange"), joules, strict=True)
+    ]
+    head = ("device", *names, "unspent", "rounds", "what binds")
     note = ""
     if count > _MOST_ROWS:
         note = f"<p>The {_MOST_ROWS} of {count:,} devices with the least left.</p>"

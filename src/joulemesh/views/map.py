@@ -16,7 +16,8 @@ from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.digest import departed, drawn, frame_m, link_energy_j, unit_of
+from joulemesh.units import prefixed
+from joulemesh.views.digest import departed, drawn, frame_m, link_energy_j
 
 __all__ = ["BINDING_COLOURS", "Links", "draw_map"]
 
@@ -71,7 +72,7 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
     energy = link_energy_j(plan, shown)
     order = np.argsort(-energy, kind="stable")  # the cheap ones, which matter, on top
     shown, energy = shown[order], energy[order]
-    scale, unit = unit_of(energy, "J")
+    scale, unit = prefixed(float(np.max(energy, initial=0.0)), "J")
     energy = energy / scale
     norm, colours = _norm(energy), _colours()
     fine = graph.devices > _FINE
