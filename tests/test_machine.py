@@ -125,3 +125,14 @@ def test_memory_as_macos_tells_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(os, "sysconf", lambda name: -1)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert machine.memory_bytes() == 2**34
+
+
+def test_memory_is_what_the_control_group_allows(tmp_path, monkeypatch) -> None:
+    group = tmp_path / "sys" / "job"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("123456789\n")
+    (tmp_path / "sys" / "memory.max").write_text("max\n")
+    (tmp_path / "cgroup").write_text("0::/job\n")
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path / "sys")
+    monkeypatch.setattr(machine, "_OWN_CGROUP", tmp_path / "cgroup")
+    assert machine.memory_bytes() == 123456789

@@ -318,15 +318,14 @@ def test_paths_are_relative_to_the_scenario_file(
 
 
 def test_files_that_a_scenario_names_can_be_kept_under_other_names(tmp_path: Path) -> None:
-    from joulemesh.runs.inputs import asked, keep_inputs
+    from joulemesh.runs.inputs import asked, keep_inputs, portable
     from joulemesh.scenario.inputs import input_files
 
     (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,1\n")  # named like its model
     one = Scenario(network={"fading": f"trace:{tmp_path}/./trace"})
     assert input_files(one) == {"network.fading": tmp_path / "trace"}
-    kept, copies = keep_inputs(one, tmp_path / "run")
-    assert copies == ["inputs/network-fading"]
-    assert kept.network.fading == "trace:inputs/network-fading"
+    assert keep_inputs(one, tmp_path / "run") == ["inputs/network-fading"]
+    assert portable(one).network.fading == "trace:inputs/network-fading"
     before = asked(one)
     (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,2\n")
     assert asked(one) != before

@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = ["cpus", "memory_bytes"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_NO_LIMIT = 2**60  # the older kind of control group writes a number near 2**63 for none
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
 
@@ -44,11 +45,15 @@ def _quota() -> int:
 
 def _quotas_of_version_2() -> list[tuple[int, int]]:
     """Quota and period of this process's control group and of all that it lies in."""
+    found = [" ".join(_lines(folder / "cpu.max")).split() for folder in _own_groups()]
+    return [(int(pair[0]), int(pair[1])) for pair in found if len(pair) == 2 and pair[0] != "max"]
+
+
+def _own_groups() -> list[Path]:
+    """Folders of this process's control group and of all that it lies in."""
     own = next((line[3:] for line in _lines(_OWN_CGROUP) if line.startswith("0::")), "/")
     here = _CGROUPS / own.strip("/")
-    within = [folder for folder in (here, *here.parents) if folder.is_relative_to(_CGROUPS)]
-    found = [" ".join(_lines(folder / "cpu.max")).split() for folder in within]
-    return [(int(pair[0]), int(pair[1])) for pair in found if len(pair) == 2 and pair[0] != "max"]
+    return [folder for folder in (here, *here.parents) if folder.is_relative_to(_CGROUPS)]
 
 
 def _quotas_of_version_1() -> list[tuple[int, int]]:
@@ -66,11 +71,25 @@ def _lines(path: Path) -> list[str]:
 
 
 def memory_bytes() -> int:
-    """Bytes of memory that this machine has; a number larger than any where it does not tell.
+    """Bytes of memory that this process may use: the machine's, or less by its control group.
+
+    A number larger than any where the system does not tell.
 
     >>> memory_bytes() > 2**20
     True
     """
+    return min(_installed_bytes(), _memory_quota())
+
+
+def _memory_quota() -> int:
+    """Bytes that the control groups allow; no limit is a large number."""
+    limits = [line for folder in _own_groups() for line in _lines(folder / "memory.max")]
+    limits += _lines(_CGROUPS / "memory" / "memory.limit_in_bytes")
+    figures = [int(line) for line in limits if line.isdecimal()]
+    return min((figure for figure in figures if figure < _NO_LIMIT), default=sys.maxsize)
+
+
+def _installed_bytes() -> int:
     with suppress(OSError, ValueError):  # a system that does not know these names
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         if pages > 0 and size > 0:

@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError, UnitError
+from joulemesh.files.bounded import read_bounded
 from joulemesh.units import parse
 
 __all__ = ["is_number", "number_column", "read_links", "read_table"]
 
 
+_MOST_BYTES = 256 * 2**20
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _FIRST_LINE = re.compile(r"sep=([,;\t])\r?\n")  # by which some spreadsheets name the separator
 _NUMBER = re.compile(r"[+-]?(?:\d+|\d*(?P<mark>[.,])\d+)(?:[eE][+-]?\d+)?(?:\s*[^\W\d].*)?")
@@ -37,8 +39,8 @@ def read_table(path: str | Path) -> dict[str, list[str]]:
             or decimals can be understood in two ways.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows, separator = _rows(file.read(), path)
+        text = read_bounded(Path(path), _MOST_BYTES).decode("utf-8-sig")
+        rows, separator = _rows(text, path)
     except OSError as error:
         raise ScenarioError(f"cannot read {path}: {error.strerror}; check the path") from None
     except (UnicodeDecodeError, csv.Error) as error:

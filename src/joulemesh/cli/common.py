@@ -68,6 +68,8 @@ def _value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         listed = text.startswith("[") and text.endswith("]") and "[" not in text[1:]
         return [_value(item.strip()) for item in text[1:-1].split(",")] if listed else text
+    except ValueError:  # more digits than Python converts
+        raise ScenarioError(f"--set: {text[:20]}… has {len(text)} digits; write 1e9") from None
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:

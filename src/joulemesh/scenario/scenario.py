@@ -14,6 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import read_bounded
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import Layer, absolute_paths, fields_of, latest, nested
 from joulemesh.scenario.graph import graph_fields
@@ -32,6 +33,7 @@ from joulemesh.scenario.text import check_links, check_table, one_line, to_toml
 __all__ = ["PRESETS", "Scenario"]
 
 PRESETS = ("default", "paper", "narrowband")
+_MOST_BYTES = 16 * 2**20  # of a scenario file
 
 
 class Scenario(BaseModel):
@@ -141,9 +143,11 @@ class Scenario(BaseModel):
     def load(cls, path: str | Path) -> Self:
         """Read a scenario from a TOML (or ``.json``) file; paths in it are relative to it."""
         path = Path(path)
-        kind, read = ("JSON", json.loads) if path.suffix == ".json" else ("TOML", tomllib.loads)
+        kind, read = ("JSON", _json) if path.suffix == ".json" else ("TOML", tomllib.loads)
         try:
-            values = read(path.read_bytes().decode())
+            values = read(read_bounded(path, _MOST_BYTES).decode())
+        except ScenarioError:
+            raise
         except OSError as error:
             raise ScenarioError(
                 f"cannot read {path}: {error.strerror}; "
@@ -166,7 +170,7 @@ class Scenario(BaseModel):
         True
         """
         try:
-            values = json.loads(text)
+            values = _json(text)
         except (ValueError, RecursionError) as error:
             raise ScenarioError(
                 f"the text is no JSON ({_reason(error)}); Scenario.to_json writes it"
@@ -245,6 +249,20 @@ def field_names() -> tuple[str, ...]:
     """Full names of all fields: ``"seed"``, ``"devices.count"``, …"""
     own = (f"{name}.{field}" for name, kind in SECTIONS.items() for field in kind.model_fields)
     return ("seed", *own)
+
+
+def _json(text: str) -> Any:
+    """Parse JSON in which no object names a key twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{twice!r} is given twice")
+        return values
+
+    return json.loads(text, object_pairs_hook=once)
 
 
 def _mapping(values: Any, where: str) -> dict[str, Any]:
