@@ -39,14 +39,15 @@ def bounds(
         }
         typer.echo(json_format.dumps(record))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from joulemesh.views.terminal import Column, open_console, show_table
 
-    console = Console()
-    table = Table("iteration", "measured gap", "corrected bound", "bound / gap", pad_edge=False)
-    for t, gap, bound in zip(study.iteration, study.gap, study.bound, strict=True):
-        table.add_row(str(t), f"{gap:.4f}", f"{bound:.4f}", f"{bound / gap:.2f}")
-    console.print(table)
+    console = open_console()
+    names = ("iteration", "measured gap", "corrected bound", "bound / gap")
+    rows = [
+        [str(t), f"{gap:.4f}", f"{bound:.4f}", f"{bound / gap:.2f}"]
+        for t, gap, bound in zip(study.iteration, study.gap, study.bound, strict=True)
+    ]
+    show_table(console, [Column(name) for name in names], rows)
     figures = ", ".join(f"{k} {v:.4g}" for k, v in dataclasses.asdict(study.constants).items())
     console.print(f"learning rate {study.learning_rate:.4g} (at most 1/M); {figures}")
     console.print(f"the measured gap is {'under' if study.holds else 'ABOVE'} the bound throughout")

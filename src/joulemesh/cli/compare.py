@@ -78,11 +78,10 @@ def compare(
     if json:
         typer.echo(json_format.dumps(found.summary()))
     else:
-        from rich.console import Console
-
         from joulemesh.views.comparison_table import show_comparison
+        from joulemesh.views.terminal import open_console
 
-        show_comparison(found, Console())
+        show_comparison(found, open_console())
         if out is not None:
             typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
     if not any(entry.ran for entry in found.entries):

@@ -52,11 +52,10 @@ def plan(
     if json:
         typer.echo(made.to_json())
         return
-    from rich.console import Console
-
     from joulemesh.views.console import show_plan
+    from joulemesh.views.terminal import open_console
 
-    show_plan(made, Console())
+    show_plan(made, open_console())
     for path in (out, figure):
         if path is not None:
             typer.echo(f"wrote {path}")

@@ -31,9 +31,9 @@ def profiles(
     if json:
         typer.echo(json_format.dumps([dataclasses.asdict(profile) for profile in chosen]))
         return
-    from rich.console import Console
+    from joulemesh.views.terminal import open_console
 
-    console = Console()
+    console = open_console()
     if name is None:
         _tables(chosen, console)
         console.print("sources and derivations: joulemesh profiles NAME", style="dim")
@@ -42,24 +42,26 @@ def profiles(
 
 
 def _tables(chosen: Any, console: Any) -> None:
-    from rich.table import Table
-
     from joulemesh.units import si
+    from joulemesh.views.terminal import Column, show_table
 
-    devices = Table("device", "clock", "power", "a cycle", "cores", "what it is", pad_edge=False)
-    radios = Table("radio", "draws", "rate", "bandwidth", "what it is", pad_edge=False)
+    what = Column("what it is", prose=16, rank=2)
+    figures = [Column("clock"), Column("power"), Column("a cycle"), Column("cores", rank=1)]
+    radio_figures = [Column("draws"), Column("rate"), Column("bandwidth", rank=1)]
+    devices: list[list[str]] = []
+    radios: list[list[str]] = []
     for profile in chosen:
         said = profile.said
         if profile.kind == "device":
             clock, power = said["cpu_hz"], said["power_w"]
             cells = [si(clock, "Hz"), si(power, "W"), si(power / clock, "J"), str(said["cores"])]
-            devices.add_row(profile.name, *cells, profile.summary)
+            devices.append([profile.name, *cells, profile.summary])
         else:
             pairs = (("transmit_power_w", "W"), ("max_rate_bps", "bit/s"), ("bandwidth_hz", "Hz"))
             cells = [si(said[field], unit) for field, unit in pairs]
-            radios.add_row(profile.name, *cells, profile.summary)
-    console.print(devices)
-    console.print(radios)
+            radios.append([profile.name, *cells, profile.summary])
+    show_table(console, [Column("device", figures=False), *figures, what], devices)
+    show_table(console, [Column("radio", figures=False), *radio_figures, what], radios)
 
 
 def _one(profile: Any, console: Any) -> None:

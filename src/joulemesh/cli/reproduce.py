@@ -85,12 +85,11 @@ def reproduce(
     if json:
         typer.echo(json_format.dumps(made.summary()))
     else:
-        from rich.console import Console
-
+        from joulemesh.views.terminal import open_console
         from joulemesh.views.verdicts import show_claims
 
         mine = [row for row in made.claims if row["figure"] in made.outcomes]
-        show_claims(mine, Console())
+        show_claims(mine, open_console())
         typer.echo(f"results are in {made.folder}; begin with {made.folder / 'README.md'}")
     for name, why in made.failures.items():
         print(f"error: {name} was not redone: {why}", file=sys.stderr)

@@ -239,9 +239,9 @@ def _carry_out(
     if order.json:
         typer.echo(json_format.dumps(result.summary()))
         return
-    from rich.console import Console
+    from joulemesh.views.terminal import open_console
 
-    show_result(result, Console())
+    show_result(result, open_console())
     typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
 
 

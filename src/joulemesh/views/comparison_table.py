@@ -7,16 +7,15 @@ __all__ = ["difference_text", "figure_text", "show_comparison", "target_text"]
 import math
 from typing import Any
 
-from rich import box
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from joulemesh.studies.study import Study
 from joulemesh.units import prefixed, si
+from joulemesh.views.terminal import Column, fits, show_table
 
 _NO_WIDTH = 1e-6
-_WIDE = 142  # columns that the whole table needs
 
 
 def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
@@ -82,19 +81,16 @@ def show_comparison(study: Study, console: Console) -> None:
     rows = study.table()
     learned = ("accuracy [%]", f"vs {rows[0]['method']}", "devices' own [%]", "iterations")
     paid = ("energy", "time", "energy to target", "time to target")
-    if console.width >= _WIDE:
-        parts: tuple[tuple[str, ...], ...] = ((*learned, *paid),)
+    method = Column("method", figures=False)
+    columns = [method, *(Column(name) for name in (*learned, *paid))]
+    cells = [[row["method"], *_cells(row)] for row in rows]
+    half = 1 + len(learned)
+    if fits(console, columns, cells, SIMPLE_HEAD):
+        show_table(console, columns, cells, box=SIMPLE_HEAD)
     else:
-        parts = (learned, paid)
-    for names in parts:
-        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("method", no_wrap=True)
-        for name in names:
-            table.add_column(name, justify="right")
-        for row in rows:
-            cells = dict(zip((*learned, *paid), _cells(row), strict=True))
-            table.add_row(row["method"], *(cells[name] for name in names))
-        console.print(table)
+        show_table(console, columns[:half], [row[:half] for row in cells], box=SIMPLE_HEAD)
+        later = [[row[0], *row[half:]] for row in cells]
+        show_table(console, [method, *columns[half:]], later, box=SIMPLE_HEAD)
     console.print(Text(_caption(study)))
     error = "in brackets: the error of not evaluating every iteration"
     console.print(Text(f"target: {study.target_words}; {error}"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
+from joulemesh.views.terminal import Column, show_table
 from joulemesh.views.values import by_section
 
 __all__ = ["show_figures", "show_plan", "show_row", "sparkline"]
@@ -63,10 +63,12 @@ def show_plan(plan: Plan, console: Console) -> None:
         f"{duration(plan.deadline_s)}, exchange {duration(plan.exchange_s.max())}",
         sep="",
     )
-    console.print(_device_table(plan))
+    _show_devices(plan, console)
     mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
     console.print(
-        Text.assemble(("rounds      ", "bold"), sparkline(mean)),
+        Text.assemble(
+            ("rounds      ", "bold"), sparkline(mean, min(60, max(console.width - 12, 1)))
+        ),
         f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
         sep="",
     )
@@ -102,12 +104,11 @@ def show_row(label: str, text: str, console: Console) -> None:
         console.print(Text.assemble((f"{head:<{_LABEL}}", "bold"), line), soft_wrap=True)
 
 
-def _device_table(plan: Plan) -> Table:
-    table = Table(title=None, header_style="bold", pad_edge=False)
-    count = len(plan.energy_budget_j)
+def _show_devices(plan: Plan, console: Console) -> None:
+    count, caption = len(plan.energy_budget_j), None
     rows = list(range(count))
     if count > _MOST_ROWS:  # the tightest batteries are the ones that matter
-        table.caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
+        caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
         rows = sorted(np.argsort(plan.margin_j / plan.energy_budget_j)[:_MOST_ROWS].tolist())
     joules = {
         name: column(figures[rows].tolist(), "J")
@@ -117,24 +118,32 @@ def _device_table(plan: Plan) -> Table:
             ("exchange", plan.exchange_total_j),
         )
     }
-    named = [Text(f"{name}\n[{unit}]") for name, (unit, _) in joules.items()]
-    headings: list[str | Text] = ["device", *named, "left", "rounds", "per\niteration"]
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    table.add_column("what\nbinds")
+    columns = [
+        Column("device"),
+        *(
+            Column(f"{name} [{unit}]", rank=2 * (name != "battery"))
+            for name, (unit, _) in joules.items()
+        ),
+        Column("left"),
+        Column("rounds", rank=1),
+        Column("per iteration", rank=3),
+        Column("what binds", figures=False),
+    ]
+    table = []
     binding = plan.binding
     for k, i in enumerate(rows):
         lived = plan.rounds[plan.active[:, i], i]
         span = f"{lived.min()}–{lived.max()}" if len(lived) else "none"
-        table.add_row(
+        row = [
             str(i),
             *(cells[k] for _, cells in joules.values()),
             f"{plan.margin_j[i] / plan.energy_budget_j[i]:.1%}",
             f"{plan.rounds[:, i].sum():,}",
             span,
             str(binding[i]),
-        )
-    return table
+        ]
+        table.append(row)
+    show_table(console, columns, table, caption=caption)
 
 
 def _show_events(plan: Plan, console: Console) -> None:
@@ -157,33 +166,32 @@ def _show_balance(plan: Plan, console: Console) -> None:
     balance = scheme.balance(costs, plan.energy_budget_j, plan.iterations)
     if balance is None:
         return
-    table = Table(title="Remark 4: gossip rounds, consensus error and joules", pad_edge=False)
+    table = []
     pick = np.unique(np.rint(np.linspace(0, len(balance.rounds) - 1, 8)).astype(int))
     best = int(np.searchsorted(balance.rounds, balance.best))
     shown = sorted({*pick.tolist(), best})
     unit, dearest = column(balance.dearest_j[shown].tolist(), "J")
     names = ("rounds", "consensus error", f"dearest device [{unit}]", "share of its battery")
-    for name in names:
-        table.add_column(Text(name), justify="right")  # Text, as [mJ] would be taken for markup
     for joules, row in zip(dearest, shown, strict=True):
         mark = " ← balanced" if row == best else ""
-        table.add_row(
+        figures = [
             f"{balance.rounds[row]:,}",
             f"{balance.error[row]:.3g}",
             joules,
             f"{balance.share[row]:.1%}{mark}",
-        )
-    console.print(table)
+        ]
+        table.append(figures)
+    title = "Remark 4: gossip rounds, consensus error and joules"
+    show_table(console, [Column(name) for name in names], table, title=title)
 
 
 def _show_bounds(plan: Plan, console: Console) -> None:
     if plan.bounds is None:
         return
-    table = Table(title="Bounds of Theorems 1 and 2 and Corollary 1", pad_edge=False)
-    for name in ("bound", "as printed", "corrected"):
-        table.add_column(name, justify="right")
+    columns = [Column(name) for name in ("bound", "as printed", "corrected")]
+    rows = []
     for name in ("theorem1", "theorem2", "corollary1"):
         cells = [plan.bounds.get(f"{name}_{form}") for form in ("printed", "corrected")]
-        table.add_row(name, *("undefined" if c is None else f"{c:.4g}" for c in cells))
-    console.print(table)
+        rows.append([name, *("undefined" if c is None else f"{c:.4g}" for c in cells)])
+    show_table(console, columns, rows, title="Bounds of Theorems 1 and 2 and Corollary 1")
     console.print(f"objectives  p42 {plan.bounds['p42']}, drift {plan.bounds['drift']}")

@@ -58,18 +58,24 @@ def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:
         rows: of ``claims.csv``.
         console: where.
     """
-    from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title="The paper's sentences", show_lines=True)
-    for name in ("claim", "the paper says", "verdict", "effect [95 % interval]", "basis"):
-        shown.add_column(name, overflow="fold")
+    from joulemesh.views.terminal import Cell, Column, show_table
+
+    columns = [
+        Column("claim", prose=12),
+        Column("the paper says", prose=20),
+        Column("verdict", prose=7),
+        Column("effect [95 % interval]", prose=16),
+        Column("basis", prose=5, rank=1),
+    ]
+    cells: list[list[Cell]] = []
     for row in rows:
         verdict = Text(MARKS[row["verdict"]], style=_COLOURS[row["verdict"]])
         said = Text(f"“{row['sentence']}” ({row['section']})")
         decided = Text(f"{effect_words(row)}\n{row['quantity']}")
-        shown.add_row(f"{row['figure']}\n{row['id']}", said, verdict, decided, row["basis"])
-    console.print(shown)
+        cells.append([f"{row['figure']}\n{row['id']}", said, verdict, decided, row["basis"]])
+    show_table(console, columns, cells, title="The paper's sentences", lines=True)
     counts = [
         f"{sum(row['verdict'] == verdict for row in rows)} {words}"
         for verdict, words in (

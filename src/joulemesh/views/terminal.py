@@ -1,0 +1,183 @@
+"""Consoles and tables that fit what they are shown on; figures are never cut."""
+
+from __future__ import annotations
+
+__all__ = ["Cell", "Column", "fits", "open_console", "show_table"]
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rich.box import HEAVY_HEAD, Box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_UNBOUNDED = 10_000  # columns of what is no terminal: a file has no edge
+_MOST_PROSE = 72  # beyond, a line of prose is hard to read
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """A console as wide as its terminal; in a file or a pipe, as wide as what is printed.
+
+    The variable ``COLUMNS`` decides where it is set.
+    """
+    console = Console(stderr=stderr)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return Console(stderr=stderr, width=_UNBOUNDED)
+
+
+Cell: TypeAlias = str | Text
+"""A cell; a text without style is shown as it is, brackets included."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: its header.
+        rank: 0 for a column that is always shown; where there is no room for all of them, those
+            of the highest rank are left out first.
+        figures: numbers, right-justified; others are left-justified.
+        prose: for texts that may be broken into lines, how many columns these have at least.
+    """
+
+    name: str
+    rank: int = 0
+    figures: bool = True
+    prose: int | None = None
+
+
+def fits(
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    box: Box = HEAVY_HEAD,
+) -> bool:
+    """Whether a table fits the console as it is, with nothing broken or left out.
+
+    >>> fits(Console(width=10), [Column("device"), Column("rounds")], [["0", "100"]])
+    False
+    """
+    return _Sheet(columns, rows).width(console, box) <= console.width
+
+
+def show_table(
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    title: str | None = None,
+    caption: str | None = None,
+    box: Box = HEAVY_HEAD,
+    lines: bool = False,
+) -> None:
+    """Print a table without cutting a figure.
+
+    Where it is too wide, headers are broken into lines, then columns are left out, and named under
+    the table; what is left is printed whole, even if it is still too wide.
+
+    Args:
+        console: where.
+        columns: of the table.
+        rows: a cell for each column.
+        title: above the table.
+        caption: below it.
+        box: its lines.
+        lines: whether there is one between rows.
+
+    >>> narrow = Console(width=26)
+    >>> columns = [Column("device"), Column("per iteration"), Column("battery", rank=1)]
+    >>> show_table(narrow, columns, [["0", "3–5", "12.5 J"]])
+    ┏━━━━━━━┳━━━━━━━━━━┓
+    ┃       ┃       per┃
+    ┃device ┃ iteration┃
+    ┡━━━━━━━╇━━━━━━━━━━┩
+    │     0 │       3–5│
+    └───────┴──────────┘
+    not shown: battery
+    """
+    kept, broken = list(range(len(columns))), False
+    while True:
+        sheet = _Sheet(
+            [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], broken=broken
+        )
+        spare = console.width - sheet.width(console, box)
+        last = max(kept, key=lambda k: (columns[k].rank, k))
+        if spare >= 0 or (broken and columns[last].rank == 0):
+            break
+        if broken:
+            kept.remove(last)
+        broken = True
+    table = sheet.table(box, spare)
+    table.title, table.caption, table.show_lines = title, caption, lines
+    if spare < 0:
+        table.width = console.width - spare
+    console.print(table, crop=False)
+    left_out = [column.name for k, column in enumerate(columns) if k not in kept]
+    if left_out:
+        console.print(Text(f"not shown: {', '.join(left_out)}", style="dim"))
+
+
+class _Sheet:
+    """Columns and rows, and how much room they take."""
+
+    def __init__(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, broken: bool = False
+    ) -> None:
+        self.columns, self.rows = columns, rows
+        whole = [not broken or column.prose is not None for column in columns]
+        names = [column.name for column in columns]
+        self.headers = [
+            name if keep else name.replace(" ", "\n")
+            for name, keep in zip(names, whole, strict=True)
+        ]
+        cells = [[str(row[k]) for row in rows] for k in range(len(columns))]
+        natural = [
+            max(cell_len(line) for text in (header, *texts) for line in text.split("\n"))
+            for header, texts in zip(self.headers, cells, strict=True)
+        ]
+        prose = [column.prose for column in columns]
+        self.least = [
+            width if short is None else min(width, short)
+            for width, short in zip(natural, prose, strict=True)
+        ]
+        self.most = [
+            width if short is None else min(width, _MOST_PROSE)
+            for width, short in zip(natural, prose, strict=True)
+        ]
+
+    def width(self, console: Console, box: Box) -> int:
+        """Columns of the console that the table takes at least."""
+        free = console.options.update(width=_UNBOUNDED)
+        return Measurement.get(console, free, self.table(box, 0)).maximum
+
+    def table(self, box: Box, spare: int) -> Table:
+        """The table, with ``spare`` columns of the console more than the least."""
+        widths = list(self.least)
+        while spare > 0 and widths != self.most:
+            wants = [most - width for most, width in zip(self.most, widths, strict=True)]
+            # All prose grows alike, up to its natural width.
+            step = max(1, min(spare // sum(want > 0 for want in wants), *filter(None, wants)))
+            for k, want in enumerate(wants):
+                grown = min(step, want, spare)
+                widths[k] += grown
+                spare -= grown
+        table = Table(header_style="bold", box=box, pad_edge=False)
+        for column, header, width in zip(self.columns, self.headers, widths, strict=True):
+            right = column.figures and column.prose is None
+            table.add_column(
+                Text(header),
+                justify="right" if right else "left",
+                width=width,
+                no_wrap=column.prose is None,
+                overflow="fold",
+            )
+        for row in self.rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        return table
