@@ -10,7 +10,7 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.views import charts, digest, fragments
+from joulemesh.views import charts, digest, fragments, words
 from joulemesh.views.digest import link_energy_j
 from joulemesh.views.report import ReportView, Summary, render_report, write_report
 
@@ -68,7 +68,7 @@ def test_a_whole_page_that_asks_for_nothing(plans, make_view, name):
 def test_text_of_the_user_stays_text(plans, make_view):
     view = make_view(
         plans["default"],
-        title=NASTY,
+        subject=words.Subject(NASTY, "2026-11-15T08:00:00+00:00", dataset=NASTY, model=NASTY),
         scenario_toml=f"# {NASTY}",
         versions={NASTY: NASTY},
         class_names=[NASTY] + [str(k) for k in range(9)],
@@ -77,7 +77,7 @@ def test_text_of_the_user_stays_text(plans, make_view):
     assert page.open == []
     assert len(page.scripts) == 2
     assert read_data(render_report(view))["labels"]["classes"][0] == NASTY
-    assert page.text.count(NASTY) == 5  # <title>, heading, scenario, name and value of a version
+    assert page.text.count(NASTY) == 6  # <title>, heading, model, scenario, a version and its name
 
 
 def test_a_hundred_devices_and_four_hundred_iterations_stay_small(make_view):
@@ -209,16 +209,26 @@ def test_events_are_told(plans):
 
 def test_the_sentence_counts_everybody(plans):
     for plan in plans.values():
-        said = fragments.sentence(plan, Summary(1.0, 2.0), 1).rpartition(";")[2]
+        said = words.sentence(plan, Summary(1.0, 2.0), 1).rpartition("Held back:")[2]
         numbers = [int(part.replace(",", "")) for part in re.findall(r"\b[\d,]*\d\b", said)]
         assert sum(numbers) == len(plan.energy_budget_j)
 
 
 def test_the_sentence_without_and_with_a_run(plans):
-    planned = fragments.sentence(plans["default"], Summary(339.0, 3.97), 0)
-    assert planned.startswith("20 devices are to train an MLP of 4,810 parameters on digits")
-    run = fragments.sentence(plans["default"], Summary(339.0, 3.97, 0.95, 0.9), 5)
-    assert "reached 95.0 % test accuracy (the weakest device 90.0 %; mean of 5 seeds)" in run
+    planned = words.sentence(plans["default"], Summary(339.0, 3.97), 0)
+    learned = "digits with an MLP of 4,810 parameters in 100 iterations, averaging along a tree,"
+    assert planned.startswith(f"20 devices are to learn {learned} for 339 J of 361 J in 3.97 s.")
+    run = words.sentence(plans["default"], Summary(339.0, 3.97, 0.95, 0.9), 5)
+    assert run.startswith(f"20 devices learned {learned} and reached 95.0 % test accuracy (mean")
+    assert "(mean of 5 seeds; the weakest device of any seed 90.0 %) for 339 J" in run
+    alike = Summary(339.0, 3.97, 0.95, 0.9, alike=True)
+    assert "95.0 % test accuracy on every device for" in words.sentence(plans["default"], alike, 1)
+
+
+def test_the_sentence_names_the_users_own_model_and_data(plans):
+    own = words.Subject(dataset="/home/me/leaves.npz", model="LeafNet")
+    said = words.sentence(plans["default"], Summary(1.0, 2.0, 0.9), 1, own)
+    assert said.startswith("20 devices learned leaves.npz with a LeafNet of 4,810 parameters in")
 
 
 def test_the_device_table_has_the_ledger(plans):

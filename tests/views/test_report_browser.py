@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from joulemesh.views.report import write_report
+from joulemesh.views.words import Subject
 
 X_LABEL = "document.querySelector('#learning .x-label').textContent"
 Y_LABEL = "document.querySelector('#learning .y-label').textContent"
@@ -116,7 +117,7 @@ def test_pointing_at_things_names_them(page, plans):
 @pytest.mark.parametrize("name", ["default", "fading", "many"])
 @pytest.mark.parametrize("width", [320, 390, 820])
 def test_narrow_screens_never_scroll_sideways(page, name, width):
-    browser = page(name, title="a-file-with-a-name-that-never-ends-" * 5)
+    browser = page(name, subject=Subject("a-file-with-a-name-that-never-ends-" * 5))
     browser.resize(width, 844, mobile=True)
     for part in ("devices", "scenario", "provenance"):
         browser.evaluate(f"document.getElementById('{part}').open = true")
@@ -145,11 +146,14 @@ def test_dark_mode_changes_page_and_charts(page):
 def test_text_of_the_user_does_not_run(page):
     attack = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'>"
     browser = page(
-        title=attack, scenario_toml=attack, versions={attack: attack}, class_names=[attack] * 10
+        subject=Subject(attack, dataset=attack, model=attack),
+        scenario_toml=attack,
+        versions={attack: attack},
+        class_names=[attack] * 10,
     )
     browser.move(*browser.centre("#labels .shield"))
     assert browser.evaluate("window.harmed === undefined")
-    assert browser.evaluate("document.title") == attack
+    assert browser.evaluate("document.title") == f"Run of {attack}"
     assert browser.errors == []
 
 
@@ -195,6 +199,52 @@ def test_the_legend_counts_the_samples_behind_each_line(page):
         "the last point: all 10,000 test samples",
     ]
     assert browser.errors == []
+
+
+def test_bands_are_read_by_pointing(page):
+    browser = page(seeds=(0, 1, 2))
+    browser.evaluate("document.querySelector('#learning svg').focus()")
+    browser.press("End")
+    first, mean, own, devices = browser.evaluate(
+        "document.querySelector('#tip').textContent"
+    ).splitlines()
+    assert re.fullmatch(r"iteration \d+", first)
+    span = r"\d+\.\d( to \d+\.\d)? %"
+    assert re.fullmatch(rf"mean model: \d+\.\d % \(seeds {span}\)", mean)
+    assert re.fullmatch(rf"devices’ own models, mean: \d+\.\d % \(seeds {span}\)", own)
+    assert re.fullmatch(rf"devices, worst to best: {span}", devices)
+    ticks = browser.evaluate(
+        "[...document.querySelectorAll('#learning text[text-anchor=end]')].map(e => e.textContent)"
+    )
+    assert {"0 %", "100 %"} <= set(ticks)
+
+
+WEIGHT = """(() => {
+  const ground = getComputedStyle(document.querySelector('#map')).backgroundColor;
+  const light = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number);
+    return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255; };
+  const all = (kind) => [...document.querySelectorAll(`#map line.${kind}`)];
+  const weight = (kind) => Math.max(...all(kind).map((e) => {
+    const s = getComputedStyle(e);
+    return parseFloat(s.strokeWidth) * (parseFloat(s.strokeOpacity) || 1) *
+      Math.abs(light(s.stroke) - light(ground));
+  }));
+  return [weight('edge'), weight('unused')];
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_route_is_the_boldest_on_the_map(page, plans, scheme):
+    """Width times contrast with the ground: a cheap link is dark, and a dark page hides it."""
+    browser, plan = page("fading"), plans["fading"]
+    browser.scheme(scheme)
+    route, unused = browser.evaluate(WEIGHT)
+    assert route > 4 * unused
+    used = len(np.unique(plan.history.route.link_index))
+    for kind, count in (("route", used), ("unused", len(plan.world.graph.edges) - used)):
+        assert browser.evaluate(f"document.querySelectorAll('#map line.{kind}').length") == count
+    legend = "[...document.querySelectorAll('#map .legend li')].map(e => e.textContent)"
+    assert f"links not used ({len(plan.world.graph.edges) - used})" in browser.evaluate(legend)
 
 
 def test_a_single_evaluation_is_a_dot(page):

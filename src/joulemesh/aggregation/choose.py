@@ -47,20 +47,21 @@ def choose(graph: Subgraph, *, wanted: str, channel_known: bool, limit: int) -> 
     if channel_known:
         return Choice(
             "tree",
-            "Theorem 3, case 1: the channel is known and constant within an exchange, "
-            "so the minimum spanning tree costs the least energy",
+            "the channel is known and constant within an exchange, so that the minimum spanning "
+            "tree costs the least energy (Theorem 3, case 1)",
         )
     search = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=limit)
     if search.order is not None:
         return Choice(
             "ring",
-            f"Theorem 3, case 2: the channel is unknown and the graph contains a ring "
-            f"({search.reason})",
+            f"the channel is unknown, so that links cannot be chosen by their energy, and the "
+            f"graph contains a ring: {search.reason} (Theorem 3, case 2)",
             search.order,
         )
     return Choice(
         "gossip",
-        f"Theorem 3, otherwise: the channel is unknown and there is no ring ({search.reason})",
+        f"the channel is unknown and the graph contains no ring: {search.reason} "
+        "(Theorem 3, case 3)",
     )
 
 

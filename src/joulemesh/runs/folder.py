@@ -44,6 +44,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.views.charts import labelled_devices
+from joulemesh.views.words import dataset_words
 
 __all__ = ["RunFolder", "free_folder"]
 
@@ -238,7 +239,8 @@ class RunFolder:
             ),
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._write_json("versions.json", {**start, "started": now})
+        record = {"name": plan.scenario.name, "started": now, **start}
+        self._write_json("versions.json", record)
         write_text(self.path / "scenario.toml", portable(plan.scenario).to_toml())
         self._commit([*_START, *copies], stage="begun", completed=0, owns=_OWN)
         self._open_growing(None)
@@ -334,7 +336,8 @@ class RunFolder:
     def save(self, result: Result) -> None:
         """Keep a whole result in this (new) folder; all but the checkpoint."""
         with self.held(resume=False):
-            start = start_of(result.plan.scenario, result.seeds)
+            learned = {"dataset": dataset_words(result.dataset.name), "model": result.model}
+            start = {**start_of(result.plan.scenario, result.seeds), "learned": learned}
             self.begin(result.plan, start, result.dataset, result.partitions[0])
             self.add_metrics(result.plan, result.trace, result.seeds)
             self.add_timings(result.setup_s, result.chunks)
@@ -370,7 +373,7 @@ class RunFolder:
         """The HTML page."""
         from joulemesh.runs.report import write_run_report
 
-        write_run_report(self.path / "report.html", result)
+        write_run_report(self.path / "report.html", result, self.start_record())
 
     def _write_ledger(self, plan: Plan) -> None:
         columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")

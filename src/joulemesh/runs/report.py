@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from joulemesh.runs.result import Result, cumulative
 from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.views.charts import Histogram
 from joulemesh.views.report import ReportView, Summary, write_report
+from joulemesh.views.words import Subject
 
 __all__ = ["report_of_folder", "write_run_report"]
 
@@ -35,8 +37,15 @@ _FROM_TRACE = {
 }
 
 
-def write_run_report(path: Path, result: Result) -> None:
-    """Write the HTML page of a result."""
+def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> None:
+    """Write the HTML page of a result.
+
+    Args:
+        path: of the page.
+        result: what it shows.
+        record: of the run's start; the page has its date, so that going on with a run later, or
+            writing the page again, changes nothing in it.
+    """
     labels, classes = result.dataset.y_train, result.dataset.classes
     wall = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
     _write(
@@ -47,6 +56,7 @@ def write_run_report(path: Path, result: Result) -> None:
         partial(result.partitions[0].histogram, labels, classes),
         flat(versions()),
         wall,
+        _subject(record),
         class_names=result.dataset.class_names,
     )
 
@@ -72,10 +82,21 @@ def report_of_folder(path: Path, target: Path) -> None:
             lambda shown: counts,
             flat(record["versions"]),
             None,
+            _subject(record),
             class_names=names,
         )
         if inside:
             folder.commit_report()
+
+
+def _subject(record: Mapping[str, Any]) -> Subject:
+    learned = record.get("learned", {})
+    return Subject(
+        record.get("name", ""),
+        record.get("started", ""),
+        learned.get("dataset", ""),
+        learned.get("model", ""),
+    )
 
 
 def _write(
@@ -86,6 +107,7 @@ def _write(
     histogram: Histogram,
     tested: dict[str, str],
     wall_s: float | None,
+    subject: Subject,
     class_names: tuple[str, ...] = (),
 ) -> None:
     energy, clock = cumulative(plan, trace.iteration)
@@ -101,18 +123,15 @@ def _write(
         path,
         ReportView(
             plan,
-            Summary(
-                energy_j=float(energy[-1]) if known else 0.0,
-                time_s=float(clock[-1]) if known else 0.0,
-                accuracy=float(trace.test_accuracy[-1].mean()) if known else None,
-                device_accuracy_min=float(trace.device_accuracy_min[-1].min()) if known else None,
-                wall_s=wall_s,
-            ),
+            Summary.of(float(energy[-1]), float(clock[-1]), trace.last, wall_s)
+            if known
+            else Summary(0.0, 0.0, wall_s=wall_s),
             series=series if known else {},
             histogram=histogram,
             scenario_toml=portable(plan.scenario).to_toml(),
             versions=tested,
             seeds=seeds,
+            subject=subject,
             class_names=class_names,
         ),
     )

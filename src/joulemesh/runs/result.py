@@ -75,6 +75,7 @@ class Result:
         partitions: who held which samples, one per seed.
         setup_s: wall seconds before training.
         chunks: how far each chunk of this process came, and its wall seconds.
+        model: what the model is called.
     """
 
     plan: Plan
@@ -85,6 +86,7 @@ class Result:
     partitions: tuple[Partition, ...]
     setup_s: float
     chunks: tuple[Chunk, ...]
+    model: str = ""
 
     def _curve(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if len(self.seeds) == 1 else values

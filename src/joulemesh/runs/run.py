@@ -33,6 +33,7 @@ from joulemesh.training.options import Options
 from joulemesh.training.platform import configure, give_back_memory
 from joulemesh.training.prepare import partitions, the_dataset, the_model
 from joulemesh.training.trace import Trace
+from joulemesh.views.words import dataset_words
 
 __all__ = ["Progress", "mean_params", "run"]
 
@@ -141,6 +142,7 @@ class _Session:
         self.checkpoints: Checkpoints | None = None
         self.start = {
             **start_of(plan.scenario, engine.seeds),
+            "learned": {"dataset": dataset_words(engine.dataset.name), "model": engine.model.name},
             "deterministic": engine.options.deterministic,
             "identity": engine.identity(),
         }
@@ -283,6 +285,7 @@ class _Session:
             self.engine.partitions,
             self.setup_s,
             tuple(self.chunks),
+            self.engine.model.name,
         )
         del self.engine, self.state  # the room is for what is written of many devices
         give_back_memory()

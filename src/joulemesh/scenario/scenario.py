@@ -108,6 +108,16 @@ class Scenario(BaseModel):
         first = self._layers[0].origin if self._layers else ASSUMED
         return first if first.kind == "preset" else ASSUMED
 
+    @property
+    def name(self) -> str:
+        """What it is called: its file's name without the ending, or its preset's; or empty.
+
+        >>> Scenario.preset("paper").override({"seed": 3}).name, Scenario().name
+        ('paper', '')
+        """
+        first = self._layers[0].origin if self._layers else ASSUMED
+        return Path(first.source).stem
+
     def origin(self, name: str) -> Origin:
         """Where the value of a field comes from.
 

@@ -101,6 +101,7 @@ def map_data(plan: Plan) -> dict[str, Any]:
         "words": route_words(plan),
         "devices": graph.devices,
         "count": len(graph.edges),
+        "used": len(np.unique(used)),
         "root": plan.history.route.root,
         "bound": [kind for kind in BINDING_KINDS if (plan.binding == kind).any()],
         "picture": None,

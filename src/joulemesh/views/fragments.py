@@ -1,4 +1,4 @@
-"""The parts of a report that are text: sentence, figures, tables. Everything is escaped here."""
+"""The parts of a report that are text: figures, tables. Everything is escaped here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
-from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS
+from joulemesh.views.digest import BINDING_WORDS
 from joulemesh.views.values import by_section, value_words
+from joulemesh.views.words import percent
 
 if TYPE_CHECKING:
     from joulemesh.views.report import Summary
@@ -21,9 +22,7 @@ __all__ = [
     "devices",
     "events",
     "figures",
-    "model_words",
     "provenance",
-    "sentence",
     "spans",
     "text",
     "tiles",
@@ -32,11 +31,6 @@ __all__ = [
 _MOST_ROWS = 200
 _MOST_NAMES = 12
 _MOST_SPANS = 40
-_MODELS = {"logistic": "a logistic model", "mlp": "an MLP", "cnn": "a CNN"}
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f} %"
 
 
 def text(plain: str) -> str:
@@ -48,71 +42,13 @@ def text(plain: str) -> str:
     return html.escape(plain).replace(" %", "&nbsp;%")
 
 
-def model_words(name: str) -> str:
-    """A model with its article.
-
-    >>> model_words("mlp")
-    'an MLP'
-    """
-    return _MODELS.get(name, f"a {name}")
-
-
-def sentence(plan: Plan, summary: Summary, seeds: int) -> str:
-    """The run in one sentence (plain text).
-
-    >>> import joulemesh
-    >>> from joulemesh.views.report import Summary
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
-    >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
-    20 devices trained an MLP of 4,810 parameters on digits for 100 iterations, averaging by tree,
-    and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s;
-    16 are held back by their battery, 4 by the deadline.
-    """
-    scenario = plan.scenario
-    count = len(plan.energy_budget_j)
-    size = f"{plan.work.parameters:,} parameters"
-    what = f"{model_words(scenario.training.model)} of {size} on {scenario.training.dataset}"
-    how = f"for {plan.iterations:,} iterations, averaging by {plan.scheme},"
-    held_j = float(plan.energy_budget_j.sum())
-    price = (
-        f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)} "
-        f"in {duration(summary.time_s)}"
-    )
-    if summary.accuracy is None:
-        done = f"{count:,} devices are to train {what} {how} for {price}"
-    else:
-        weakest = summary.device_accuracy_min
-        notes = [] if weakest is None else [f"the weakest device {_percent(weakest)}"]
-        notes += [f"mean of {seeds} seeds"] if seeds > 1 else []
-        detail = f" ({'; '.join(notes)})" if notes else ""
-        done = (
-            f"{count:,} devices trained {what} {how} and reached "
-            f"{_percent(summary.accuracy)} test accuracy{detail} for {price}"
-        )
-    words = {
-        "energy": "held back by their battery",
-        "deadline": "by the deadline",
-        "policy": "by the rounds policy",
-        "left": "left early",
-    }
-    held = [(int((plan.binding == kind).sum()), kind) for kind in BINDING_KINDS]
-    parts: list[str] = []
-    for number, kind in [pair for pair in held if pair[0]]:
-        verb = "" if parts or kind == "left" else "is " if number == 1 else "are "
-        held_by = words[kind]
-        if not parts and kind in ("deadline", "policy"):
-            held_by = "held back " + held_by
-        parts.append(f"{number:,} {verb}{held_by}")
-    return f"{done}; {', '.join(parts)}."
-
-
 def tiles(plan: Plan, summary: Summary) -> str:
     """The main figures, each in a tile."""
     spent = summary.energy_j / float(plan.energy_budget_j.sum())
     training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
     figures = [
-        ("energy", energy(summary.energy_j), f"{_percent(spent)} of the batteries"),
-        ("spent on training", _percent(training), f"exchange {_percent(1 - training)}"),
+        ("energy", energy(summary.energy_j), f"{percent(spent)} of the batteries"),
+        ("spent on training", percent(training), f"exchange {percent(1 - training)}"),
         ("time", duration(summary.time_s), f"deadline {duration(plan.deadline_s)} an iteration"),
         (
             "local rounds",
@@ -122,8 +58,9 @@ def tiles(plan: Plan, summary: Summary) -> str:
     ]
     if summary.accuracy is not None:
         weakest = summary.device_accuracy_min
-        note = "mean model" if weakest is None else f"weakest device {_percent(weakest)}"
-        figures.insert(0, ("test accuracy", _percent(summary.accuracy), note))
+        note = "mean model" if weakest is None else f"weakest device {percent(weakest)}"
+        note = "on every device" if summary.alike else note
+        figures.insert(0, ("test accuracy", percent(summary.accuracy), note))
     if summary.wall_s is not None:
         figures.append(("simulated in", duration(summary.wall_s), "wall-clock time"))
     return "".join(
@@ -184,7 +121,7 @@ def devices(plan: Plan) -> str:
         (
             str(i),
             *(cells[k] for _, cells in joules),
-            _percent(spare[i]),
+            percent(spare[i]),
             f"{total[i]:,}",
             BINDING_WORDS[str(binding[i])],
         )

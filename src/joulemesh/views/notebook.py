@@ -17,7 +17,7 @@ import numpy as np
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.units import duration
-from joulemesh.views import fragments
+from joulemesh.views import fragments, words
 from joulemesh.views.digest import BINDING_WORDS, every
 from joulemesh.views.report import Summary
 from joulemesh.views.sketches import COLOURS, curve_svg, map_svg
@@ -103,7 +103,7 @@ def _asked(scenario: Scenario) -> str:
     size = "as in the table" if isinstance(battery, str) else f"of {value_words('_j', battery)}"
     return (
         f"{devices.count:,} devices{hardware} on {links}{air} learn {training.dataset} with "
-        f"{fragments.model_words(training.model)} for {times} of at most "
+        f"{words.model_words(training.model)} for {times} of at most "
         f"{duration(scenario.budget.deadline_s)}, on batteries {size}."
     )
 
@@ -116,13 +116,13 @@ def plan_html(plan: Plan) -> str:
 
     >>> import joulemesh
     >>> page = plan_html(joulemesh.plan(joulemesh.Scenario.preset("default")))
-    >>> "are to train" in page, page.count("<svg"), "http" in page
+    >>> "are to learn" in page, page.count("<svg"), "http" in page
     (True, 2, False)
     """
     summary = Summary(float(plan.spent_j.sum()), float(plan.latency_s.sum()))
     return _block(
-        f"<p>{fragments.text(fragments.sentence(plan, summary, 1))}</p>",
-        f"<p><small>{plan.scheme}: {html.escape(plan.reason)}</small></p>",
+        f"<p>{fragments.text(words.sentence(plan, summary, 1))}</p>",
+        f"<p><small>{fragments.text(words.reason(plan))}</small></p>",
         f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
         f'<div class="row">{_map(plan)}{_rounds(plan)}</div>',
         _folded("devices", fragments.devices(plan)),
@@ -151,14 +151,10 @@ def _rounds(plan: Plan) -> str:
 def outcome_html(result: Result) -> str:
     """A run in one sentence, its figures, its accuracy over the iterations, and the devices."""
     plan, accuracy = result.plan, np.asarray(result.trace.test_accuracy, np.float64)
-    figures = result.summary()
-    summary = Summary(
-        energy_j=figures["energy_j"],
-        time_s=figures["time_s"],
-        accuracy=figures["accuracy"],
-        device_accuracy_min=figures["device_accuracy_min"],
-        wall_s=figures["setup_s"] + figures["wall_s"],
-    )
+    wall_s = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
+    costs = float(result.energy_j[-1]), float(result.time_s[-1])
+    summary = Summary.of(*costs, result.final, wall_s)
+    subject = words.Subject(dataset=result.dataset.name, model=result.model)
     at = every(len(accuracy), _MOST_POINTS)
     some = accuracy[at]
     band = (some.min(axis=1), some.max(axis=1)) if len(result.seeds) > 1 else None
@@ -166,7 +162,7 @@ def outcome_html(result: Result) -> str:
     seeds = f"mean and range of {len(result.seeds)} seeds" if band else f"seed {result.seeds[0]}"
     drawn = _figure(picture, f"test accuracy by iteration, {seeds}")
     return _block(
-        f"<p>{fragments.text(fragments.sentence(plan, summary, len(result.seeds)))}</p>",
+        f"<p>{fragments.text(words.sentence(plan, summary, len(result.seeds), subject))}</p>",
         f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
         f'<div class="row">{drawn}{_map(plan)}</div>',
         _folded("devices", fragments.devices(plan)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.planning.plan import Plan
-from joulemesh.views import fragments
+from joulemesh.views import fragments, words
 from joulemesh.views.charts import Histogram, chart_data
+from joulemesh.views.words import Subject
+
+if TYPE_CHECKING:
+    from joulemesh.training.trace import Trace
 
 __all__ = ["SERIES", "ReportView", "Summary", "render_report", "write_report"]
 
@@ -52,6 +56,7 @@ class Summary:
         accuracy: final test accuracy of the mean model (mean over seeds), or None.
         device_accuracy_min: final accuracy of the weakest device's own model, or None.
         wall_s: seconds that the simulation itself took, or None.
+        alike: whether at the end every device has the mean model.
     """
 
     energy_j: float
@@ -59,6 +64,27 @@ class Summary:
     accuracy: float | None = None
     device_accuracy_min: float | None = None
     wall_s: float | None = None
+    alike: bool = False
+
+    @classmethod
+    def of(cls, energy_j: float, time_s: float, last: Trace, wall_s: float | None) -> Summary:
+        """The figures after an evaluation.
+
+        Args:
+            energy_j: joules spent by all devices.
+            time_s: simulated seconds of the run.
+            last: the evaluation, at every seed.
+            wall_s: seconds that the simulation itself took, or None.
+        """
+        ends = (last.device_accuracy_min, last.device_accuracy_max)
+        return cls(
+            energy_j,
+            time_s,
+            float(last.test_accuracy.mean()),
+            float(last.device_accuracy_min.min()),
+            wall_s,
+            alike=all(np.array_equal(end, last.test_accuracy) for end in ends),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +101,7 @@ class ReportView:
         scenario_toml: the scenario as text.
         versions: software and hardware, name by name.
         seeds: repetition seeds, in the order of the rows of the series.
-        title: of the page.
+        subject: the scenario's name, the date, and what was learned.
         class_names: of the labels; numbers by default.
 
     Raises:
@@ -89,7 +115,7 @@ class ReportView:
     scenario_toml: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     seeds: Sequence[int] = ()
-    title: str = "Joulemesh run"
+    subject: Subject = field(default_factory=Subject)
     class_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -129,13 +155,13 @@ def render_report(view: ReportView) -> str:
     >>> page.startswith("<!doctype html>"), "https://" in page
     (True, False)
     """
+    said = words.sentence(view.plan, view.summary, len(view.seeds), view.subject)
     return Template(_asset("report.html")).substitute(
-        title=html.escape(view.title),
+        title=html.escape(words.page_title("Run" if view.series else "Plan", view.subject)),
         style=_asset("report.css"),
         script="\n".join(_asset(name) for name in _SCRIPTS),
-        summary=fragments.text(fragments.sentence(view.plan, view.summary, len(view.seeds))),
-        scheme=html.escape(view.plan.scheme),
-        reason=html.escape(view.plan.reason),
+        summary=fragments.text(said),
+        reason=fragments.text(words.reason(view.plan)),
         assumed=fragments.assumed(view.plan),
         tiles=fragments.tiles(view.plan, view.summary),
         learning="" if view.series else "hidden",

@@ -117,6 +117,6 @@ def map_svg(plan: Plan) -> str:
         "</title></circle>"
         for i, (x, y) in enumerate(at)
     )
-    thin = lines(data["links"]["ends"], 'stroke-width="1" opacity=".22"')
-    thick = lines(data["route"]["ends"], 'stroke-width="1.8" opacity=".75"')
+    thin = lines(data["links"]["ends"], 'stroke-width=".8" opacity=".22"')
+    thick = lines(data["route"]["ends"], 'stroke-width="2.6"')
     return f"{opening}{thin}{thick}{dots}</svg>"

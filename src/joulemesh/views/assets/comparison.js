@@ -18,6 +18,8 @@ const ALONG = {
   consensus: { name: "consensus error" },
 };
 
+// Ends of an interval; a share is nowhere below 0 or above 1.
+const within = (along, low, high) => (along.share ? [Math.max(0, low), Math.min(1, high)] : [low, high]);
 const finite = (values) => values.filter((v) => v !== null);
 
 function drawCurves() {
@@ -39,19 +41,19 @@ function drawCurves() {
   const y = linear(Math.max(0, low - room), along.share ? Math.min(1, high + room) : high + room, box.bottom, box.top);
   const { scale, unit } = across.unit ? unitOf(right, across.unit) : { scale: 1, unit: "" };
   axes(svg, box, Object.assign((v) => x(v * scale), { ticks: (n) => evenTicks(0, right / scale, n) }), y,
-    { x: across.name(unit), y: along.name });
+    { x: across.name(unit), y: along.name }, {}, along.share ? { y: percentTick } : {});
   const clip = (v) => Math.min(box.bottom, Math.max(box.top, y(v)));
   const up = (values) => values.map((v) => (v === null ? null : clip(v)));
   for (const method of shown) {
     const xs = method[view.x].map((v) => (v === null ? NaN : x(v))), c = method[view.y];
     const nan = (values) => up(values).map((v) => (v === null ? NaN : v));
-    if (data.seeds > 1) svg.append(node("path", { class: "band", fill: ink(method), d: area(xs, nan(c.low), nan(c.high)) }));
+    if (data.seeds > 1) svg.append(node("path", { class: "band", "data-method": method.name, fill: ink(method), d: area(xs, nan(c.low), nan(c.high)) }));
     svg.append(node("path", { class: "line", "data-method": method.name, stroke: ink(method), "stroke-dasharray": dash(method), d: path(xs, up(c.mean)) }));
   }
   if (view.y === "accuracy" && data.target !== null && data.target >= low - room && data.target <= high + room) {
     const at = y(data.target);
     svg.append(node("line", { class: "target", x1: box.left, x2: box.right, y1: at, y2: at }));
-    svg.append(node("text", { x: box.right, y: at - 5, "text-anchor": "end" }, "target"));
+    svg.append(node("text", { x: box.right, y: at - 5, "text-anchor": "end" }, `target ${percent(data.target)}`));
   }
   keys();
   reader(svg, { box, x, y, shown, across, along });
@@ -76,9 +78,11 @@ function keys() {
     item.append(button);
     return item;
   }));
-  if (data.seeds > 1) {
+  const notes = [data.methods.length > 1 ? "click a method to hide or show it" : "", data.seeds > 1 ? "bands: 95 % intervals over seeds" : ""];
+  for (const note of notes.filter(Boolean)) {
     const item = document.createElement("li");
-    item.textContent = "bands: 95 % intervals over seeds";
+    item.className = "note";
+    item.textContent = note;
     list.append(item);
   }
   if (focused) [...list.querySelectorAll("button")].find((b) => b.dataset.method === focused)?.focus();
@@ -88,29 +92,43 @@ function keys() {
 function reader(svg, c) {
   const cursor = node("line", { class: "cursor", y1: c.box.top, y2: c.box.bottom, visibility: "hidden" });
   svg.append(cursor);
-  const write = (v) => (c.along.share ? `${(100 * v).toFixed(1)} %` : plain(v));
+  const write = (v) => (c.along.share ? percent(v) : plain(v));
   const frame = () => svg.getBoundingClientRect();
-  const read = (place, clientX, clientY) => {
+  // The method nearest to the pointer comes forward, with its band.
+  const bring = (name) => {
+    for (const drawn of svg.querySelectorAll("[data-method]")) {
+      drawn.classList.toggle("near", drawn.dataset.method === name);
+      drawn.classList.toggle("far", Boolean(name) && drawn.dataset.method !== name);
+    }
+  };
+  const read = (place, clientX, clientY, height) => {
     view.at = Math.min(c.box.right, Math.max(c.box.left, place));
     const value = c.x.invert(view.at);
     for (const end of ["x1", "x2"]) cursor.setAttribute(end, view.at);
     cursor.setAttribute("visibility", "visible");
     const head = c.across.unit ? si(value, c.across.unit) : `iteration ${Math.round(value)}`;
+    let near = "", nearest = 40;
     const rows = c.shown.map((method) => {
-      const xs = method[view.x];
+      const xs = method[view.x], curve = method[view.y];
       let k = -1;
       xs.forEach((v, j) => { if (v !== null && v <= value * (1 + 1e-9)) k = j; });
-      const found = k < 0 ? null : method[view.y].mean[k];
-      const over = k === xs.length - 1 && value > xs[k] * 1.001 ? " (ended)" : "";
-      return `${method.name}: ${found === null ? "–" : write(found)}${over}`;
+      const found = k < 0 ? null : curve.mean[k];
+      if (found === null) return `${method.name}: –`;
+      const away = Math.abs(c.y(found) - height);
+      if (away < nearest) [near, nearest] = [method.name, away];
+      const over = k === xs.length - 1 && value > xs[k] * 1.001 ? ", ended" : "";
+      const known = data.seeds > 1 && curve.low[k] !== null && curve.high[k] !== null;
+      const between = known ? ` (${span(...within(c.along, curve.low[k], curve.high[k]), write)})` : "";
+      return `${method.name}: ${write(found)}${between}${over}`;
     });
+    bring(near);
     tip.show([head, ...rows].join("\n"), clientX, clientY);
   };
   const follow = (event) => {
-    const { left, width } = frame();
-    read(((event.clientX - left) * svg.viewBox.baseVal.width) / width, event.clientX, event.clientY);
+    const { left, top, width } = frame(), scale = svg.viewBox.baseVal.width / width;
+    read((event.clientX - left) * scale, event.clientX, event.clientY, (event.clientY - top) * scale);
   };
-  const clear = () => { tip.hide(); cursor.setAttribute("visibility", "hidden"); };
+  const clear = () => { tip.hide(); bring(""); cursor.setAttribute("visibility", "hidden"); };
   svg.addEventListener("pointermove", follow);
   svg.addEventListener("pointerdown", follow);
   svg.addEventListener("pointerleave", clear);

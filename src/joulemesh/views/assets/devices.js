@@ -9,7 +9,7 @@ function drawBatteries() {
   const { svg, width } = sheet(chart, height, label);
   const box = { left: 54, right: width - 14, top: 28, bottom: height - 46 };
   const x = linear(0, battery.when.at(-1), box.left, box.right), y = linear(0, 1, box.bottom, box.top);
-  axes(svg, box, x, y, { x: "iteration", y: "left in the battery" }, {}, { y: (v) => `${Math.round(100 * v)} %` });
+  axes(svg, box, x, y, { x: "iteration", y: "left in the battery" }, {}, { y: percentTick });
   const xs = battery.when.map(x);
   const lines = battery.lines.map((line) => {
     const made = node("path", { class: "thin", stroke: kindInk(line.kind), d: path(xs, line.left.map(y)) });
@@ -45,7 +45,7 @@ function nearestLine(svg, box, xs, y, lines) {
     clear();
     lines[best].classList.add("near");
     const row = rows[best];
-    tip.show(`device ${row.device}: ${(100 * row.left[k]).toFixed(1)} % left after iteration ${when[k]}\n${data.kinds[row.kind]}`, event.clientX, event.clientY);
+    tip.show(`device ${row.device}: ${percent(row.left[k])} left after iteration ${when[k]}\n${data.kinds[row.kind]}`, event.clientX, event.clientY);
   };
   shield.addEventListener("pointermove", follow);
   shield.addEventListener("pointerdown", follow);

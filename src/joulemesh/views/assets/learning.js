@@ -96,7 +96,7 @@ function drawLearning() {
   const { low, high, log } = reach(along, lines, range);
   const x = linear(0, Math.max(...numbers(values)), box.left, box.right);
   const y = (log ? logarithmic : linear)(low, high, box.bottom, box.top);
-  const write = along.share ? { y: (v) => `${Math.round(v * 100)} %` } : {};
+  const write = along.share ? { y: percentTick } : {};
   axes(svg, box, x, y, { x: across.name(unit), y: log ? `${along.name} (logarithmic)` : along.name }, {}, write);
   const xs = values.map(x);
   const up = (list) => list.map((v) => (v === null || (log && v <= 0) ? NaN : y(v)));
@@ -111,7 +111,7 @@ function drawLearning() {
   }
   if (range) keys.push({ text: along.range.text, colour: along.range.ink, kind: "veil" });
   if (endsWhole(lines)) keys.push({ text: `the last point: all ${count(samplesOf({ samples: "test" }).at(-1))} test samples`, colour: "none" });
-  if (lines.some((line) => data.series[line.key].low)) keys.push({ text: "lines: mean of the seeds; close bands: their range", colour: "none" });
+  if (lines.some((line) => data.series[line.key].low)) keys.push({ text: "lines: mean of the seeds; bands around them: their range", colour: "none" });
   legend("learning", keys);
   reader(svg, { xs, raw, box, lines, up, along, across, range });
 }
@@ -122,7 +122,7 @@ function reader(svg, c) {
   const dots = c.lines.map((line) => node("circle", { r: 4, fill: line.ink, visibility: "hidden" }));
   svg.append(cursor, ...dots);
   const last = c.xs.length - 1;
-  const write = (v) => (v === null || v === undefined ? "–" : c.along.share ? `${(100 * v).toFixed(1)} %` : plain(v));
+  const write = (v) => (v === null || v === undefined ? "–" : c.along.share ? percent(v) : plain(v));
   const read = (k, clientX, clientY) => {
     view.at = k;
     cursor.setAttribute("x1", c.xs[k]);
@@ -134,8 +134,14 @@ function reader(svg, c) {
       if (Number.isFinite(at)) { dots[i].setAttribute("cx", c.xs[k]); dots[i].setAttribute("cy", at); }
     });
     const head = c.across.unit ? si(c.raw[k], c.across.unit) : `iteration ${c.raw[k]}`;
-    const rows = c.lines.map((line) => `${line.text}: ${write(data.series[line.key].mean[k])}`);
-    if (c.range) rows.push(`devices: ${write(c.range.low[k])} to ${write(c.range.high[k])}`);
+    const rows = c.lines.map((line) => {
+      const s = data.series[line.key];
+      const between = s.low && s.low[k] !== null ? ` (seeds ${span(s.low[k], s.high[k], write)})` : "";
+      return `${line.text}: ${write(s.mean[k])}${between}`;
+    });
+    if (c.range) rows.push(`${c.along.range.text}: ${span(c.range.low[k], c.range.high[k], write)}`);
+    const tested = samplesOf({ samples: "test" })[k];
+    if (tested && c.lines.some((line) => line.samples === "test")) rows.push(`on ${count(tested)} test samples`);
     tip.show([head, ...rows].join("\n"), clientX, clientY);
   };
   const clear = () => {

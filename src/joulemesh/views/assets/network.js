@@ -7,7 +7,7 @@ function drawMap() {
   const chart = document.querySelector("#map .chart");
   const label = `Map of ${map.devices} devices and ${map.count} links; the route is the ${map.words}.`;
   const side = Math.min(widthOf(chart), 560);
-  const { svg, width } = sheet(chart, side + 58, label);
+  const { svg, width } = sheet(chart, side + 46, label);
   const size = side - 68;
   const box = { left: 54 + (width - size - 68) / 2, top: 64, bottom: 64 + size };
   box.right = box.left + size;
@@ -21,22 +21,30 @@ function drawMap() {
   axes(svg, box, x, y, { x: "x [m]", y: "y [m]" }, { x: 4, y: 4, bare: true });
   svg.append(node("rect", { class: "frame", x: box.left, y: box.top, width: size, height: size }));
   if (map.picture) {
-    svg.append(node("image", { href: map.picture, x: box.left, y: box.top, width: size, height: size }));
+    svg.append(node("image", { class: "flip", href: map.picture, x: box.left, y: box.top, width: size, height: size }));
   } else {
     const few = Math.min(1, 60 / Math.max(1, map.links.ends.length));
-    drawLinks(svg, map, map.links, x, y, level, 0.8 + 0.7 * few, 0.3 + 0.4 * few);
-    drawLinks(svg, map, map.route, x, y, level, map.route.ends.length > map.devices ? 1.8 : 3.4, 1);
+    drawLinks(svg, map, map.links, x, y, level, { width: 0.8 + 0.5 * few, opacity: 0.22 + 0.33 * few });
+    // A tree or a ring is edged with ink, which stands out on any ground; gossip's many links are not.
+    drawLinks(svg, map, map.route, x, y, level, thinRoute(map) ? { width: 1.8, opacity: 1 } : { width: 3, opacity: 1, edge: 6 });
     drawDevices(svg, map, x, y);
   }
   mapLegend(map);
 }
 
-function drawLinks(svg, map, links, x, y, level, width, opacity) {
-  links.ends.forEach(([i, j], k) => {
-    const ends = { x1: x(map.at[i][0]).toFixed(1), y1: y(map.at[i][1]).toFixed(1), x2: x(map.at[j][0]).toFixed(1), y2: y(map.at[j][1]).toFixed(1) };
-    const on = links === map.route ? "\non the route" : "";
-    svg.append(node("line", { ...ends, stroke: colour(level(links.energy[k])), "stroke-width": width, "stroke-opacity": opacity, "stroke-linecap": "round" }));
-    svg.append(node("line", { ...ends, class: "hit", "data-tip": `link ${i}–${j}: ${si(links.energy[k], "J")}${on}` }));
+const thinRoute = (map) => !map.route || map.route.ends.length > map.devices;
+
+function drawLinks(svg, map, links, x, y, level, { width, opacity, edge = 0 }) {
+  const end = (k, i) => ({ [`x${k}`]: x(map.at[i][0]).toFixed(1), [`y${k}`]: y(map.at[i][1]).toFixed(1) });
+  const placed = links.ends.map(([i, j]) => ({ ...end(1, i), ...end(2, j) }));
+  const on = links === map.route;
+  const kind = on ? "route" : "unused";
+  if (edge) for (const ends of placed) svg.append(node("line", { ...ends, class: "edge", "stroke-width": edge }));
+  placed.forEach((ends, k) =>
+    svg.append(node("line", { ...ends, class: kind, stroke: colour(level(links.energy[k])), "stroke-width": width, "stroke-opacity": opacity, "stroke-linecap": "round" })));
+  placed.forEach((ends, k) => {
+    const [i, j] = links.ends[k];
+    svg.append(node("line", { ...ends, class: "hit", "data-tip": `link ${i}–${j}: ${si(links.energy[k], "J")}\n${on ? "on the route" : "not used"}` }));
   });
 }
 
@@ -46,7 +54,7 @@ function drawDevices(svg, map, x, y) {
   if (map.root >= 0) {
     const [cx, cy] = [x(map.at[map.root][0]), y(map.at[map.root][1])];
     const points = [...Array(10).keys()].map((k) => {
-      const r = radius * (k % 2 ? 1.0 : 2.1) + 2, a = (Math.PI * k) / 5 - Math.PI / 2;
+      const r = radius * (k % 2 ? 1.0 : 1.75) + 2, a = (Math.PI * k) / 5 - Math.PI / 2;
       return `${(cx + r * Math.cos(a)).toFixed(1)},${(cy + r * Math.sin(a)).toFixed(1)}`;
     });
     svg.append(node("polygon", { points: points.join(" "), fill: "var(--halo)", stroke: "#222", "stroke-width": 0.8 }));
@@ -63,7 +71,9 @@ function drawDevices(svg, map, x, y) {
 function mapLegend(map) {
   const entries = map.bound.map((kind) => ({ text: data.kinds[kind], colour: kindInk(kind), kind: kind === "left" ? "hollow" : "" }));
   if (map.root >= 0) entries.push({ text: "root (star)", colour: "var(--halo)" });
-  entries.push({ text: `route: ${map.words}`, colour: colour(0.4), kind: "stroke" });
+  entries.push({ text: `route: ${map.words}`, colour: map.picture ? "var(--ink)" : colour(0.4), kind: thinRoute(map) ? "stroke" : "stroke edged" });
+  const unused = map.count - map.used;
+  if (unused > 0) entries.push({ text: `links not used (${unused.toLocaleString("en")})`, colour: "var(--soft)", kind: "hair" });
   for (const [what, some, all] of map.drawn) {
     if (some < all) entries.push({ text: `${some} of ${all} ${what} drawn`, colour: "none" });
   }
@@ -99,9 +109,9 @@ function drawRounds() {
   const { least, most, devices, iterations } = rounds;
   const chart = document.querySelector("#rounds .chart");
   const label = `Heat map of local rounds: ${devices} devices, ${iterations} iterations, from ${plain(least)} to ${plain(most)} rounds.`;
-  const height = Math.min(widthOf(chart), 560) + 58;
+  const height = Math.min(widthOf(chart), 560) + 46;
   const { svg, width } = sheet(chart, height, label);
-  const box = { left: 54, right: width - 14, top: 64, bottom: height - 62 };
+  const box = { left: 54, right: width - 14, top: 64, bottom: height - 50 };
   const x = linear(0.5, iterations + 0.5, box.left, box.right), y = linear(-0.5, devices - 0.5, box.bottom, box.top);
   colourBar(svg, box.left, box.right, 4, ["rounds τ", rows < devices || columns < iterations ? "(mean of a cell)" : "of a device"], [plain(least), plain(most)]);
   const href = heatPicture(values, rows, columns, least, most);

@@ -69,6 +69,14 @@ const plain = (v) => {
   return String(Number(v.toPrecision(4)));
 };
 
+const percent = (v) => `${(100 * v).toFixed(1)} %`;
+const percentTick = (v) => `${plain(100 * v)} %`;
+// From the lower figure to the higher; the unit once.
+function span(low, high, write) {
+  const texts = [write(low), write(high)];
+  return texts[0] === texts[1] ? texts[0] : `${texts[0].replace(/ %$/, "")} to ${texts[1]}`;
+}
+
 const PREFIX = ["p", "n", "µ", "m", "", "k", "M", "G"];
 function unitOf(top, unit) {
   const power = top > 0 ? Math.min(3, Math.max(-4, Math.floor(Math.log10(top) / 3 + 1e-9))) : 0;
@@ -131,7 +139,7 @@ function area(xs, lows, highs) {
 function colourBar(svg, left, right, y, label, texts, night) {
   const steps = 48, width = Math.min(190, (right - left) * 0.45), from = right - width;
   for (let k = 0; k < steps; k++)
-    svg.append(node("rect", { x: from + (k * width) / steps, y, width: width / steps + 0.6, height: 9, fill: colour((k + 0.5) / steps, night) }));
+    svg.append(node("rect", { ...(night === false ? { class: "flip" } : {}), x: from + (k * width) / steps, y, width: width / steps + 0.6, height: 9, fill: colour((k + 0.5) / steps, night) }));
   svg.append(node("text", { x: from, y: y + 22, "text-anchor": "start" }, texts[0]));
   svg.append(node("text", { x: right, y: y + 22, "text-anchor": "end" }, texts[1]));
   label.forEach((line, k) => svg.append(node("text", { class: "name", x: left, y: y + 9 + 14 * k }, line)));

@@ -1,0 +1,210 @@
+"""What pages say of a run or a comparison in whole sentences (plain text, not escaped)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from joulemesh.planning.plan import Plan
+from joulemesh.profiles import DEVICES
+from joulemesh.scenario import Scenario
+from joulemesh.units import duration, energy
+from joulemesh.views.digest import BINDING_KINDS
+
+if TYPE_CHECKING:
+    from joulemesh.views.report import Summary
+
+__all__ = [
+    "Subject",
+    "dataset_words",
+    "device_words",
+    "held_back",
+    "learned",
+    "model_words",
+    "page_title",
+    "percent",
+    "reason",
+    "sentence",
+]
+
+_MODELS = {
+    "logistic": "a logistic model",
+    "mlp": "an MLP",
+    "cnn": "a CNN",
+    "custom": "a model of the user’s",
+}
+_SCHEMES = {
+    "tree": "along a tree",
+    "ring": "around a ring",
+    "ring-chunked": "around a ring in chunks",
+    "gossip": "by gossip",
+    "metropolis": "by mixing with neighbours (Metropolis weights)",
+}
+_MOST_PROFILES = 4
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a page is about, as far as the plan does not say it.
+
+    Attributes:
+        name: of the scenario; empty if it has none.
+        when: the start, in ISO 8601; empty if it is not known.
+        dataset: what was learned; the scenario's if empty.
+        model: by what; the scenario's if empty.
+    """
+
+    name: str = ""
+    when: str = ""
+    dataset: str = ""
+    model: str = ""
+
+
+def page_title(kind: str, subject: Subject) -> str:
+    """A page's title.
+
+    Args:
+        kind: what the page shows, such as ``"Run"``.
+        subject: what it is about.
+
+    >>> page_title("Run", Subject("fleet", "2026-11-05T22:05:02+00:00"))
+    'Run of fleet, 5 November 2026'
+    >>> page_title("Run", Subject(when="2026-11-05")), page_title("Comparison", Subject())
+    ('Run of 5 November 2026', 'Comparison')
+    """
+    day = ""
+    if subject.when:
+        when = datetime.fromisoformat(subject.when)
+        day = f"{when.day} {when:%B %Y}"
+    known = ", ".join(part for part in (subject.name, day) if part)
+    return f"{kind} of {known}" if known else kind
+
+
+def percent(fraction: float) -> str:
+    """A fraction with one decimal.
+
+    >>> percent(0.953)
+    '95.3 %'
+    """
+    return f"{100 * fraction:.1f} %"
+
+
+def model_words(name: str) -> str:
+    """A model with its article.
+
+    >>> model_words("mlp"), model_words("ResNet")
+    ('an MLP', 'a ResNet')
+    """
+    return _MODELS.get(name, f"a {name}")
+
+
+def dataset_words(name: str) -> str:
+    """A data set; of a file, its name alone.
+
+    >>> dataset_words("digits"), dataset_words("/home/me/leaves.npz"), dataset_words("hf:o/n")
+    ('digits', 'leaves.npz', 'hf:o/n')
+    """
+    return name if name.startswith("hf:") else PurePath(name).name
+
+
+def device_words(scenario: Scenario) -> str:
+    """The devices, with their hardware if it is known by name.
+
+    >>> device_words(Scenario(devices={"count": 1200, "profile": "esp32"}))
+    '1,200 devices (esp32)'
+    >>> device_words(Scenario(devices={"count": 3, "profile": ["esp32", "laptop", "esp32"]}))
+    '3 devices (2 esp32, 1 laptop)'
+    """
+    count, profile = scenario.devices.count, scenario.devices.profile
+    devices = "1 device" if count == 1 else f"{count:,} devices"
+    if profile in DEVICES:
+        return f"{devices} ({profile})"
+    kinds = Counter(profile if isinstance(profile, tuple) else ())
+    if not 0 < len(kinds) <= _MOST_PROFILES:
+        return devices
+    return f"{devices} ({', '.join(f'{times:,} {name}' for name, times in kinds.items())})"
+
+
+def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str = "learned") -> str:
+    """Who learned what by what.
+
+    >>> learned(Scenario.preset("default"), 4810, Subject())
+    '20 devices learned digits with an MLP of 4,810 parameters'
+    """
+    training = scenario.training
+    what = dataset_words(subject.dataset or training.dataset)
+    model = model_words(subject.model or training.model)
+    return f"{device_words(scenario)} {verb} {what} with {model} of {parameters:,} parameters"
+
+
+def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None = None) -> str:
+    """The run in a few words: what was learned on which devices, how well and at what price.
+
+    >>> import joulemesh
+    >>> from joulemesh.views.report import Summary
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
+    20 devices learned digits with an MLP of 4,810 parameters in 100 iterations, averaging along a
+    tree, and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s. Held
+    back: 16 devices by their battery, 4 by the deadline.
+    """
+    planned = summary.accuracy is None
+    who = learned(
+        plan.scenario,
+        plan.work.parameters,
+        subject or Subject(),
+        verb="are to learn" if planned else "learned",
+    )
+    times = "1 iteration" if plan.iterations == 1 else f"{plan.iterations:,} iterations"
+    how = f"in {times}, averaging {_SCHEMES.get(plan.scheme, f'by {plan.scheme}')},"
+    held_j = float(plan.energy_budget_j.sum())
+    spent = f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)}"
+    reached = "" if planned else f" and reached {_accuracy(summary, seeds)}"
+    return f"{who} {how}{reached} for {spent} in {duration(summary.time_s)}. {held_back(plan)}"
+
+
+def _accuracy(summary: Summary, seeds: int) -> str:
+    assert summary.accuracy is not None
+    weakest = summary.device_accuracy_min
+    notes = [f"mean of {seeds} seeds"] if seeds > 1 else []
+    if weakest is not None and not summary.alike:
+        notes.append(f"the weakest device{' of any seed' if seeds > 1 else ''} {percent(weakest)}")
+    where = " on every device" if summary.alike else ""
+    detail = f" ({'; '.join(notes)})" if notes else ""
+    return f"{percent(summary.accuracy)} test accuracy{where}{detail}"
+
+
+def held_back(plan: Plan) -> str:
+    """What keeps devices from training more, in a sentence.
+
+    >>> import joulemesh
+    >>> held_back(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    'Held back: 16 devices by their battery, 4 by the deadline.'
+    """
+    found = {kind: int((plan.binding == kind).sum()) for kind in BINDING_KINDS}
+    own = "its" if found["energy"] == 1 else "their"
+    by = {"energy": f"{own} battery", "deadline": "the deadline", "policy": "the rounds policy"}
+    parts = [f"{found[kind]:,} by {words}" for kind, words in by.items() if found[kind]]
+    left = f"{found['left']:,} left early" if found["left"] else ""
+    if not parts:
+        return f"{left[:1].upper()}{left[1:]}."
+    number, _, words = parts[0].partition(" ")
+    parts[0] = f"{number} {'device' if number == '1' else 'devices'} {words}"
+    return f"Held back: {', '.join(parts)}{f'; {left}' if left else ''}."
+
+
+def reason(plan: Plan) -> str:
+    """Why the plan averages as it does, in a sentence.
+
+    >>> import joulemesh
+    >>> print(reason(joulemesh.plan(joulemesh.Scenario.preset("default"))))
+    Why tree: the channel is known and constant within an exchange, so that the minimum spanning
+    tree costs the least energy (Theorem 3, case 1).
+    """
+    first, _, rest = plan.reason.partition("; ")
+    if first == "asked for":
+        return f"Why {plan.scheme}: the scenario asks for it{f'; {rest}' if rest else ''}."
+    return f"Why {plan.scheme}: {plan.reason}."
