@@ -148,7 +148,7 @@ def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
     figure = Figure()
 
     def fail(draft, **_):
-        draft.write_bytes(b"half")
+        draft.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(figure, "savefig", fail)
