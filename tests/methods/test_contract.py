@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from joulemesh.errors import InfeasibleError
-from joulemesh.methods import Ledger, Setting, build
+from joulemesh.methods import Ledger, Setting, build, lookup, names
 from joulemesh.methods.gossip_learning import GossipLearning
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.scenario import Scenario
@@ -205,3 +205,48 @@ def test_exchanges_are_pure(small: Scenario, play: Callable[..., Any], name: str
     np.testing.assert_array_equal(two, four(seeds=(3, 5)))
     np.testing.assert_allclose(two[1], four(seeds=(5, 4))[0], rtol=1e-6)
     assert np.abs(two[0] - two[1]).max() > 1e-3
+
+
+# What is said of a method ------------------------------------------------------------------------
+
+SAID = {  # parameters that only have a meaning beside another
+    ("gossip-learning", "parts"): "form=partitioned,",
+    ("balanced", "gamma"): "compress=topk:0.1,",
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_method_says_what_it_is_and_where_it_comes_from(name: str) -> None:
+    method = lookup(name)
+    assert method.built_in
+    assert method.description.endswith(".")
+    assert "\n" not in method.description
+    assert method.citation is not None
+    assert method.citation.authors
+    assert method.citation.title
+    assert 1990 < method.citation.year < 2100
+    assert method.citation.url is not None
+    for key, parameter in method.parameters.items():
+        assert parameter.meaning, key
+        assert parameter.default, key
+        assert parameter.what, key
+    assert method.main is None or method.main in method.parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [(name, key) for name in names() for key in lookup(name).parameters]
+)
+def test_the_default_that_is_named_is_the_one_that_holds(
+    small: Scenario, name: str, key: str
+) -> None:
+    """Where the default is a value; others depend on the scenario."""
+    parameter = lookup(name).parameters[key]
+    try:
+        parameter.read(parameter.default)
+    except ValueError:
+        return
+    setting, beside = Setting(small, "energy"), SAID.get((name, key), "")
+    without = build(f"{name}:{beside}".rstrip(":,"), setting)
+    given = build(f"{name}:{beside}{key}={parameter.default}", setting)
+    np.testing.assert_array_equal(without.ledger().energy_j, given.ledger().energy_j)
+    np.testing.assert_array_equal(without.ledger().bits, given.ledger().bits)

@@ -16,7 +16,15 @@ from joulemesh.scenario import Scenario, profile_notes
 from joulemesh.tables import is_number, read_table
 from joulemesh.units import is_quantity
 
-__all__ = ["FileArgument", "JsonOption", "PresetOption", "SetOption", "read_scenario", "write_text"]
+__all__ = [
+    "FileArgument",
+    "JsonOption",
+    "LoadOption",
+    "PresetOption",
+    "SetOption",
+    "read_scenario",
+    "write_text",
+]
 
 FileArgument = Annotated[
     Path | None,
@@ -28,6 +36,10 @@ PresetOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change one field; repeatable."),
+]
+LoadOption = Annotated[
+    list[Path] | None,
+    typer.Option("--load", help="A Python file that registers methods; repeatable."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

@@ -13,6 +13,7 @@ import typer
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
+    LoadOption,
     PresetOption,
     SetOption,
     read_scenario,
@@ -50,10 +51,7 @@ def compare(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
     ] = None,
-    load: Annotated[
-        list[Path] | None,
-        typer.Option("--load", help="A Python file that registers methods; repeatable."),
-    ] = None,
+    load: LoadOption = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
     json: JsonOption = False,

@@ -6,26 +6,22 @@ May not know: how runs are compared, drawn or told; what the training data look 
 from __future__ import annotations
 
 from joulemesh.methods.base import Contender, Ledger
-from joulemesh.methods.registry import (
-    Parameter,
-    build,
-    choice,
-    names,
-    number,
-    register,
-    split,
-    whole,
-)
+from joulemesh.methods.citation import Citation
+from joulemesh.methods.parameters import Parameter, choice, number, whole
+from joulemesh.methods.registry import Method, build, lookup, names, register, split
 from joulemesh.methods.setting import EQUAL, Setting
 
 __all__ = [
     "EQUAL",
+    "Citation",
     "Contender",
     "Ledger",
+    "Method",
     "Parameter",
     "Setting",
     "build",
     "choice",
+    "lookup",
     "names",
     "number",
     "register",

@@ -6,7 +6,7 @@ Networks", arXiv:2403.20075. Any rounds policy of the planner: ``adaptive:backfi
 
 from __future__ import annotations
 
-__all__ = ["contender_of", "mixing_of", "plan_bits", "scheme_bits"]
+__all__ = ["PAPER", "contender_of", "mixing_of", "plan_bits", "scheme_bits"]
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,14 +18,23 @@ from scipy import sparse
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.citation import Citation
 from joulemesh.methods.horizon import cut, notes_on
-from joulemesh.methods.registry import choice, register
+from joulemesh.methods.parameters import choice
+from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.scenario import PlanOptions
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.schedule import Mixing, Schedule
+
+PAPER = Citation(
+    "Yan, Li",
+    "Adaptive Decentralized Federated Learning in Energy and Latency Constrained Wireless Networks",
+    2024,
+    arxiv="2403.20075",
+)
 
 _DENSE = 1000  # devices up to which a mixing matrix is kept dense
 
@@ -122,4 +131,18 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
 
 
 _POLICIES = get_args(PlanOptions.model_fields["rounds"].annotation)
-register("adaptive", _build, parameters={"rounds": choice(*_POLICIES)}, main="rounds")
+register(
+    "adaptive",
+    _build,
+    description="Local rounds planned for each device within its battery and the deadline, "
+    "with an exact mean on a tree or a ring, or gossip.",
+    citation=PAPER,
+    parameters={
+        "rounds": choice(
+            *_POLICIES,
+            meaning="policy that spreads a device's rounds over the iterations",
+            default="plan.rounds",
+        )
+    },
+    main="rounds",
+)

@@ -26,8 +26,10 @@ from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route
 from joulemesh.aggregation.spectrum import contraction, metropolis_weights
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray
+from joulemesh.methods.citation import Citation
 from joulemesh.methods.compression import Compressor, compressor
-from joulemesh.methods.registry import Parameter, number, register, whole
+from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
+from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.budget import TOLERANCE
 from joulemesh.training.schedule import Mixing
@@ -188,14 +190,32 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     return replace(made, notes=(why, *made.notes))
 
 
+_BALANCED = "of least bound, if [bounds] has numbers; otherwise "
 register(
     "balanced",
     _build,
+    description="A number of local rounds, then a number of Metropolis mixings with all "
+    "neighbours, balanced under the budget; compressed on request.",
+    citation=Citation(
+        "Liu, Chen, Zhang",
+        "Decentralized Federated Learning: Balancing Communication and Computing Costs",
+        2022,
+        "IEEE Transactions on Signal and Information Processing over Networks 8:131-143",
+        arxiv="2107.12048",
+    ),
     parameters={
-        "tau1": whole(),
-        "tau2": whole(0),
-        "compress": Parameter(compressor, "identity, topk:FRACTION, randk:FRACTION or qsgd:LEVELS"),
-        "gamma": number(),
+        "tau1": whole(meaning="rounds per iteration", default=_BALANCED + AS_PLANNED),
+        "tau2": whole(0, meaning="mixings per iteration", default=f"{_BALANCED}{_TAU2}"),
+        "compress": Parameter(
+            compressor,
+            "identity, topk:FRACTION, randk:FRACTION or qsgd:LEVELS",
+            meaning="compression of the messages, with CHOCO-G's error feedback (arXiv:1902.00340)",
+            default="none",
+        ),
+        "gamma": number(
+            meaning="compress: step towards the neighbours' public copies",
+            default="the share of a message's squared norm that compression keeps",
+        ),
     },
     main="tau1",
 )

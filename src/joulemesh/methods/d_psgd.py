@@ -14,6 +14,7 @@ from typing import Any
 
 from joulemesh.methods.balanced import mixing_contender
 from joulemesh.methods.base import Contender
+from joulemesh.methods.citation import Citation
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 
@@ -23,4 +24,17 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     return mixing_contender(name, setting, tau1=1, tau2=1)
 
 
-register("d-psgd", _build)
+register(
+    "d-psgd",
+    _build,
+    description="One round, then one Metropolis mixing with all neighbours: decentralized "
+    "parallel SGD.",
+    citation=Citation(
+        "Lian, Zhang, Zhang, Hsieh, Zhang, Liu",
+        "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for "
+        "Decentralized Parallel Stochastic Gradient Descent",
+        2017,
+        "NeurIPS",
+        arxiv="1705.09056",
+    ),
+)

@@ -19,7 +19,9 @@ import numpy as np
 
 from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import Contender, IntArray, Ledger
-from joulemesh.methods.registry import register, whole
+from joulemesh.methods.citation import Citation
+from joulemesh.methods.parameters import AS_PLANNED, whole
+from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.planning.ledger import exchange_energy_j, exchange_latency_s
 from joulemesh.world.channel import path_gain
@@ -93,4 +95,18 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     return setting.contender(name, tau, _prices(setting, tau), notes=notes)
 
 
-register("fedavg", _build, parameters={"tau": whole()}, main="tau")
+register(
+    "fedavg",
+    _build,
+    description="Every device sends its model to a server, which sends the mean back: federated "
+    "averaging; no battery pays for the server.",
+    citation=Citation(
+        "McMahan, Moore, Ramage, Hampson, Agüera y Arcas",
+        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        2017,
+        "AISTATS",
+        arxiv="1602.05629",
+    ),
+    parameters={"tau": whole(meaning="rounds per iteration", default=AS_PLANNED)},
+    main="tau",
+)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
-from joulemesh.methods.adaptive import mixing_of, scheme_bits
+from joulemesh.methods.adaptive import PAPER, mixing_of, scheme_bits
 from joulemesh.methods.base import Contender, Ledger
-from joulemesh.methods.registry import register, whole
+from joulemesh.methods.parameters import whole
+from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 
@@ -83,4 +84,12 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     )
 
 
-register("fixed", _build, parameters={"tau": whole()}, main="tau")
+register(
+    "fixed",
+    _build,
+    description="The same number of rounds on every device in every iteration, "
+    "with the adaptive plan's exchange.",
+    citation=PAPER,
+    parameters={"tau": whole(meaning="rounds per iteration", default="plan.fixed_rounds")},
+    main="tau",
+)

@@ -33,7 +33,9 @@ from jax import lax
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.registry import choice, number, register, whole
+from joulemesh.methods.citation import Citation
+from joulemesh.methods.parameters import AS_PLANNED, choice, number, whole
+from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import (
     GOSSIP,
     GOSSIP_PARTS,
@@ -229,12 +231,32 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
 register(
     "gossip-learning",
     _build,
+    description="Every device sends a part of its model to one random neighbour, which merges it "
+    "by the models' ages.",
+    citation=Citation(
+        "Hegedűs, Danner, Jelasity",
+        "Decentralized Learning Works: An Empirical Comparison of Gossip Learning and Federated "
+        "Learning",
+        2021,
+        "Journal of Parallel and Distributed Computing 148:109-124",
+        doi="10.1016/j.jpdc.2020.10.006",
+    ),
     parameters={
-        "s": number(),
-        "tau": whole(),
-        "form": choice("random", "partitioned"),
-        "parts": whole(2),
-        "indices": choice("sent", "shared"),
+        "s": number(meaning="fraction of the parameters that a message holds", default="0.1"),
+        "tau": whole(meaning="rounds per iteration", default=AS_PLANNED),
+        "form": choice(
+            "random",
+            "partitioned",
+            meaning="parameters of a message: drawn at random, or one of fixed parts in turn",
+            default="random",
+        ),
+        "parts": whole(2, meaning="partitioned: number of parts", default="4"),
+        "indices": choice(
+            "sent",
+            "shared",
+            meaning="random: whether the drawn coordinates are sent, or follow from a shared seed",
+            default="sent",
+        ),
     },
     main="s",
 )

@@ -11,7 +11,7 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.methods.adaptive import contender_of
+from joulemesh.methods.adaptive import PAPER, contender_of
 from joulemesh.methods.base import Contender
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
@@ -23,4 +23,9 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     return contender_of(name, setting, plan)
 
 
-register("inverse", _build)
+register(
+    "inverse",
+    _build,
+    description="The adaptive plan's rounds in reverse order, within each iteration's cap.",
+    citation=PAPER,
+)

@@ -30,8 +30,10 @@ from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.data import spec_for
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.citation import Citation
+from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.pens_exchange import Pens, Sent
-from joulemesh.methods.registry import register, whole
+from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.planning.workload import explicit_sizes
@@ -141,13 +143,30 @@ def _held(setting: Setting) -> int:
 register(
     "pens",
     _build,
+    description="Every device finds out whose models do well on its own data, and then averages "
+    "with those neighbours only (PENS).",
+    citation=Citation(
+        "Onoszko, Karlsson, Mogren, Listo Zec",
+        "Decentralized Federated Learning of Deep Neural Networks on non-iid Data",
+        2021,
+        "FL-ICML workshop",
+        arxiv="2107.08517",
+    ),
     parameters={
-        "sampled": whole(),
-        "top": whole(),
-        "partners": whole(),
-        "phase1": whole(),
-        "eval_samples": whole(),
-        "tau": whole(),
+        "sampled": whole(meaning="phase 1: neighbours whose models are tried", default="10"),
+        "top": whole(
+            meaning="phase 1: how many of them are averaged with",
+            default="2; 1 where a device has 2 neighbours",
+        ),
+        "partners": whole(meaning="phase 2: neighbours averaged with", default="as top"),
+        "phase1": whole(
+            meaning="iterations of phase 1", default="a fifth of the adaptive plan's iterations"
+        ),
+        "eval_samples": whole(
+            meaning="samples on which a neighbour's model is tried",
+            default=f"the most that a device holds, at most {_MOST_EVALUATED}",
+        ),
+        "tau": whole(meaning="rounds per iteration", default=AS_PLANNED),
     },
     main="sampled",
 )

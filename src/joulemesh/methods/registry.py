@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Parameter", "build", "choice", "names", "number", "register", "split", "whole"]
+__all__ = ["Method", "build", "lookup", "names", "register", "split"]
 
 import difflib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender
+from joulemesh.methods.citation import Citation
+from joulemesh.methods.parameters import Parameter
 from joulemesh.methods.setting import Setting
 from joulemesh.own_code import place_of, require_call
 from joulemesh.scenario import Scenario
@@ -35,74 +38,45 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of a method: how its text is read, and what it must be, in words."""
+class Method:
+    """A method, as the registry knows it.
 
-    read: Callable[[str], Any]
-    what: str
+    Attributes:
+        name: by which it is called.
+        build: makes a contender of it.
+        description: what it does, in one line.
+        citation: where it was published, or None.
+        parameters: what may stand behind the colon.
+        main: the parameter that a bare value stands for.
+    """
 
-
-@dataclass(frozen=True)
-class _Method:
+    name: str
     build: Builder
+    description: str = ""
+    citation: Citation | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     main: str | None = None
 
+    @property
+    def listed(self) -> tuple[tuple[str, Parameter], ...]:
+        """The parameters with their names, the main one first."""
+        return tuple(sorted(self.parameters.items(), key=lambda item: item[0] != self.main))
 
-_METHODS: dict[str, _Method] = {}
-
-
-def whole(least: int = 1) -> Parameter:
-    """A whole number of at least ``least``.
-
-    >>> whole(1).read("3")
-    3
-    """
-
-    def read(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise ValueError(text)
-        return value
-
-    return Parameter(read, f"a whole number of at least {least}")
+    @property
+    def built_in(self) -> bool:
+        """Whether it comes with Joulemesh."""
+        return self.build.__module__.startswith(f"{__package__}.")
 
 
-def number(most: float = 1.0) -> Parameter:
-    """A number above 0, up to ``most``.
-
-    >>> number().read("0.1")
-    0.1
-    """
-
-    def read(text: str) -> float:
-        value = float(text)
-        if not 0 < value <= most:
-            raise ValueError(text)
-        return value
-
-    return Parameter(read, f"a number above 0, at most {most:g}")
-
-
-def choice(*words: str) -> Parameter:
-    """One of some words.
-
-    >>> choice("sent", "shared").read("shared")
-    'shared'
-    """
-
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(text)
-        return text
-
-    return Parameter(read, f"one of {', '.join(words)}")
+_METHODS: dict[str, Method] = {}
 
 
 def register(
     name: str,
     builder: Builder,
     *,
+    description: str = "",
+    citation: Citation | None = None,
     parameters: Mapping[str, Parameter] | None = None,
     main: str | None = None,
 ) -> None:
@@ -111,6 +85,9 @@ def register(
     Args:
         name: without colon, comma or equals sign.
         builder: (name as written, setting, parameters as read) -> Contender.
+        description: what the method does, in one line; otherwise the first line of the builder's
+            docstring, or of its file's.
+        citation: where it was published.
         parameters: what may stand behind the colon.
         main: the parameter that a bare value stands for.
 
@@ -124,7 +101,14 @@ def register(
     if not name or set(name) & set(":,= "):
         raise ScenarioError(f"method name {name!r} is unusable: leave out colon, comma, =, space")
     require_call(builder, "name, setting, parameters", f"the builder of method {name!r}")
-    _METHODS[name] = _Method(builder, dict(parameters or {}), main)
+    said = " ".join(description.split()) or _first_line(builder)
+    _METHODS[name] = Method(name, builder, said, citation, dict(parameters or {}), main)
+
+
+def _first_line(builder: Builder) -> str:
+    module = sys.modules.get(getattr(builder, "__module__", ""))
+    text = getattr(builder, "__doc__", None) or getattr(module, "__doc__", None) or ""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def names() -> tuple[str, ...]:
@@ -134,6 +118,18 @@ def names() -> tuple[str, ...]:
     ('adaptive', 'fixed', 'inverse')
     """
     return tuple(dict.fromkeys([*_BUILT_IN, *_METHODS]))
+
+
+def lookup(name: str) -> Method:
+    """What is known about a method, by its name alone or as it stands in a comparison.
+
+    Raises:
+        ScenarioError: the method is unknown.
+
+    >>> lookup("fixed:3").citation.arxiv, list(lookup("fixed:3").parameters)
+    ('2403.20075', ['tau'])
+    """
+    return _find(name.strip().partition(":")[0])
 
 
 def split(text: str) -> list[str]:
@@ -194,7 +190,7 @@ def build(
     return made
 
 
-def _find(name: str) -> _Method:
+def _find(name: str) -> Method:
     if name not in _METHODS and name in _BUILT_IN:
         import_module(f"joulemesh.methods.{_BUILT_IN[name]}")
     if name not in _METHODS:
@@ -204,7 +200,7 @@ def _find(name: str) -> _Method:
     return _METHODS[name]
 
 
-def _parse(text: str) -> tuple[_Method, dict[str, Any]]:
+def _parse(text: str) -> tuple[Method, dict[str, Any]]:
     name, colon, rest = text.strip().partition(":")
     method = _find(name)
     given: dict[str, Any] = {}

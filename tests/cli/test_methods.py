@@ -1,0 +1,122 @@
+"""`joulemesh methods`: every contender with its parameters and citation, the user's own too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joulemesh.cli.main import main
+from joulemesh.methods import names, registry
+
+OWN = '''"""Lazy mixing: a step towards the neighbours."""
+
+from joulemesh.methods import Citation, number, register, whole
+
+
+def build(name, setting, given):
+    raise NotImplementedError
+
+
+register(
+    "lazy",
+    build,
+    citation=Citation("Doe", "On Laziness", 2020),
+    parameters={
+        "tau": whole(meaning="rounds per iteration", default="3"),
+        "step": number(meaning="how far to move", default="0.5"),
+    },
+    main="step",
+)
+register("bare", lambda name, setting, given: None)
+'''
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in names():  # a module registers its methods once, when it is imported
+        registry.lookup(name)
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        caught = capsys.readouterr()
+        return int(code), caught.out, caught.err
+
+    return run
+
+
+def test_all_methods_are_listed_with_parameters_and_citations(command) -> None:
+    code, out, err = command("methods")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    starts = [line.split(":")[0] for line in lines if line[:1].strip() and ":" in line]
+    assert [start for start in starts if start in names()] == list(names())
+    text = " ".join(out.split())
+    for method in map(registry.lookup, names()):
+        assert method.description in text
+        assert str(method.citation) in text
+        for name in method.parameters:
+            assert any(line.strip().startswith(f"{name} ") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert "…" not in out
+
+
+def test_one_method_with_what_its_parameters_may_be(command) -> None:
+    code, out, _ = command("methods", "pens")
+    assert code == 0
+    assert "a whole number of at least 1" in " ".join(out.split())
+    assert "fedavg" not in out
+
+
+def test_methods_as_json(command) -> None:
+    code, out, _ = command("methods", "--json")
+    assert code == 0
+    records = {record["name"]: record for record in json.loads(out)}
+    assert list(records) == list(names())
+    fixed = records["fixed"]
+    assert fixed["parameters"] == [
+        {
+            "name": "tau",
+            "default": "plan.fixed_rounds",
+            "meaning": "rounds per iteration",
+            "values": "a whole number of at least 1",
+        }
+    ]
+    assert fixed["citation"]["url"] == "https://arxiv.org/abs/2403.20075"
+    assert all(record["built_in"] for record in records.values())
+
+
+def test_methods_of_the_users_own_are_listed(command, tmp_path: Path) -> None:
+    (tmp_path / "lazy.py").write_text(OWN)
+    code, out, _ = command("methods", "--load", "lazy.py")
+    assert code == 0
+    assert "lazy: Lazy mixing: a step towards the neighbours." in out
+    assert 'Doe: "On Laziness", 2020' in out
+    _, out, _ = command("methods", "lazy", "--load", "lazy.py", "--json")
+    (record,) = json.loads(out)
+    assert [one["name"] for one in record["parameters"]] == ["step", "tau"]  # the main one first
+    assert not record["built_in"]
+    _, out, _ = command("methods", "bare", "--load", "lazy.py", "--json")
+    assert json.loads(out)[0]["citation"] is None
+
+
+def test_refusals_are_one_line(command) -> None:
+    for arguments, words in (
+        (("methods", "fixd"), "method 'fixd' is unknown: did you mean 'fixed'?"),
+        (("methods", "--load", "none.py"), "--load none.py: there is no such file"),
+    ):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, "")
+        assert words in err
+        assert err.count("\n") == 1
