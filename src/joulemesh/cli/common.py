@@ -22,6 +22,7 @@ __all__ = [
     "LoadOption",
     "PresetOption",
     "SetOption",
+    "WorldsOption",
     "read_scenario",
     "write_text",
 ]
@@ -40,6 +41,14 @@ SetOption = Annotated[
 LoadOption = Annotated[
     list[Path] | None,
     typer.Option("--load", help="A Python file that registers methods; repeatable."),
+]
+WorldsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--worlds",
+        min=1,
+        help="Redraw placement, batteries and channel so many times; intervals are over worlds.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

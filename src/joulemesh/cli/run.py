@@ -18,6 +18,7 @@ from joulemesh.cli.common import (
     JsonOption,
     PresetOption,
     SetOption,
+    WorldsOption,
     read_scenario,
 )
 from joulemesh.cli.failure import tell
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from joulemesh.runs.result import Result
     from joulemesh.runs.supervise import Group
     from joulemesh.runs.tensorboard import TensorBoard
+    from joulemesh.runs.worlds import WorldsResult
     from joulemesh.scenario import Scenario
 
 __all__ = ["run"]
@@ -39,9 +41,10 @@ class _Before:
 
     scenario: str
     origins: dict[str, str]
-    seeds: list[int]
+    seeds: int | list[int]
     deterministic: bool
     finished: bool
+    worlds: int | None = None
 
     @classmethod
     def of(cls, text: str) -> _Before | None:
@@ -57,6 +60,7 @@ class _Order:
     changes: list[str] | None
     out: Path | None
     seeds: int | None
+    worlds: int | None
     resume: bool
     deterministic: bool | None
     tensorboard: Path | None
@@ -75,6 +79,7 @@ def run(
         int | None,
         typer.Option("--seeds", min=1, help="Repetitions, all in one program (default: 1)."),
     ] = None,
+    worlds: WorldsOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
     ] = False,
@@ -126,6 +131,9 @@ def run(
     Ctrl-C stops at the next safe moment with everything saved; `--resume` goes on from there and
     ends with the same bits.
 
+    `--worlds K` runs in K worlds that differ in all that is drawn from the scenario's seed, in a
+    folder for each, and ends with means and 95 % intervals over worlds.
+
     Several processes (`--hosts auto`, or `--coordinator`, `--processes` and `--process-id`) share
     the devices; all get the same scenario, process 0 writes, and a run may be resumed on another
     number of them.
@@ -134,7 +142,9 @@ def run(
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
-    order = _Order(file, preset, changes, out, seeds, resume, deterministic, tensorboard, json)
+    order = _Order(
+        file, preset, changes, out, seeds, worlds, resume, deterministic, tensorboard, json
+    )
     group = Group.asked(hosts, coordinator, processes, process_id, join_timeout)
     if group is not None:
         _together(group, order)
@@ -191,13 +201,72 @@ def _carry_out(
         told: does something on the process that writes, and tells all what came of it.
     """
     from joulemesh.runs.folder import RunFolder, free_folder
-    from joulemesh.runs.show import show_result
-    from joulemesh.scenario import Origin, Scenario
+    from joulemesh.runs.worlds import WorldsResult, over_worlds
+    from joulemesh.runs.worlds_folder import WorldsFolder
 
     name = order.file.stem if order.file is not None else order.preset
     out = order.out or free_folder(Path("runs"), name)
-    folder = RunFolder(out)
-    before = _Before.of(told(folder.as_left)) if order.resume else None
+    folder, several = RunFolder(out), WorldsFolder(out)
+    before = None
+    if order.resume:
+        before = _Before.of(told(several.as_left)) or _Before.of(told(folder.as_left))
+    scenario, seeds, deterministic = _wanted(order, before)
+    worlds = order.worlds or (before.worlds if before is not None else None) or 1
+    if before is not None and before.finished and worlds == 1:
+        told(lambda: folder.require_same(scenario, seeds, deterministic))
+        if leads:
+            typer.echo(f"the run in {out} is finished; nothing to do", err=order.json)
+            if order.json:
+                typer.echo(json_format.dumps(folder.result()))
+        return
+
+    def train(mine: Scenario, place: Path, log_folder: Path | None) -> Result:
+        count = seeds if isinstance(seeds, int) else len(seeds)
+        quiet = order.json or not leads
+        with _logger(log_folder if leads else None, count) as log:
+            return _with_progress(
+                mine, place, seeds, order.resume, deterministic, quiet=quiet, on_metrics=log
+            )
+
+    def one_of_several(k: int, mine: Scenario, place: Path | None) -> Result:
+        assert place is not None
+        if leads and not order.json:
+            print(f"world {k + 1} of {worlds} (seed {mine.seed})", file=sys.stderr)
+        return train(mine, place, order.tensorboard and order.tensorboard / place.name)
+
+    result: Result | WorldsResult
+    try:
+        if worlds > 1 or (before is not None and before.worlds is not None):
+            result = over_worlds(
+                scenario,
+                worlds,
+                one_of_several,
+                seeds=seeds,
+                out=out,
+                resume=order.resume,
+                deterministic=deterministic,
+            )
+        else:
+            result = train(scenario, out, order.tensorboard)
+    except KeyboardInterrupt:
+        if leads and not (folder.started or several.started):
+            raise
+        if leads:
+            again = f"`joulemesh run --out {out} --resume`"
+            print(f"stopped; {again} goes on from here", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if leads:
+        _show(result, out, json=order.json)
+    if isinstance(result, WorldsResult) and not result.results:
+        if leads:
+            print("error: none of the worlds could run; the reasons are above", file=sys.stderr)
+        raise typer.Exit(2)
+
+
+def _wanted(order: _Order, before: _Before | None) -> tuple[Scenario, int | list[int], bool]:
+    """Scenario, seeds and whether kernels are deterministic: as given, or as a run was begun."""
+    from joulemesh.scenario import Origin, Scenario
+
     if before is None or order.file is not None or order.changes:
         scenario = read_scenario(order.file, order.preset, order.changes)
     else:
@@ -208,41 +277,23 @@ def _carry_out(
     if before is not None:
         seeds = before.seeds if order.seeds is None else order.seeds
         deterministic = before.deterministic if order.deterministic is None else deterministic
-    if before is not None and before.finished:
-        told(lambda: folder.require_same(scenario, seeds, deterministic))
-        if leads:
-            typer.echo(f"the run in {out} is finished; nothing to do", err=order.json)
-            if order.json:
-                typer.echo(json_format.dumps(folder.result()))
-        return
-    try:
-        count = seeds if isinstance(seeds, int) else len(seeds)
-        with _logger(order.tensorboard if leads else None, count) as log:
-            result = _with_progress(
-                scenario,
-                out,
-                seeds,
-                order.resume,
-                deterministic,
-                quiet=order.json or not leads,
-                on_metrics=log,
-            )
-    except KeyboardInterrupt:
-        if leads and not folder.started:
-            raise
-        if leads:
-            again = f"`joulemesh run --out {out} --resume`"
-            print(f"stopped; {again} goes on from here", file=sys.stderr)
-        raise typer.Exit(130) from None
-    if not leads:
-        return
-    if order.json:
-        typer.echo(json_format.dumps(result.summary()))
-        return
+    return scenario, seeds, deterministic
+
+
+def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
+    """Print the outcome, and where it is kept."""
+    from joulemesh.runs.show import show_result, show_worlds
+    from joulemesh.runs.worlds import WorldsResult
     from joulemesh.views.terminal import open_console
 
-    show_result(result, open_console())
-    typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
+    if json:
+        typer.echo(json_format.dumps(result.summary()))
+    elif isinstance(result, WorldsResult):
+        show_worlds(result, open_console())
+        typer.echo(f"kept in {out}; the table is {out / 'summary.csv'}")
+    else:
+        show_result(result, open_console())
+        typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
 
 
 def _logger(folder: Path | None, seeds: int) -> AbstractContextManager[TensorBoard | None]:

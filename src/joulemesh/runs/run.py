@@ -6,10 +6,10 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from joulemesh.runs.formats import trace_of
 from joulemesh.runs.identity import repetition_seeds, start_of
 from joulemesh.runs.interrupt import Interrupt
 from joulemesh.runs.result import Chunk, Metrics, Result, cumulative, metrics, steps_per_round
+from joulemesh.runs.worlds import WorldsResult, over_worlds
 from joulemesh.scenario import Scenario
 from joulemesh.training import hosts
 from joulemesh.training.checkpoint import Checkpoints
@@ -54,6 +55,7 @@ class Progress:
             the end that of the result, on all test samples.
         energy_j: joules spent so far.
         seconds_left: estimated wall time to the end.
+        world: number of the world, from 0.
     """
 
     completed: int
@@ -61,8 +63,10 @@ class Progress:
     accuracy: float
     energy_j: float
     seconds_left: float
+    world: int = 0
 
 
+@overload
 def run(
     scenario: Scenario,
     *,
@@ -70,11 +74,39 @@ def run(
     data: Any = None,
     out: str | Path | None = None,
     seeds: int | Sequence[int] = 1,
+    worlds: None = None,
     resume: bool = False,
     deterministic: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
-) -> Result:
+) -> Result: ...
+@overload
+def run(
+    scenario: Scenario,
+    *,
+    model: Any = None,
+    data: Any = None,
+    out: str | Path | None = None,
+    seeds: int | Sequence[int] = 1,
+    worlds: int,
+    resume: bool = False,
+    deterministic: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_metrics: Callable[[Metrics], None] | None = None,
+) -> WorldsResult: ...
+def run(
+    scenario: Scenario,
+    *,
+    model: Any = None,
+    data: Any = None,
+    out: str | Path | None = None,
+    seeds: int | Sequence[int] = 1,
+    worlds: int | None = None,
+    resume: bool = False,
+    deterministic: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_metrics: Callable[[Metrics], None] | None = None,
+) -> Result | WorldsResult:
     """Train on all devices as the plan says.
 
     In a program of several processes (``jax.distributed``) all of them call this alike, and all
@@ -91,14 +123,19 @@ def run(
         out: a new folder to keep the run in.
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world, and run in one program.
+        worlds: how many worlds to run in, one after another: the scenario's own, and others whose
+            seeds are higher by whole millions. They redraw what is drawn from the scenario's seed:
+            placement, batteries and other ranges, channel. The scenario's own alone unless given.
         resume: go on with the run in ``out``, if there is one.
         deterministic: ask XLA for kernels that give the same bits in every run.
         on_progress: called after every chunk.
         on_metrics: called with a dict for every evaluation and seed, a row of ``metrics.csv``, once
-            it is kept: a run that is stopped and resumed tells each of them once.
+            it is kept: a run that is stopped and resumed tells each of them once. Where
+            ``worlds`` is given a row also has the number of its ``world``.
 
     Returns:
-        The result.
+        The result; where ``worlds`` is given a `WorldsResult`, in which a world that cannot be
+        planned, or in which training diverges, is named with the reason.
 
     >>> import joulemesh
     >>> scenario = joulemesh.Scenario.preset("default").override({"plan.iterations": 10})
@@ -106,6 +143,24 @@ def run(
     >>> result.accuracy.shape, bool(result.energy_j[-1] <= result.plan.energy_budget_j.sum())
     ((2,), True)
     """
+    if worlds is not None:
+
+        def one(k: int, mine: Scenario, folder: Path | None) -> Result:
+            return run(
+                mine,
+                model=model,
+                data=data,
+                out=folder,
+                seeds=seeds,
+                resume=resume,
+                deterministic=deterministic,
+                on_progress=on_progress and (lambda step: on_progress(replace(step, world=k))),
+                on_metrics=on_metrics and (lambda row: on_metrics({"world": k, **row})),
+            )
+
+        return over_worlds(
+            scenario, worlds, one, seeds=seeds, out=out, resume=resume, deterministic=deterministic
+        )
     begun = time.perf_counter()
     configure(cache_dir=user_cache() / "xla")
     dataset = the_dataset(scenario, data)

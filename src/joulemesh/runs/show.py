@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
 from joulemesh.runs.result import Result
+from joulemesh.runs.worlds import WorldsResult
 from joulemesh.units import duration, energy
+from joulemesh.views.comparison_table import figure_text
 from joulemesh.views.console import show_figures, show_row, sparkline
+from joulemesh.views.terminal import Column, show_table
 
-__all__ = ["show_result"]
+__all__ = ["show_result", "show_worlds"]
 
 
 def show_result(result: Result, console: Console) -> None:
@@ -35,3 +41,39 @@ def show_result(result: Result, console: Console) -> None:
     show_figures(result.plan, console)
     for note in result.notes:
         show_row("note", note, console)
+
+
+def show_worlds(result: WorldsResult, console: Console) -> None:
+    """Print what came of several worlds: one row each, and the mean with its interval."""
+    found = result.summary()
+    names = ("seed", "accuracy [%]", "devices' own [%]", "energy", "time", "iterations")
+    columns = [Column("world", figures=False), *(Column(name) for name in names)]
+    rows = [[str(row["world"]), str(row["seed"]), *_cells(row)] for row in found["each"]]
+    if found["worlds_run"]:
+        rows.append(["mean", "", *_cells(found)])
+    show_table(console, columns, rows, box=SIMPLE_HEAD)
+    seeds = f"{found['seeds']} seed{'s' if found['seeds'] != 1 else ''}"
+    ran = found["worlds_run"]
+    if ran > 1:
+        text = f"means of {ran} worlds of {seeds} each ± 95 % interval over worlds (Student's t)"
+    else:
+        text = "fewer than two worlds ran, so there are no intervals"
+    console.print(Text(f"{text}; {found['redrawn']}"))
+    if found["missing"]:
+        show_row("missing", found["missing"], console)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if row["accuracy"] is None:
+        return [row.get("status", "–"), *["–"] * 4]
+
+    def cell(name: str, unit: str = "") -> str:
+        return figure_text(row[name], row.get(f"{name}_ci95"), unit)
+
+    return [
+        cell("accuracy"),
+        cell("device_accuracy"),
+        cell("energy_j", "J"),
+        cell("time_s", "s"),
+        f"{row['iterations']:,.0f}",
+    ]
