@@ -1,5 +1,6 @@
 """Device-steps per second on an accelerator: `python -m benchmarks.accelerator [CASE ...]`.
 
+Without a case all are measured, and docs/benchmarks/accelerator.md and .json are written.
 A case is MODEL:DEVICES[:PRECISION[:SEEDS[:START]]], such as mlp:1000 or cnn:20:bfloat16:5; START
 is the engine's (`training/way.py`). Noise of the data sets' shapes, batch 32, 5 rounds, exact
 mean, no evaluation; the best of three chunks after compilation. Counts of operations and bytes
@@ -11,6 +12,7 @@ times on the whole test set; its time, compilations apart, and its accuracy.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import Any
@@ -18,6 +20,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.accelerator_page import TITLE, page
+from benchmarks.common import machine, publish
+from benchmarks.ours import limits
+from joulemesh._version import __version__
 from joulemesh.data import Dataset, Partition, load, partition
 from joulemesh.models import build
 from joulemesh.training.engine import Engine
@@ -41,6 +47,7 @@ CASES = (
     "cnn:1000",
     "cnn:10000",
     "cnn:1000:bfloat16",
+    "learn:float32:1",
     "learn:float32:5",
     "learn:bfloat16:5",
 )
@@ -84,10 +91,24 @@ def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> di
         state, _ = engine.run_chunk(state, number * chunk)
         jax.block_until_ready(state.params)
         best = min(best, time.perf_counter() - begun)
-    return {"first_s": first, "steps_per_s": chunk * ROUNDS * devices * seeds / best}
+    return {
+        "model": kind,
+        "devices": devices,
+        "precision": precision,
+        "seeds": seeds,
+        "trained": _trained(engine),
+        "first_s": first,
+        "device_steps_per_s": chunk * ROUNDS * devices * seeds / best,
+    }
 
 
-def learn(precision: Any = "float32", seeds: int = 1) -> str:
+def _trained(engine: Engine) -> str:
+    """How devices are trained: from which parameters, and with which input layer."""
+    way = engine.spec.way
+    return "factored" if way.span else "shared" if way.shared else "kept"
+
+
+def learn(precision: Any = "float32", seeds: int = 1) -> dict[str, Any]:
     """Train to the end twice, and time the second time: nothing compiles then."""
     data = load("cifar-10", download=False, progress=False)
     schedule = Schedule(np.full((400, 20), 4, np.int32))
@@ -105,29 +126,38 @@ def learn(precision: Any = "float32", seeds: int = 1) -> str:
     begun = time.perf_counter()
     accuracy = engine.run().test_accuracy[-1]
     seconds = time.perf_counter() - begun
-    spread = accuracy.std(ddof=1) if seeds > 1 else float("nan")
-    return (
-        f"{seconds:.2f} s for 400 iterations, {32_000 * seeds / seconds:,.0f} device-steps/s, "
-        f"test accuracy {accuracy.mean():.4f} ± {spread:.4f} (standard deviation of {seeds} seeds)"
-    )
+    return {
+        "precision": precision,
+        "seeds": seeds,
+        "seconds": seconds,
+        "accuracy": [float(one) for one in accuracy],
+    }
+
+
+def measure(case: str) -> dict[str, Any]:
+    kind, *more = case.split(":")
+    if kind == "learn":
+        return {"case": case, **learn(*more[:1], *map(int, more[1:]))}
+    devices, *more = more
+    precision, seeds, start = more + ["float32", "1", "auto"][len(more) :]
+    return {"case": case, **speed(kind, int(devices), precision, int(seeds), start)}
 
 
 def main() -> None:
     configure()
-    print(f"JAX {jax.__version__} on {jax.local_devices()[0].device_kind}")
+    record: dict[str, Any] = {
+        "module": "benchmarks.accelerator",
+        "machine": machine("jax", "jaxlib"),
+        "limits": limits(),
+        "cases": [],
+    }
+    record["machine"]["versions"]["joulemesh"] = __version__  # it need not be installed there
+    record["machine"]["accelerator"] = jax.local_devices()[0].device_kind
     for case in sys.argv[1:] or CASES:
-        kind, *more = case.split(":")
-        if kind == "learn":
-            print(f"{case:<24} {learn(*more[:1], *map(int, more[1:]))}", flush=True)
-            continue
-        devices, *more = more
-        precision, seeds, start = more + ["float32", "1", "auto"][len(more) :]
-        found = speed(kind, int(devices), precision, int(seeds), start)
-        print(
-            f"{case:<24} first chunk {found['first_s']:5.1f} s, then "
-            f"{found['steps_per_s']:12,.0f} device-steps/s",
-            flush=True,
-        )
+        record["cases"].append(measure(case))
+        print(json.dumps(record["cases"][-1]), flush=True)
+    if not sys.argv[1:]:
+        publish("accelerator", TITLE, page(record), record)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
-from benchmarks import overhead, peers, planner, scale, training, training_page
+from benchmarks import accelerator_page, overhead, peers, planner, scale, training, training_page
 from benchmarks.common import OUT, page_text
 
 PAGES = {
+    "accelerator": (accelerator_page.TITLE, accelerator_page.page),
     "planner": (planner.TITLE, planner.page),
     "training": (training.TITLE, training_page.page),
     "peers": (peers.TITLE, peers.page),

@@ -1,0 +1,129 @@
+"""Figures in README.md and docs that a file of results holds: written from it, and checked.
+
+    python -m tools.figures_in_text            write every figure again
+    python -m tools.figures_in_text --check    only say which would change
+
+A figure is followed by a comment that names it, as in `17.7<!--= peers... -->`; `tools/records.py`
+says what names there are. It keeps the number of decimals that it is shown with. A number with a
+unit that no file holds, because it is a setting or arithmetic, is followed by `<!-- given -->`;
+`unfounded` finds those that are followed by neither. A table between `<!--# name() -->` and
+`<!-- end -->` is written as a whole.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PAGES", "figures", "rewritten", "unfounded"]
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.records import records
+from tools.reproduction_numbers import NAMES
+
+ROOT = Path(__file__).resolve().parents[1]
+# Pages that a program writes are tested against their records as a whole.
+WRITTEN = ("mutation.md", "benchmarks/", "reproduction/README.md", "reproduction/claims.md",
+           "comparison/tables.md")  # fmt: skip
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if not str(page.relative_to(ROOT / "docs")).startswith(WRITTEN)
+    ),
+]
+
+NUMBER = r"(?<![\w/.])(?<!− )[+−-]?\d[\d,]*(?:\.\d+)?"  # but not the 1 of N − 1
+FIGURE = re.compile(rf"({NUMBER}(?:\s±\s{NUMBER})?)<!--=\s*(.*?)\s*-->", re.DOTALL)
+UNITS = (
+    "times|fold|points?|per cent|device-steps?/s|[kMGT]?FLOP(?:/s)?|[kMGT]i?B(?:/s)?|bytes|"
+    "[µnm]?s|seconds?|min|minutes?|h|hours?|[kMmµ]?J|[kM]?Wh|M"
+)
+# A number with a unit or an interval, or alone in a cell of a table.
+MEASURED = re.compile(
+    rf"(?:{NUMBER}\s±\s)?{NUMBER}(?:[\s-](?:{UNITS})\b|\s?%)|{NUMBER}\s±\s{NUMBER}"
+    rf"|(?<=\|\s){NUMBER}(?=\s\|)"
+)
+ACCOUNTED = re.compile(
+    rf"{NUMBER}(?:\s±\s{NUMBER})?(?:<!--=.*?-->|[^\d<]{{0,20}}<!-- given -->)", re.DOTALL
+)
+TABLE = re.compile(r"<!--#\s*(.*?)\s*-->(.*?)<!-- end -->", re.DOTALL)
+CODE = re.compile(r"^( *)```.*?^\1```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def as_shown(value: Any, shown: str) -> str:
+    """A value in the form of the figure that is shown.
+
+    >>> as_shown(5894.52, "4,767"), as_shown(-0.04, "+0.1"), as_shown((1.96, 0.2), "2.0 ± 0.3")
+    ('5,895', '0.0', '2.0 ± 0.2')
+    """
+    parts = re.split(r"\s±\s", shown)
+    values = value if isinstance(value, tuple) else (value,)
+    if len(parts) != len(values):
+        raise ValueError(f"{shown!r} is shown for {value}")
+    return " ± ".join(_number(v, part) for v, part in zip(values, parts, strict=True))
+
+
+def _number(value: float, shown: str) -> str:
+    decimals = len(shown.partition(".")[2])
+    text = f"{value:+,.{decimals}f}" if shown.startswith("+") else f"{value:,.{decimals}f}"
+    if not float(text.replace(",", "")):
+        text = text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def figures(page: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, figure or table as shown and as its record has it, for all of a page."""
+    text = page.read_text("utf-8")
+    names = {"__builtins__": {}, **records(), **NAMES}
+    for found in (*FIGURE.finditer(text), *TABLE.finditer(text)):
+        line = text.count("\n", 0, found.start()) + 1
+        is_table = found[0].startswith("<")
+        expression, shown = found.groups() if is_table else found.groups()[::-1]
+        try:
+            value = eval(expression, names)  # from our own pages
+            yield line, shown, f"\n\n{value}\n\n" if is_table else as_shown(value, shown)
+        except Exception as error:
+            raise ValueError(f"{page.name}, line {line}: {expression}: {error}") from error
+
+
+def rewritten(page: Path) -> str:
+    """The page with all figures and tables as their records have them."""
+    text = page.read_text("utf-8")
+    wanted = iter([new for _, _, new in figures(page)])
+    text = FIGURE.sub(lambda found: next(wanted) + found[0][len(found[1]) :], text)
+    return TABLE.sub(lambda found: f"<!--# {found[1]} -->{next(wanted)}<!-- end -->", text)
+
+
+def unfounded(page: Path) -> list[str]:
+    """Numbers with a unit that neither a file of results nor the word "given" stands behind."""
+    text = page.read_text("utf-8")
+    for pattern in (CODE, TABLE, ACCOUNTED):
+        text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return [
+        f"{page.name}, line {text.count(chr(10), 0, found.start()) + 1}: {found[0]}"
+        for found in MEASURED.finditer(text)
+    ]
+
+
+def main(check: bool) -> int:
+    """Rewrite the pages, or say what would change; returns the exit code."""
+    changes = 0
+    for page in PAGES:
+        for line, shown, new in figures(page):
+            if shown.split() != new.split():
+                changes += 1
+                print(f"{page.relative_to(ROOT)}:{line}: {shown.strip()} -> {new.strip()}")
+        if not check:
+            page.write_text(rewritten(page), "utf-8")
+    return int(check and changes > 0)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main("--check" in sys.argv[1:]))
+    except ValueError as error:
+        sys.exit(f"error: {error}")
