@@ -51,7 +51,7 @@ ACCOUNTED = re.compile(
     rf"{NUMBER}(?:\s±\s{NUMBER})?(?:<!--=.*?-->|[^\d<]{{0,20}}<!-- given -->)", re.DOTALL
 )
 TABLE = re.compile(r"<!--#\s*(.*?)\s*-->(.*?)<!-- end -->", re.DOTALL)
-CODE = re.compile(r"^( *)```.*?^\1```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^( *)```.*?^\1```$|`[^`]*`", re.MULTILINE | re.DOTALL)
 
 
 def as_shown(value: Any, shown: str) -> str:
