@@ -9,8 +9,8 @@ from __future__ import annotations
 __all__ = ["PREFIX", "hub_file"]
 
 import hashlib
-import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from joulemesh.data.npz import from_arrays
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
+from joulemesh.files.cache import find, keep, user_cache
+from joulemesh.files.manifest import sha256_of
 from joulemesh.optional import require
 
 PREFIX = "hf:"
@@ -86,8 +88,13 @@ def hub_file(text: str, cache: str | Path | None = None) -> Path:
     wanted = _Wanted.parse(text)
     key = hashlib.sha256(repr((wanted.name, sorted(wanted.options.items()))).encode()).hexdigest()
     safe = "".join(letter if letter.isalnum() else "-" for letter in wanted.name)[:60]
-    place = _cache(cache) / "hub" / f"{safe}-{key[:12]}-{_FORMAT}.npz"
-    if place.is_file():
+    place = (
+        (user_cache() if cache is None else Path(cache))
+        / "hub"
+        / f"{safe}-{key[:12]}-{_FORMAT}.npz"
+    )
+    mark = place.with_suffix(".sha256")
+    if find(mark) == _digest(place):
         return place
     arrays = _fetch(wanted)
     from_arrays(
@@ -101,15 +108,15 @@ def hub_file(text: str, cache: str | Path | None = None) -> Path:
         ) from None
 
     write_whole(place, lambda draft: np.savez_compressed(draft, allow_pickle=False, **arrays))
+    keep(mark, _digest(place))
     return place
 
 
-def _cache(folder: str | Path | None) -> Path:
-    if folder is not None:
-        return Path(folder)
-    import pooch
-
-    return Path(os.fspath(pooch.os_cache("joulemesh")))
+def _digest(path: Path) -> bytes:
+    """SHA-256 of a kept file; empty if it cannot be read."""
+    with suppress(OSError):
+        return sha256_of(path).encode()
+    return b""
 
 
 def _fetch(wanted: _Wanted) -> dict[str, NDArray[Any]]:

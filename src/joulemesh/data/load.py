@@ -5,8 +5,8 @@ from __future__ import annotations
 __all__ = ["given_folders", "load"]
 
 import hashlib
+import io
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -28,9 +28,10 @@ from joulemesh.data.reading import COLUMN, Reading, check_only_tables, is_own, i
 from joulemesh.data.sources import SOURCES, Source
 from joulemesh.data.table import from_table, open_table
 from joulemesh.errors import ScenarioError
+from joulemesh.files.cache import find, keep, user_cache
 
 _DIGITS_ORDER = 1797  # seed of the one fixed shuffle of digits
-_FORMAT = "v1"  # of the decoded arrays in the cache
+_FORMAT = "v2"  # of the decoded arrays in the cache
 _PARTS = ("x_train", "y_train", "x_test", "y_test")
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]
@@ -87,7 +88,9 @@ def load(
     if dataset.startswith(PREFIX):
         return replace(read_npz(hub_file(dataset, cache_dir), reading), name=dataset)
     source = SOURCES[dataset]
-    arrays = _arrays(source, data_dir, _cache(cache_dir), download, progress)
+    arrays = _arrays(
+        source, data_dir, user_cache() if cache_dir is None else Path(cache_dir), download, progress
+    )
     mean, std = (np.array(moment, np.float32) for moment in (source.mean, source.std))
     return Dataset(dataset, *arrays, spec(dataset).classes, mean, std)
 
@@ -115,14 +118,6 @@ def _digits_table() -> NDArray[np.float64]:
     from sklearn.datasets import load_digits  # a version that keeps its file elsewhere
 
     return np.column_stack(load_digits(return_X_y=True))
-
-
-def _cache(cache_dir: str | Path | None) -> Path:
-    if cache_dir is not None:
-        return Path(cache_dir)
-    import pooch
-
-    return Path(pooch.os_cache("joulemesh"))
 
 
 def _arrays(
@@ -169,7 +164,8 @@ def _decoded(located: Located, cache: Path) -> Arrays:
     """The arrays from the cache if these very files were verified before, else from the files.
 
     All verified files decode to the same arrays, so that one copy serves every folder; a stamp
-    per set of files (path, size, time of change) says which were verified.
+    per set of files (path, size, time of change) says which were verified. What is read from the
+    cache is verified by its digest.
     """
     folder = cache / "decoded" / f"{located.source.name}-{_FORMAT}"
     stamp = folder / f"verified-{_fingerprint(located.paths)}"
@@ -177,10 +173,11 @@ def _decoded(located: Located, cache: Path) -> Arrays:
         if stamp.exists():
             return _cached_arrays(located.source, folder)
     arrays = _decode(located)
-    with suppress(OSError):  # a cache that is read-only or full only costs time
-        folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError, ScenarioError):  # a cache that is read-only or full only costs time
         for part, array in zip(_PARTS, list[NDArray[Any]](arrays), strict=True):
-            _write_whole(folder / f"{part}.npy", array)
+            buffer = io.BytesIO()
+            np.save(buffer, array, allow_pickle=False)
+            keep(folder / part, buffer.getvalue())
         stamp.touch()
     return arrays
 
@@ -194,26 +191,16 @@ def _cached_arrays(source: Source, folder: Path) -> Arrays:
     sizes = spec(source.name)
     arrays: list[NDArray[Any]] = []
     for part in _PARTS:
-        array = np.load(folder / f"{part}.npy", allow_pickle=False)
+        content = find(folder / part)
+        if content is None:
+            raise ValueError(f"{part} is not what was kept")
+        array = np.load(io.BytesIO(content), allow_pickle=False)
         count = sizes.train if part.endswith("train") else sizes.test
         shape, dtype = ((count, *sizes.shape), np.uint8) if part[0] == "x" else ((count,), np.int32)
         if array.shape != shape or array.dtype != dtype:
-            raise ValueError(f"{part}.npy is not what this version wrote")
+            raise ValueError(f"{part} is not what this version wrote")
         arrays.append(array)
     return arrays[0], arrays[1], arrays[2], arrays[3]
-
-
-def _write_whole(path: Path, array: NDArray[Any]) -> None:
-    """Write to a temporary file, then rename: another process sees all of it or none."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.save(stream, array, allow_pickle=False)
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
 
 
 def _decode(located: Located) -> Arrays:
