@@ -324,7 +324,8 @@ def test_files_that_a_scenario_names_can_be_kept_under_other_names(tmp_path: Pat
     (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,1\n")  # named like its model
     one = Scenario(network={"fading": f"trace:{tmp_path}/./trace"})
     assert input_files(one) == {"network.fading": tmp_path / "trace"}
-    assert keep_inputs(one, tmp_path / "run") == ["inputs/network-fading"]
+    copies = keep_inputs(one, tmp_path / "run")
+    assert copies == ["inputs/network-fading", "inputs/inputs.json"]
     assert portable(one).network.fading == "trace:inputs/network-fading"
     before = asked(one)
     (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,2\n")

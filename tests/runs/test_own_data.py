@@ -13,8 +13,9 @@ import pytest
 
 import joulemesh
 from joulemesh.cli.main import main
-from joulemesh.data import Reading, load
+from joulemesh.data import Reading, load, load_for
 from joulemesh.errors import ScenarioError
+from joulemesh.methods import Setting
 from joulemesh.runs.report import report_of_folder
 
 TINY = {
@@ -127,6 +128,13 @@ def test_kept_runs_know_who_held_what(tmp_path: Path) -> None:
         text.replace("east", "up").replace("north", "east").replace("up", "north")
     )
     assert (computed(), computed()) == (1, 0)
+
+
+def test_methods_are_priced_by_the_data_that_are_given(tmp_path: Path) -> None:
+    asked = scenario(table(tmp_path))
+    setting = Setting(asked.override({"training.dataset": "digits"}), data=load_for(asked))
+    assert setting.train_samples == 96  # not the 1437 of digits
+    assert setting.model.parameters == 2 * 2 + 2
 
 
 def test_a_comparison_says_what_it_was_trained_on(tmp_path: Path) -> None:

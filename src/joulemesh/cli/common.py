@@ -13,6 +13,7 @@ import typer
 from joulemesh import files
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario, profile_notes
+from joulemesh.scenario.inputs import input_notes
 from joulemesh.tables import is_number, read_table
 from joulemesh.units import is_quantity
 
@@ -58,7 +59,9 @@ def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> 
     scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
     if changes:
         scenario = scenario.override(dict(_change(text) for text in changes), source="--set")
-    for note in [*profile_notes(scenario.devices, scenario.network), *_table_notes(scenario)]:
+    kept = [] if file is None else input_notes(file.parent, scenario)
+    other = profile_notes(scenario.devices, scenario.network)
+    for note in [*kept, *other, *_table_notes(scenario)]:
         print(f"note: {note}", file=sys.stderr)
     return scenario
 

@@ -72,7 +72,7 @@ def compare(
         print("stopped; the same command goes on from the runs that are kept", file=sys.stderr)
         raise typer.Exit(130) from None
     if out is not None:
-        found.save(out)
+        found.save(out, code=load or [])
     if json:
         typer.echo(json_format.dumps(found.summary()))
     else:

@@ -23,11 +23,11 @@ __all__ = [
     "spec_for",
 ]
 
+from joulemesh.data.arrays import from_arrays
 from joulemesh.data.catalog import DATASETS, DataSpec, spec
 from joulemesh.data.chosen import load_for, partition_for, spec_for
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.load import load
-from joulemesh.data.npz import from_arrays
 from joulemesh.data.partition import Partition, partition
 from joulemesh.data.reading import Reading
 from joulemesh.data.table import from_table, open_table

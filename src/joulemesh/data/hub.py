@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.npz import from_arrays
+from joulemesh.data.arrays import from_arrays
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.cache import find, keep, user_cache

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.data import spec_for
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
 from joulemesh.methods.citation import Citation
@@ -137,7 +136,7 @@ def _held(setting: Setting) -> int:
     sizes = explicit_sizes(setting.scenario)
     if sizes is not None:
         return int(sizes.max())
-    return -(-spec_for(setting.scenario).train // setting.devices)
+    return -(-setting.train_samples // setting.devices)
 
 
 register(

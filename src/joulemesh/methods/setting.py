@@ -14,6 +14,7 @@ from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme, make_ready
 from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.data import Dataset, spec_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
@@ -49,6 +50,7 @@ class Setting:
         seeds: repetition seeds.
         model: the user's own model, in place of the scenario's.
         parameters: its size, if the model itself is not at hand.
+        data: what is learned from, if it is loaded already or the user's own.
 
     >>> Setting(Scenario.preset("default")).iterations
     100
@@ -62,14 +64,15 @@ class Setting:
         *,
         model: Model | None = None,
         parameters: int | None = None,
+        data: Dataset | None = None,
     ) -> None:
         if equal not in EQUAL:
             raise ScenarioError(f"equal = {equal!r} is unknown: use one of {', '.join(EQUAL)}")
         if model is not None and parameters is None:
             parameters = model.parameters
         self.scenario, self.equal, self.seeds = scenario, equal, tuple(seeds)
-        self._model, self._parameters = model, parameters
-        self.work = workload(scenario, parameters)
+        self._model, self._parameters, self._data = model, parameters, data
+        self.work = workload(scenario, parameters, data)
         self.world = build_world(scenario, self.work.round_samples)
         self.pricer = Pricer(scenario, self.world, self.work.model_bits)
         self.devices = scenario.devices.count
@@ -83,7 +86,7 @@ class Setting:
         """Plan the scenario with some options of ``[plan]`` changed."""
         changes = {f"plan.{name}": value for name, value in options.items()}
         scenario = self.scenario.override(changes) if changes else self.scenario
-        return plan(scenario, parameters=self._parameters)
+        return plan(scenario, parameters=self._parameters, data=self._data)
 
     @cached_property
     def reference(self) -> Plan:
@@ -279,12 +282,16 @@ class Setting:
         return Contender(name, schedule, exchange, ledger, self.battery_j, every, settle)
 
     @cached_property
+    def train_samples(self) -> int:
+        """Training samples of all devices together."""
+        return len(self._data.y_train) if self._data else spec_for(self.scenario).train
+
+    @cached_property
     def model(self) -> Model:
         """The model that is trained."""
         if self._model is not None:
             return self._model
-        from joulemesh.data import spec_for
         from joulemesh.models.core import build
 
-        training, data = self.scenario.training, spec_for(self.scenario)
+        training, data = self.scenario.training, self._data or spec_for(self.scenario)
         return build(training.model, data.shape, data.classes, training.hidden, training.l2)

@@ -5,24 +5,35 @@ from __future__ import annotations
 __all__ = ["Comparison", "compare"]
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
 from joulemesh.studies.study import AXES, Study
+from joulemesh.training.prepare import the_dataset, with_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Study):
-    """A study that can be looked at: as figures, as a page, in a notebook."""
+    """A study that can be looked at: as figures, as a page, in a notebook.
+
+    Attributes:
+        own_data: the user's, if it was given in memory.
+        own_model: whether the model was the user's own, not the scenario's.
+    """
+
+    own_data: Dataset | None = None
+    own_model: bool = False
 
     def figure(self, x: str | Sequence[str] = AXES) -> Figure:
         """Draw accuracy with its 95 % bands.
@@ -37,12 +48,18 @@ class Comparison(Study):
 
         return comparison_figure(self, (x,) if isinstance(x, str) else tuple(x))
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
         """Write ``comparison.csv``, ``table.csv``, the figures and ``report.html``.
+
+        What it takes to make the comparison again is written too, with names relative to the
+        folder: ``scenario.toml``, copies of the files that it names (``inputs/``), and
+        ``study.json``, which has methods, seeds, terms, versions and the command.
 
         Args:
             folder: made if need be; files of these names in it are replaced.
+            code: Python files of the user's own that register methods, to be kept too.
         """
+        from joulemesh.runs.again import keep_study
         from joulemesh.runs.formats import flat
         from joulemesh.runs.identity import versions
         from joulemesh.views.comparison_page import render_comparison
@@ -55,6 +72,8 @@ class Comparison(Study):
             raise ScenarioError(
                 f"cannot make the folder {place}: {error.strerror}; choose another"
             ) from None
+        own = [Path(path) for path in code]
+        keep_study(self, place, self.own_data, own_model=self.own_model, code=own)
         self.to_csv(place / "comparison.csv")
         write_text(place / "table.csv", self.table_csv())
         for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
@@ -138,15 +157,20 @@ def compare(
     >>> [row["method"] for row in found.table()], found.computed, again.computed
     (['adaptive', 'fixed:1'], 4, 0)
     """
+    if isinstance(data, str | Path):
+        scenario, data = with_data(scenario, data), None
+    own = None if data is None else the_dataset(scenario, data)
     study = compare_methods(
         scenario,
         methods,
         equal,
         seeds,
         model=model,
-        data=data,
+        data=own,
         target=target,
         cache=cache,
         on_progress=on_progress,
     )
-    return Comparison(**{f.name: getattr(study, f.name) for f in fields(study)})
+    found = {f.name: getattr(study, f.name) for f in fields(study)}
+    found["scenario"] = with_data(study.scenario, own)
+    return Comparison(**found, own_data=own, own_model=model is not None)

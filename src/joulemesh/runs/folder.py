@@ -218,7 +218,13 @@ class RunFolder:
             yield
 
     def begin(
-        self, plan: Plan, start: Mapping[str, Any], data: Dataset, partition: Partition
+        self,
+        plan: Plan,
+        start: Mapping[str, Any],
+        data: Dataset,
+        partition: Partition,
+        *,
+        own_model: bool = False,
     ) -> None:
         """Write what is known before training.
 
@@ -227,8 +233,9 @@ class RunFolder:
             start: everything that decides the bits, as plain values.
             data: what is learned from.
             partition: who holds which samples; the report shows the labels of some devices.
+            own_model: whether the user gave the model, which cannot be kept.
         """
-        copies = keep_inputs(plan.scenario, self.path)
+        copies = keep_inputs(plan.scenario, self.path, data, own_model=own_model)
         plan.save(self.path / "plan.npz")
         shown = labelled_devices(partition.devices)
         counts = partition.histogram(data.y_train, data.classes, shown)
@@ -338,7 +345,13 @@ class RunFolder:
         with self.held(resume=False):
             learned = {"dataset": dataset_words(result.dataset.name), "model": result.model}
             start = {**start_of(result.plan.scenario, result.seeds), "learned": learned}
-            self.begin(result.plan, start, result.dataset, result.partitions[0])
+            self.begin(
+                result.plan,
+                start,
+                result.dataset,
+                result.partitions[0],
+                own_model=result.own_model,
+            )
             self.add_metrics(result.plan, result.trace, result.seeds)
             self.add_timings(result.setup_s, result.chunks)
             self.finish(result)

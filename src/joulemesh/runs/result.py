@@ -76,6 +76,7 @@ class Result:
         setup_s: wall seconds before training.
         chunks: how far each chunk of this process came, and its wall seconds.
         model: what the model is called.
+        own_model: whether the model was the user's own, not the scenario's.
     """
 
     plan: Plan
@@ -87,6 +88,7 @@ class Result:
     setup_s: float
     chunks: tuple[Chunk, ...]
     model: str = ""
+    own_model: bool = False
 
     def _curve(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if len(self.seeds) == 1 else values

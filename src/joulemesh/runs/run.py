@@ -32,7 +32,7 @@ from joulemesh.training.engine import Engine, State
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.options import Options
 from joulemesh.training.platform import configure, give_back_memory
-from joulemesh.training.prepare import partitions, the_dataset, the_model
+from joulemesh.training.prepare import partitions, the_dataset, the_model, with_data
 from joulemesh.training.trace import Trace
 from joulemesh.views.words import dataset_words
 
@@ -164,6 +164,7 @@ def run(
     begun = time.perf_counter()
     configure(cache_dir=user_cache() / "xla")
     dataset = the_dataset(scenario, data)
+    scenario = with_data(scenario, data)
     learner = the_model(scenario, model, dataset)
     plan = make_plan(scenario, parameters=learner.parameters, data=dataset)
     give_back_memory()  # planning many devices leaves holes, as does placing them
@@ -171,7 +172,7 @@ def run(
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
     engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
-    session = _Session(plan, engine, begun)
+    session = _Session(plan, engine, begun, own_model=model is not None)
     alone, leads = hosts.alone(), hosts.leads()
     with ExitStack() as stack, hosts.losses_named():
         session.resume_or_begin(out, resume, stack)
@@ -191,8 +192,8 @@ def run(
 class _Session:
     """One run under way: the engine's state, what was measured, and the folder that keeps it."""
 
-    def __init__(self, plan: Plan, engine: Engine, begun: float) -> None:
-        self.plan, self.engine, self.begun = plan, engine, begun
+    def __init__(self, plan: Plan, engine: Engine, begun: float, *, own_model: bool) -> None:
+        self.plan, self.engine, self.begun, self.own_model = plan, engine, begun, own_model
         self.folder: RunFolder | None = None  # of several processes only the leader has one
         self.checkpoints: Checkpoints | None = None
         self.start = {
@@ -247,7 +248,8 @@ class _Session:
         stack.enter_context(folder.held(resume=resume))
         if not folder.started:
             engine = self.engine
-            folder.begin(self.plan, self.start, engine.dataset, engine.partitions[0])
+            held, own = engine.partitions[0], self.own_model
+            folder.begin(self.plan, self.start, engine.dataset, held, own_model=own)
             return "0"
         folder.require_start(self.start)
         if folder.finished:
@@ -341,6 +343,7 @@ class _Session:
             self.setup_s,
             tuple(self.chunks),
             self.engine.model.name,
+            self.own_model,
         )
         del self.engine, self.state  # the room is for what is written of many devices
         give_back_memory()

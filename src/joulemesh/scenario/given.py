@@ -13,6 +13,7 @@ from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Section
 
 __all__ = [
     "FILES",
+    "INPUTS",
     "Layer",
     "Said",
     "absolute_paths",
@@ -23,6 +24,8 @@ __all__ = [
     "nested",
     "path_in",
 ]
+
+INPUTS = "inputs"  # of a run's folder: copies of what it was made from
 
 # Fields that may name a file.
 FILES = {
@@ -119,8 +122,13 @@ def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         for field in fields:
             value: Any = table.get(field)
             path = path_in(field, value)
-            if path is not None and exists(folder / path):
-                table[field] = value.removesuffix(path) + str((folder / path).resolve())
+            if path is None:
+                continue
+            # A file that was too large to be kept with a run may have been put beside the others.
+            places = (folder / path, folder / INPUTS / Path(path).name)
+            found = next((place for place in places if exists(place)), None)
+            if found is not None:
+                table[field] = value.removesuffix(path) + str(found.resolve())
     return values
 
 

@@ -82,7 +82,7 @@ def compare_methods(
     learner = the_model(scenario, model, dataset)
     if data is not None:
         scenario = _sized(scenario, dataset)
-    setting = Setting(scenario, equal, chosen, model=learner)
+    setting = Setting(scenario, equal, chosen, model=learner, data=dataset)
     ready = [_ready(name, setting) for name in wanted]  # a wrong name must not cost an hour first
     learning = Learning(scenario, learner, dataset)
     digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["partitions", "the_dataset", "the_model"]
+__all__ = ["OWN_DATA", "partitions", "the_dataset", "the_model", "with_data"]
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +27,7 @@ from joulemesh.planning.workload import explicit_sizes
 from joulemesh.scenario import Scenario
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+OWN_DATA = "./inputs/data.npz"  # what data in memory are called, and kept as in a run's folder
 
 
 def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
@@ -59,6 +60,24 @@ def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
         )
     check_only_tables("data", reading)
     return from_arrays(*data, normalize=reading.normalize, held_by=held_by)
+
+
+def with_data(scenario: Scenario, data: Any) -> Scenario:
+    """The scenario that says what is learned from, where the user gives data in its place.
+
+    Data in memory are called by the name of the file that a run's folder keeps them in; how they
+    were read is done with.
+
+    >>> with_data(Scenario(), ([[0.0]], [0], [[0.0]], [0])).training.dataset
+    './inputs/data.npz'
+    """
+    if data is None:
+        return scenario
+    if isinstance(data, str | Path):
+        return scenario.override({"training.dataset": str(data)})
+    done = {"label": None, "test_dataset": None, "ignore_columns": (), "normalize": False}
+    changes = {f"training.{field}": value for field, value in done.items()}
+    return scenario.override({"training.dataset": OWN_DATA, **changes})
 
 
 def _check_named(data: Mapping[str, Any], holder: str | None) -> None:

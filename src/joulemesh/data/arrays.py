@@ -1,0 +1,195 @@
+"""The user's own arrays, checked and scaled as a data set."""
+
+from __future__ import annotations
+
+__all__ = ["classes_of", "from_arrays", "reordered"]
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.data.dataset import Dataset, Holders
+from joulemesh.data.labels import canonical, check_classes, in_order, number_classes, text_labels
+from joulemesh.data.scaling import feature_notes, in_blocks, moments, standardised
+from joulemesh.errors import ScenarioError
+
+_MANY_CLASSES = 1000  # labels may be sparse among these; beyond, each class needs a sample
+
+
+def from_arrays(
+    x_train: ArrayLike,
+    y_train: ArrayLike,
+    x_test: ArrayLike,
+    y_test: ArrayLike,
+    *,
+    name: str = "data",
+    normalize: bool = False,
+    held_by: Mapping[str, ArrayLike] | None = None,
+) -> Dataset:
+    """The user's own arrays as a Dataset, checked and scaled as an ``.npz`` file's are.
+
+    Args:
+        x_train: training samples, [n, ...].
+        y_train: their labels: whole numbers from 0, or texts.
+        x_test: test samples.
+        y_test: their labels.
+        name: of the data, for messages.
+        normalize: whether to standardise x by the mean and deviation of the training samples.
+        held_by: one array under its name that says which device holds each training sample.
+
+    >>> from_arrays([[0.0], [1.0]], [0, 1], [[0.5]], [1]).classes
+    2
+    >>> from_arrays([[0.0], [1.0]], ["no", "yes"], [[0.5]], ["no"]).class_names
+    ('no', 'yes')
+    """
+    x_train, x_test = (
+        _numbers(name, part, np.asarray(x))
+        for part, x in (("x_train", x_train), ("x_test", x_test))
+    )
+    if (x_train.dtype == np.uint8) != (x_test.dtype == np.uint8):
+        raise ScenarioError(
+            f"{name}: x_train is {x_train.dtype} and x_test {x_test.dtype}, which would be scaled "
+            f"differently: store both with one type"
+        )
+    train, test, names = _both_labels(name, np.asarray(y_train), np.asarray(y_test))
+    classes = len(names) or _classes(name, train)
+    mean: float | NDArray[np.float32] = 0.0
+    std: float | NDArray[np.float32] = 1.0
+    notes: tuple[str, ...] = ()
+    if x_train.dtype == np.uint8 and x_train.size:
+        mean, std = _moments(x_train)
+    elif x_train.ndim > 1 and x_train.size:
+        found = moments(in_blocks(x_train))
+        if normalize and x_train.shape[1:] == x_test.shape[1:]:
+            x_train, x_test = standardised(x_train, found), standardised(x_test, found)
+        elif not normalize and np.isfinite(found.mean).all():
+            notes = feature_notes(found)
+    return Dataset(
+        name,
+        _narrowed(x_train),
+        train,
+        _narrowed(x_test),
+        test,
+        classes,
+        mean,
+        std,
+        class_names=names,
+        holders=_holders(name, held_by or {}),
+        notes=notes,
+    )
+
+
+def classes_of(path: str | Path, y_train: NDArray[Any]) -> int:
+    """The number of classes, from the training labels."""
+    if _is_text(y_train):
+        return int(number_classes(np.unique(y_train.astype(str)).tolist())[0].max()) + 1
+    return _classes(path, _labels(path, "y_train", y_train))
+
+
+def _numbers(path: str, name: str, x: NDArray[Any]) -> NDArray[Any]:
+    if x.dtype.kind not in "biuf":
+        raise ScenarioError(f"{path}: {name} is {x.dtype}: use numbers")
+    return x
+
+
+def _narrowed(x: NDArray[Any]) -> NDArray[Any]:
+    if x.dtype == np.uint8:
+        return x
+    with np.errstate(over="ignore"):  # an overflow becomes infinity, which Dataset refuses
+        return x.astype(np.float32, copy=False)
+
+
+def _holders(path: str, held_by: Mapping[str, ArrayLike]) -> Holders | None:
+    if not held_by:
+        return None
+    [(column, given)] = held_by.items()
+    held = np.asarray(given)
+    if held.ndim != 1 or held.dtype.kind not in "iuUSO":
+        raise ScenarioError(
+            f"{path}: {column}_train is {held.dtype} of shape {held.shape}: use whole numbers or "
+            "texts of shape [samples]"
+        )
+    values, first, codes = np.unique(held.astype(str), return_index=True, return_inverse=True)
+    appearance = np.argsort(first)
+    places, names = in_order(values[appearance].tolist())
+    rank = np.empty(len(values), np.int64)
+    rank[appearance] = np.arange(len(values))
+    return Holders(column, names, places[rank[codes]])
+
+
+def reordered(path: str, holders: Holders, order: NDArray[Any]) -> Holders:
+    """The same holders in an order of their own; some may hold no training sample."""
+    names = tuple(canonical([str(name) for name in order.ravel()]))
+    absent = next((name for name in holders.names if name not in names), None)
+    if absent is not None or len(set(names)) != len(names):
+        raise ScenarioError(
+            f"{path}: {holders.column}_names must name each holder once ({absent!r:.60} is in "
+            f"{holders.column}_train): correct it, or leave it out"
+        )
+    places = np.array([names.index(name) for name in holders.names], np.int32)
+    return Holders(holders.column, names, places[holders.of])
+
+
+def _is_text(y: NDArray[Any]) -> bool:
+    """Labels that are texts, or true and false."""
+    if y.dtype.kind == "O":  # of the user's own in memory: nothing is unpickled
+        return all(isinstance(value, str) for value in y.ravel().tolist())
+    return y.dtype.kind in "USb"
+
+
+def _both_labels(
+    path: str, y_train: NDArray[Any], y_test: NDArray[Any]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], tuple[str, ...]]:
+    """Classes of the training and the test samples, and names where labels are texts."""
+    if not (_is_text(y_train) and _is_text(y_test) and y_train.ndim == y_test.ndim == 1):
+        return _labels(path, "y_train", y_train), _labels(path, "y_test", y_test), ()
+    if not len(y_train) or not len(y_test):
+        raise ScenarioError(f"{path}: y_train or y_test is empty: give it labels")
+    try:
+        train, test, names = text_labels(y_train, y_test)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None
+    check_classes(path, int(train.max()) + 1, len(train))
+    return train, test, names
+
+
+def _labels(path: str | Path, name: str, y: NDArray[Any]) -> NDArray[np.int32]:
+    if y.dtype.kind not in "iu" or y.ndim != 1 or not len(y):
+        raise ScenarioError(
+            f"{path}: {name} is {y.dtype} of shape {y.shape}: use whole numbers or texts of shape "
+            f"[samples]"
+        )
+    limit = np.iinfo(np.int32).max
+    if int(y.min()) < 0 or int(y.max()) > limit:
+        worst = int(y.argmin() if int(y.min()) < 0 else y.argmax())
+        raise ScenarioError(
+            f"{path}: {name}[{worst}] = {y[worst]} is not a class: number classes from 0"
+        )
+    return y.astype(np.int32)
+
+
+def _classes(path: str | Path, y_train: NDArray[np.int32]) -> int:
+    classes = int(y_train.max()) + 1
+    if classes > max(_MANY_CLASSES, len(y_train)):
+        raise ScenarioError(
+            f"{path}: y_train[{int(y_train.argmax())}] = {classes - 1} makes {classes} classes of "
+            f"{len(y_train)} samples: number classes from 0 without gaps"
+        )
+    return classes
+
+
+def _moments(x: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and standard deviation from a histogram of the 256 values: exact, and no float copy."""
+    channels = x.shape[-1] if x.ndim == 4 else 1
+    planes = x.reshape(-1, channels)
+    values = np.arange(256.0)
+    means, stds = [], []
+    for channel in range(channels):
+        share = np.bincount(planes[:, channel], minlength=256) / len(planes)
+        mean = float(share @ values)
+        means.append(mean)
+        stds.append(float(np.sqrt(share @ (values - mean) ** 2)) or 1.0)  # constant channel
+    return np.array(means, np.float32), np.array(stds, np.float32)
