@@ -15,6 +15,7 @@ from joulemesh._version import __version__
 
 if TYPE_CHECKING:
     from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
+    from joulemesh.planning.advice import Answer, advice
     from joulemesh.planning.plan import Plan, plan
     from joulemesh.runs.compare import Comparison, compare
     from joulemesh.runs.result import Result
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from joulemesh.views.notebook import notebook_html
 
 __all__ = [
+    "Answer",
     "Comparison",
     "InfeasibleError",
     "JoulemeshError",
@@ -31,6 +33,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "__version__",
+    "advice",
     "compare",
     "notebook_html",
     "plan",
@@ -39,6 +42,7 @@ __all__ = [
 
 # Names are imported when first used, so that planning never pays for training's libraries.
 _HOME = {
+    "Answer": "joulemesh.planning.advice",
     "Comparison": "joulemesh.runs.compare",
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
@@ -46,6 +50,7 @@ _HOME = {
     "Result": "joulemesh.runs.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
+    "advice": "joulemesh.planning.advice",
     "compare": "joulemesh.runs.compare",
     "notebook_html": "joulemesh.views.notebook",
     "plan": "joulemesh.planning.plan",

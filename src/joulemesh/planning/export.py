@@ -117,7 +117,7 @@ def origins_of(record: Mapping[str, Any]) -> dict[str, Origin]:
 
 def plan_json(plan: Plan) -> str:
     """The plan as JSON; larger arrays are replaced by a word on where to find them."""
-    record = plan_record(plan)
+    record = {**plan_record(plan), "answer": dataclasses.asdict(plan.answer)}
     for name in _ARRAYS:
         array = np.asarray(getattr(plan, name))
         if array.size > _MOST_ENTRIES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme, make_ready
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
+from joulemesh.data.chosen import device_names
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning import bounds
 from joulemesh.planning.budget import TOLERANCE, require_affordable, rounds_cap, rounds_total
@@ -29,6 +30,9 @@ from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 from joulemesh.world import World, build_world
+
+if TYPE_CHECKING:
+    from joulemesh.planning.advice import Answer
 
 __all__ = ["Plan", "plan"]
 
@@ -199,6 +203,27 @@ class Plan:
         """
         return figures(self.scenario)
 
+    @cached_property
+    def answer(self) -> Answer:
+        """What binds, what is left over, and which one change would help most; see `advice`."""
+        from joulemesh.planning.advice import advice
+
+        return advice(self)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names, from the column ``name`` of their table; empty without one."""
+        return _names(self.scenario)
+
+    def name(self, device: int) -> str:
+        """How a device is called in a sentence.
+
+        >>> import joulemesh
+        >>> joulemesh.plan(joulemesh.Scenario.preset("default")).name(3)
+        'device 3'
+        """
+        return f"device {device} ({self.names[device]})" if self.names else f"device {device}"
+
     def route(self, iteration: int) -> Route | None:
         """What is sent in an iteration (1..n); None where the exchange is skipped."""
         t = self._place(iteration)
@@ -338,19 +363,31 @@ def plan(
     return plan_of(scenario, workload(scenario, parameters, data))
 
 
-def plan_of(scenario: Scenario, work: Workload) -> Plan:
-    """Plan a scenario whose sizes are known."""
-    world = build_world(scenario, work.round_samples)
+def plan_of(scenario: Scenario, work: Workload, world: World | None = None) -> Plan:
+    """Plan a scenario whose sizes are known, and its world, if it is given."""
+    if world is None:
+        world = build_world(scenario, work.round_samples)
     planner = _Planner(scenario, world, work)
     doubts = list(notes_on_inputs(scenario, work, world))
     try:
         history = planner.history()
     except InfeasibleError as refusal:
+        names = _names(scenario)
+        if refusal.device is not None and names:
+            refusal.add_note(f"device {refusal.device} is {names[refusal.device]!r}")
         for doubt in doubts:
             refusal.add_note(doubt)
         raise
     doubts += notes_on_outcome(scenario, world, history)
     return Plan(scenario, world, work, history, (*planner.notes, *doubts))
+
+
+def _names(scenario: Scenario) -> tuple[str, ...]:
+    """Names in the device table, if each device has one of its own."""
+    try:
+        return device_names(scenario)
+    except ScenarioError:
+        return ()
 
 
 class _Planner:

@@ -163,6 +163,7 @@ class Result:
             "wall_s": sum(chunk.wall_s for chunk in self.chunks),
             "setup_s": self.setup_s,
             "notes": list(self.notes),
+            "answer": self.plan.answer.text,
         }
 
     def frame(self) -> Any:

@@ -41,6 +41,7 @@ def show_result(result: Result, console: Console) -> None:
     show_figures(result.plan, console)
     for note in result.notes:
         show_row("note", note, console)
+    show_row("answer", result.plan.answer.text, console)
 
 
 def show_worlds(result: WorldsResult, console: Console) -> None:

@@ -78,6 +78,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     show_figures(plan, console)
     for note in plan.notes:
         show_row("note", note, console)
+    show_row("answer", plan.answer.text, console)
 
 
 def show_figures(plan: Plan, console: Console) -> None:
@@ -119,7 +120,7 @@ def _show_devices(plan: Plan, console: Console) -> None:
         )
     }
     columns = [
-        Column("device"),
+        Column("device", figures=not plan.names),
         *(
             Column(f"{name} [{unit}]", rank=2 * (name != "battery"))
             for name, (unit, _) in joules.items()
@@ -135,7 +136,7 @@ def _show_devices(plan: Plan, console: Console) -> None:
         lived = plan.rounds[plan.active[:, i], i]
         span = f"{lived.min()}–{lived.max()}" if len(lived) else "none"
         row = [
-            str(i),
+            f"{i} {plan.names[i]}" if plan.names else str(i),
             *(cells[k] for _, cells in joules.values()),
             f"{plan.margin_j[i] / plan.energy_budget_j[i]:.1%}",
             f"{plan.rounds[:, i].sum():,}",

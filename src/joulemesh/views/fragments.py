@@ -119,7 +119,7 @@ def devices(plan: Plan) -> str:
     ]
     rows = [
         (
-            str(i),
+            f"{i} {plan.names[i]}" if plan.names else str(i),
             *(cells[k] for _, cells in joules),
             percent(spare[i]),
             f"{total[i]:,}",

@@ -122,6 +122,7 @@ def plan_html(plan: Plan) -> str:
     summary = Summary(float(plan.spent_j.sum()), float(plan.latency_s.sum()))
     return _block(
         f"<p>{fragments.text(words.sentence(plan, summary, 1))}</p>",
+        f"<p>{fragments.text(plan.answer.text)}</p>",
         f"<p><small>{fragments.text(words.reason(plan))}</small></p>",
         f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
         f'<div class="row">{_map(plan)}{_rounds(plan)}</div>',

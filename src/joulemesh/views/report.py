@@ -162,6 +162,7 @@ def render_report(view: ReportView) -> str:
         script="\n".join(_asset(name) for name in _SCRIPTS),
         summary=fragments.text(said),
         reason=fragments.text(words.reason(view.plan)),
+        answer=fragments.text(view.plan.answer.text),
         assumed=fragments.assumed(view.plan),
         tiles=fragments.tiles(view.plan, view.summary),
         learning="" if view.series else "hidden",

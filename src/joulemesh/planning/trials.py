@@ -1,0 +1,315 @@
+"""Changes that might help a plan, and what each of them would bring.
+
+Each candidate changes one thing: the deadline, the batteries, the number of iterations, or a
+setting. Budgets are tried at up to four times what they are, and no further than they are of use,
+so that their gains can be compared. A candidate is measured by planning again. Large plans are
+computed from their own prices instead, which comes to the same where all exchanges are alike; so
+are plans that walk through the iterations one by one, for which it is an estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import JoulemeshError
+from joulemesh.planning.budget import rounds_cap, rounds_total
+from joulemesh.planning.horizon import longest, zeta_limit
+from joulemesh.planning.plan import Plan, plan_of
+from joulemesh.scenario import Scenario
+from joulemesh.units import duration, energy
+
+__all__ = ["BUDGET", "FACTOR", "ONE_DEVICE", "SETTING", "Ground", "Trial"]
+
+FloatArray = NDArray[np.float64]
+
+FACTOR = 4.0
+"""How far a budget is raised at most."""
+_MOST_ENTRIES = 200_000  # of rounds [n, N], in plans that are made again: some tenths of a second
+_DOMINATES = 0.5
+_FEWER_BITS = 16
+
+SETTING, ONE_DEVICE, BUDGET = range(3)  # what a change costs: nothing, one device, all of them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One change.
+
+    Attributes:
+        field: of the scenario.
+        value: to set it to; for the batteries of all devices, the factor by which they grow.
+        words: what changes, to follow "with".
+        cost: `SETTING`, `ONE_DEVICE` or `BUDGET`.
+        scenario: with the change, except for batteries.
+        battery_j: float64 [N]: the batteries.
+        exchange: factor on the price of an exchange.
+    """
+
+    field: str
+    value: Any
+    words: str
+    cost: int
+    scenario: Scenario
+    battery_j: FloatArray
+    exchange: float = 1.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A plan, and what stands in the way of more."""
+
+    plan: Plan
+
+    @cached_property
+    def asks_longest(self) -> bool:
+        """Is the number of iterations to be the largest?"""
+        return bool(self.plan.scenario.plan.iterations == "longest")
+
+    @property
+    def measure(self) -> str:
+        """What is counted: ``"iterations"`` where most are asked for, otherwise ``"rounds"``."""
+        return "iterations" if self.asks_longest else "rounds"
+
+    @property
+    def amount(self) -> int:
+        """How much of it the plan has."""
+        return self.plan.iterations if self.asks_longest else int(self.plan.rounds.sum())
+
+    @cached_property
+    def static(self) -> bool:
+        """Is everything planned at once?"""
+        return not self.plan.world.channel.fading and bool(self.plan.active.all())
+
+    @cached_property
+    def alike(self) -> bool:
+        """Do prices give the rounds exactly, because all exchanges cost the same?"""
+        literal = self.plan.scenario.plan.rounds == "theorem4-literal"
+        return self.static and len(self.plan.exchange_j) == 1 and not literal
+
+    @cached_property
+    def least(self) -> int:
+        """Rounds that every device runs in each iteration at the least."""
+        options = self.plan.scenario.plan
+        return int(options.fixed_rounds) if options.rounds == "fixed" else 1
+
+    @cached_property
+    def exchange_j(self) -> FloatArray:
+        """float64 [N]: joules of an exchange, on average."""
+        return self.plan.exchange_total_j / self.plan.iterations
+
+    @cached_property
+    def exchange_s(self) -> float:
+        """Seconds of the longest exchange."""
+        return float(self.plan.exchange_s.max())
+
+    @cached_property
+    def iteration_j(self) -> FloatArray:
+        """float64 [N]: joules of the least rounds and an exchange."""
+        return self.least * self._round_j + self.exchange_j
+
+    @cached_property
+    def lasts(self) -> FloatArray:
+        """float64 [N]: iterations for which each battery lasts."""
+        return self.plan.energy_budget_j / self.iteration_j
+
+    @cached_property
+    def dominated_j(self) -> bool:
+        """Do exchanges take most of the joules?"""
+        return float(self.plan.exchange_total_j.sum()) > _DOMINATES * float(self.plan.spent_j.sum())
+
+    @cached_property
+    def dominated_s(self) -> bool:
+        """Do exchanges take most of the time?"""
+        return self.exchange_s > _DOMINATES * self.plan.deadline_s
+
+    @property
+    def _round_j(self) -> FloatArray:
+        return self.plan.world.devices.round_energy_j
+
+    @property
+    def _round_s(self) -> FloatArray:
+        return self.plan.world.devices.round_latency_s
+
+    # What a change brings -----------------------------------------------------------------------
+
+    def measured(self, trial: Trial) -> tuple[int, bool] | None:
+        """How much there would be with a change, and whether that is exact.
+
+        None if the change cannot be carried out.
+        """
+        if not self.again(trial):
+            now = self._from_prices(self._as_is)
+            amount = round(self.amount * self._from_prices(trial) / now) if now else 0
+            return (amount, self.alike) if now else None
+        devices = replace(self.plan.world.devices, energy_budget_j=trial.battery_j)
+        bits = float(self.plan.work.parameters * trial.scenario.network.bits_per_parameter)
+        work = replace(self.plan.work, model_bits=bits)
+        try:
+            made = plan_of(trial.scenario, work, replace(self.plan.world, devices=devices))
+        except JoulemeshError:
+            return None
+        return (made.iterations if self.asks_longest else int(made.rounds.sum())), True
+
+    def again(self, trial: Trial) -> bool:
+        """Is a candidate planned again, and not computed from the plan's prices?"""
+        wanted = trial.scenario.plan.iterations
+        n = wanted if isinstance(wanted, int) else self._from_prices(trial)
+        return self.static and n * len(trial.battery_j) <= _MOST_ENTRIES
+
+    def _from_prices(self, trial: Trial) -> int:
+        """Iterations or rounds that batteries and deadline allow at the plan's mean prices."""
+        options, price_j = trial.scenario.plan, trial.exchange * self.exchange_j
+        if self.asks_longest:
+            most = longest(trial.battery_j, price_j, self._round_j, self.least)
+            return min(most, zeta_limit(options) or most)
+        n = int(options.iterations)
+        if options.rounds == "fixed":
+            return n * len(price_j) * int(options.fixed_rounds)
+        deadline_s = trial.scenario.budget.deadline_s
+        total = rounds_total(trial.battery_j, n * price_j, self._round_j)
+        cap = rounds_cap(deadline_s, trial.exchange * self.exchange_s, self._round_s)
+        return int(np.clip(np.minimum(total, n * cap), 0, None).sum())
+
+    # Candidates ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _as_is(self) -> Trial:
+        """No change; n stays what it is unless it is to be the largest."""
+        scenario = self.plan.scenario
+        if not self.asks_longest:  # the n that is best for the bound is not sought again
+            scenario = _with(scenario, "plan.iterations", self.plan.iterations)
+        return Trial("", None, "", SETTING, scenario, self.plan.energy_budget_j)
+
+    def _set(self, field: str, value: Any, words: str, cost: int = SETTING) -> Trial:
+        scenario = _with(self._as_is.scenario, field, value)
+        return replace(
+            self._as_is, field=field, value=value, words=words, cost=cost, scenario=scenario
+        )
+
+    def _charge(self, value: float, words: str, cost: int, battery_j: FloatArray) -> Trial:
+        return replace(
+            self._as_is,
+            field="budget.energy_j",
+            value=value,
+            words=words,
+            cost=cost,
+            battery_j=battery_j,
+        )
+
+    def candidates(self) -> Iterator[Trial]:
+        """Changes that are worth trying, in no order."""
+        if self.asks_longest:
+            yield from self._zeta()
+            yield from self._weakest()
+            yield self._batteries(FACTOR)
+        else:
+            yield from self._policy()
+            yield from self._deadline()
+            yield from self._more_battery()
+            yield from self._iterations()
+        yield from self._exchange()
+
+    def _deadline(self) -> Iterator[Trial]:
+        bound = self.plan.binding == "deadline"
+        if bound.any():
+            each_s = np.ceil(self.plan.history.total / self.plan.iterations) * self._round_s
+            enough = self.exchange_s + float(each_s[bound].max())  # then the battery binds
+            value = _up(min(enough, FACTOR * self.plan.deadline_s))
+            words = f"a deadline of {duration(value)} in place of {duration(self.plan.deadline_s)}"
+            yield self._set("budget.deadline_s", value, words, BUDGET)
+
+    def _more_battery(self) -> Iterator[Trial]:
+        bound = np.isin(self.plan.binding, ("energy", "left"))
+        if not bound.any():
+            return
+        cap = self.plan.history.cap
+        most = cap.sum(axis=0) * (self.plan.iterations if len(cap) == 1 else 1)
+        full_j = self.plan.exchange_total_j + most * self._round_j
+        enough = float((full_j / self.plan.energy_budget_j)[bound].max())  # then the deadline binds
+        if enough > 1:
+            yield self._batteries(_up(min(enough, FACTOR)))
+
+    def _batteries(self, factor: float) -> Trial:
+        words = f"batteries {factor:g} times as large"
+        return self._charge(factor, words, BUDGET, self.plan.energy_budget_j * factor)
+
+    def _weakest(self) -> Iterator[Trial]:
+        """Raise the one battery that ends the plan until the next one would."""
+        if len(self.lasts) < 2:
+            return
+        device, following = (int(i) for i in np.argsort(self.lasts, kind="stable")[:2])
+        value = _up(math.floor(self.lasts[following]) * float(self.iteration_j[device]), 3)
+        battery_j = self.plan.energy_budget_j.copy()
+        before, battery_j[device] = float(battery_j[device]), value
+        words = (
+            f"{energy(value, beside=before)} in the battery of {self.plan.name(device)} "
+            f"in place of {energy(before, beside=value)}"
+        )
+        yield self._charge(value, words, ONE_DEVICE, battery_j)
+
+    def _iterations(self) -> Iterator[Trial]:
+        """More of them where batteries would last; half of them where exchanges eat the energy."""
+        n, most = self.plan.iterations, math.floor(self.lasts.min())
+        most = min(most, zeta_limit(self.plan.scenario.plan) or most, round(FACTOR * n))
+        if (self.plan.binding == "deadline").any() and most > n:
+            yield self._set("plan.iterations", most, f"{most:,} iterations", BUDGET)
+        if self.dominated_j and n > 1:
+            yield self._set("plan.iterations", n // 2, f"{n // 2:,} iterations in place of {n:,}")
+
+    def _exchange(self) -> Iterator[Trial]:
+        """Cheaper exchanges, where they matter."""
+        if not (self.dominated_j or self.dominated_s):
+            return
+        bits = self.plan.scenario.network.bits_per_parameter
+        if bits > _FEWER_BITS:
+            words = f"{_FEWER_BITS} bits for each parameter in place of {bits}"
+            trial = self._set("network.bits_per_parameter", _FEWER_BITS, words)
+            yield replace(trial, exchange=_FEWER_BITS / bits)
+        if not (self.again(self._as_is) and self.plan.history.scheme.exact):
+            return  # what another scheme costs is not known from this one
+        known = self.plan.scenario.network.channel_known
+        for name in ("tree", "ring-chunked") if known else ("ring-chunked",):
+            if name != self.plan.scheme:
+                yield self._set("plan.aggregation", name, f'plan.aggregation = "{name}"')
+
+    def _policy(self) -> Iterator[Trial]:
+        """As many rounds as fit, where a policy leaves some out."""
+        options = self.plan.scenario.plan
+        if options.rounds in ("fixed", "theorem4-literal"):
+            yield self._set("plan.rounds", "theorem4", 'plan.rounds = "theorem4"')
+        if options.rounds == "fixed":
+            total = self.plan.history.total // self.plan.iterations
+            most = int(np.minimum(self.plan.history.cap.min(axis=0), total).min())
+            if most > options.fixed_rounds:
+                yield self._set("plan.fixed_rounds", most, f"plan.fixed_rounds = {most}")
+
+    def _zeta(self) -> Iterator[Trial]:
+        if zeta_limit(self.plan.scenario.plan) == self.plan.iterations:
+            yield self._set("plan.zeta", "auto", 'plan.zeta = "auto"')
+
+
+def _with(scenario: Scenario, name: str, value: Any) -> Scenario:
+    """A scenario with one field changed to a value that is known to be valid."""
+    section, _, field = name.partition(".")
+    values = getattr(scenario, section).model_copy(update={field: value})
+    return scenario.model_copy(update={section: values})
+
+
+def _up(value: float, digits: int = 2) -> float:
+    """A figure with few digits that is not below the value.
+
+    >>> _up(0.1234), _up(0.12), _up(398.0), _up(9.96)
+    (0.13, 0.12, 400.0, 10.0)
+    """
+    rounded = float(f"{value:.{digits}g}")
+    if rounded >= value:
+        return rounded
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{rounded + step:.{digits}g}")
