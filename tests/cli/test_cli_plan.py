@@ -83,6 +83,22 @@ def test_plan_shows_scheme_reason_iterations_totals_devices_and_rounds(command: 
     assert len(rows) >= 20
 
 
+def test_devices_are_called_by_their_names(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("name,energy_j\ngate,9\nbarn,9\nmast,1\n")
+    (tmp_path / "f.toml").write_text('[devices]\ntable = "d.csv"\n[plan]\niterations = 20\n')
+    out = command("plan", "f.toml").out
+    assert "│0 gate │" in out
+    assert any(
+        f"root at device {i} ({name})" in out for i, name in enumerate(("gate", "barn", "mast"))
+    )
+    refusal = command("plan", "f.toml", "--set", "plan.iterations=100")
+    refused(refusal, "device 2 cannot pay", "note: device 2 is 'mast'")
+    leaving = command(
+        "plan", "f.toml", "--set", "plan.iterations=100", "--set", "plan.on_depletion=leave"
+    )
+    assert ": mast (the battery cannot pay" in leaving.out
+
+
 def test_json_prints_one_object_with_the_public_names(command: Command) -> None:
     done = command("plan", "--json", "--set", "devices.count=50")
     record = json.loads(done.out)

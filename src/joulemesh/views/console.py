@@ -36,7 +36,8 @@ def show_plan(plan: Plan, console: Console) -> None:
     """Print a plan: scheme and why, iterations, totals, devices, and rounds over time."""
     n, count = plan.rounds.shape
     scheme = plan.history.scheme
-    extra = f", root at device {plan.history.route.root}" if plan.history.route.root >= 0 else ""
+    root = plan.history.route.root
+    extra = f", root at {plan.name(root)}" if root >= 0 else ""
     if not scheme.exact:
         unit = "ticks" if scheme.kind == "ticks" else "rounds"
         extra = f", {scheme.rounds} {unit}, consensus error {scheme.error:.3g}"
@@ -153,7 +154,8 @@ def _show_events(plan: Plan, console: Console) -> None:
         console.print(f"outages     {outages} of {plan.iterations} exchanges skipped")
     others = [event for event in plan.events if event.kind != "outage"]
     for event in others[:_MOST_EVENTS]:
-        who = ", ".join(map(str, event.devices[:10])) + (" …" if len(event.devices) > 10 else "")
+        names = [plan.names[i] if plan.names else str(i) for i in event.devices[:10]]
+        who = ", ".join(names) + (" …" if len(event.devices) > 10 else "")
         console.print(f"{event.kind:<11} iteration {event.iteration}: {who} ({event.detail})")
     if len(others) > _MOST_EVENTS:
         console.print(f"            … and {len(others) - _MOST_EVENTS} more (--json for all)")
