@@ -24,9 +24,9 @@ _CLI_HEAD = """\
 # Command line
 
 Every command takes `--help`; those that print results take `--json`. A refusal is one line on
-standard error and exit code 2, an interrupted run 130. `joulemesh --install-completion` teaches the
-shell to complete, `joulemesh --version` says the version, and `python -m joulemesh` is the same as
-`joulemesh`.
+standard error and exit code 2, an interrupted run 130. The shell
+[completes commands, options and values](../how-to/completion.md) with Tab, `joulemesh --version`
+says the version, and `python -m joulemesh` is the same as `joulemesh`.
 """
 
 _SCENARIO_HEAD = """\

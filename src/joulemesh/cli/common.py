@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from joulemesh import files
+from joulemesh.cli import completion
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario, profile_notes
 from joulemesh.scenario.inputs import input_notes
@@ -33,11 +34,21 @@ FileArgument = Annotated[
     typer.Argument(metavar="FILE", help="A scenario (TOML or JSON); else the preset."),
 ]
 PresetOption = Annotated[
-    str, typer.Option("--preset", help="A scenario by name: default, paper, narrowband.")
+    str,
+    typer.Option(
+        "--preset",
+        help="A scenario by name: default, paper, narrowband.",
+        autocompletion=completion.presets,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change one field; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Change one field; repeatable.",
+        autocompletion=completion.settings,
+    ),
 ]
 LoadOption = Annotated[
     list[Path] | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
@@ -33,10 +34,19 @@ def compare(
     file: FileArgument = None,
     methods: Annotated[
         str,
-        typer.Option("--methods", help="Methods, with commas; parameters follow a colon."),
+        typer.Option(
+            "--methods",
+            help="Methods, with commas; parameters follow a colon (joulemesh methods).",
+            autocompletion=completion.compared_methods,
+        ),
     ] = _METHODS,
     equal: Annotated[
-        str, typer.Option("--equal", help="What is equal for all: iterations, energy or time.")
+        str,
+        typer.Option(
+            "--equal",
+            help="What is equal for all: iterations, energy or time.",
+            autocompletion=completion.equalities,
+        ),
     ] = "energy",
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -12,6 +13,7 @@ from joulemesh._version import __version__
 from joulemesh.cli import (
     bounds,
     compare,
+    completion,
     doctor,
     estimate,
     failure,
@@ -105,10 +107,17 @@ def _options(
     failure.ask_for_tracebacks(traceback)
 
 
+def _run() -> None:
+    app(prog_name="joulemesh")
+
+
 def main() -> None:
     """Run a command; a refusal is one line on standard error and exit code 2."""
     try:
-        app()
+        if os.environ.get("_JOULEMESH_COMPLETE") == "complete_bash":
+            completion.in_bash(_run)
+        else:
+            _run()
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.cli import completion
 from joulemesh.cli.common import JsonOption, LoadOption
 from joulemesh.own_code import run_file
 
@@ -21,7 +22,12 @@ __all__ = ["methods"]
 
 def methods(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One method; otherwise all of them.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="One method; otherwise all of them.",
+            autocompletion=completion.method_names,
+        ),
     ] = None,
     load: LoadOption = None,
     json: JsonOption = False,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from joulemesh.cli import completion
 from joulemesh.cli.common import JsonOption
 
 __all__ = ["profiles"]
@@ -15,7 +16,12 @@ __all__ = ["profiles"]
 
 def profiles(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One profile; all of them else.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="One profile; otherwise all of them.",
+            autocompletion=completion.profile_names,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from joulemesh.cli import completion
 from joulemesh.cli.common import JsonOption
 from joulemesh.errors import ScenarioError
 
@@ -25,7 +26,11 @@ __all__ = ["reproduce"]
 def reproduce(
     figure: Annotated[
         str,
-        typer.Argument(metavar="PART", help="table1, fig4, fig5, fig6, fig7, fig8, fig9 or all."),
+        typer.Argument(
+            metavar="PART",
+            help="table1, fig4, fig5, fig6, fig7, fig8, fig9 or all.",
+            autocompletion=completion.figures,
+        ),
     ] = "all",
     quick: Annotated[
         bool,

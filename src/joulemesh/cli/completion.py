@@ -1,0 +1,279 @@
+"""What the shell offers when the user presses Tab: names, fields of a scenario, and their values.
+
+Each function takes what is typed so far and gives (candidate, explanation) pairs. Where there are
+none, the shell completes names of files. Rooms are imported inside, as Tab must not wait for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+__all__ = [
+    "compared_methods",
+    "equalities",
+    "figures",
+    "in_bash",
+    "method_names",
+    "presets",
+    "profile_names",
+    "settings",
+]
+
+Candidates = list[tuple[str, str]]
+
+_WIDEST = 70
+_TABLE = (".csv", ".tsv", ".txt")
+_FILES = {  # fields whose values are files, and how those end
+    "devices.table": _TABLE,
+    "network.topology": _TABLE,
+    "network.gains": _TABLE,
+    "training.dataset": (".npz", ".csv", ".parquet"),
+    "training.data_dir": (),
+}
+
+
+def presets(incomplete: str) -> Candidates:
+    """Scenarios by name.
+
+    >>> presets("pa")
+    [('paper', '')]
+    """
+    from joulemesh.scenario import PRESETS
+
+    return _starting([(name, "") for name in PRESETS], incomplete)
+
+
+def profile_names(incomplete: str) -> Candidates:
+    """Hardware and radios by name.
+
+    >>> [name for name, _ in profile_names("jetson")]
+    ['jetson-nano', 'jetson-orin-nano']
+    """
+    from joulemesh.profiles import profiles
+
+    return _starting([(one.name, one.summary) for one in profiles()], incomplete)
+
+
+def method_names(incomplete: str) -> Candidates:
+    """Methods by name; explanations would have to load the methods.
+
+    >>> method_names("f")
+    [('fixed', ''), ('fedavg', '')]
+    """
+    from joulemesh.methods import names
+
+    return _starting([(name, "") for name in names()], incomplete)
+
+
+def compared_methods(incomplete: str) -> Candidates:
+    """A list of methods, with their parameters.
+
+    >>> [name for name, _ in compared_methods("adaptive,fix")]
+    ['adaptive,fixed']
+    >>> [name for name, _ in compared_methods("balanced:tau1=3,tau")]
+    ['balanced:tau1=3,tau2=']
+    >>> [name for name, _ in compared_methods("adaptive:rounds=b")]
+    ['adaptive:rounds=backfill']
+    """
+    from joulemesh.methods import names, split
+
+    before, comma, last = incomplete.rpartition(",")
+    name, colon, typed = last.partition(":")
+    if colon:
+        return _starting(_parameters(before + comma + name + colon, name, typed), incomplete)
+    found = [(before + comma + one, "") for one in names()]
+    listed = split(before)
+    if comma and ":" in listed[-1]:  # a comma also separates the parameters of one method
+        name, _, given = listed[-1].partition(":")
+        found += _parameters(before + comma, name, last, given)
+    return _starting(found, incomplete)
+
+
+def _parameters(head: str, name: str, typed: str, given: str = "") -> Candidates:
+    """Parameters of a method that are not given, or the values of the one that is being typed."""
+    from joulemesh.errors import ScenarioError
+    from joulemesh.methods import lookup
+
+    try:
+        method = lookup(name)
+    except ScenarioError:
+        return []
+    key, equals, _ = typed.partition("=")
+    if equals and key in method.parameters:
+        return [(f"{head}{key}={word}", "") for word in method.parameters[key].words]
+    taken = {piece.partition("=")[0] for piece in given.split(",")}
+    found = [(f"{head}{key}=", one.meaning) for key, one in method.listed if key not in taken]
+    words = method.parameters[method.main].words if method.main and not given else ()
+    return [*((head + word, "") for word in words), *found]
+
+
+def equalities(incomplete: str) -> Candidates:
+    """What a comparison may hold equal."""
+    from joulemesh.methods import EQUAL
+
+    return _starting([(name, "") for name in EQUAL], incomplete)
+
+
+def figures(incomplete: str) -> Candidates:
+    """Parts of the paper that can be redone."""
+    from joulemesh.studies.reproduce import FIGURES
+
+    return _starting([(name, "") for name in (*FIGURES, "all")], incomplete)
+
+
+def settings(incomplete: str) -> Candidates:
+    """Fields of a scenario, and the values of the one that is being typed.
+
+    >>> [name for name, _ in settings("plan.gossip_r")]
+    ['plan.gossip_rounds=epsilon', 'plan.gossip_rounds=balanced']
+    >>> [name for name, _ in settings("network.dup")]
+    ['network.duplex=orthogonal', 'network.duplex=half']
+    >>> [name for name, _ in settings("budget.")]
+    ['budget.energy_j=', 'budget.deadline_s=']
+    """
+    fields = _fields()
+    name, equals, typed = incomplete.partition("=")
+    if equals:
+        return _starting(_values(name, typed, fields.get(name)), incomplete)
+    found = _starting([(f"{name}=", one["description"]) for name, one in fields.items()], name)
+    if len(found) == 1:  # with its values at once, so that the shell does not end the word
+        (only, _), *_ = found
+        field = only.removesuffix("=")
+        return _starting(_values(field, "", fields[field]), name) or found
+    return found
+
+
+def _fields() -> dict[str, dict[str, Any]]:
+    """The JSON Schema of every field, by its name with its section."""
+    from joulemesh.scenario import SECTIONS
+
+    found: dict[str, dict[str, Any]] = {"seed": {"description": "makes the world, and all chance"}}
+    for section, kind in SECTIONS.items():
+        for field, schema in kind.model_json_schema()["properties"].items():
+            found[f"{section}.{field}"] = schema
+    return found
+
+
+def _values(name: str, typed: str, schema: dict[str, Any] | None) -> Candidates:
+    """Values that a field may have: enumerated ones, files, its default, an example with a unit."""
+    if schema is None:
+        return []
+    words = [*_named(name), *_enumerated(schema)]
+    words = [word for word in words if not name.endswith(f".{word}")]  # a column of the table
+    default = schema.get("default")
+    if not words and isinstance(default, int | float | str):
+        words = [f"{default:g}" if isinstance(default, float) else str(default)]
+    words += [text.replace(" ", "") for text in _examples(schema)]
+    pairs = [(f"{name}={word}", schema["description"]) for word in dict.fromkeys(words)]
+    if name in _FILES:
+        pairs += [(f"{name}={path}", "file") for path in _paths(typed, _FILES[name])]
+    return pairs
+
+
+def _named(name: str) -> tuple[str, ...]:
+    """Names that are valid beside files and numbers, and so are not enumerated by the schema."""
+    if name == "training.dataset":
+        from joulemesh.data.catalog import DATASETS
+
+        return DATASETS
+    if name == "network.topology":
+        from joulemesh.scenario import TOPOLOGIES
+
+        return TOPOLOGIES
+    return ()
+
+
+def _enumerated(schema: Any) -> Iterator[str]:
+    """All values that a schema lists, however deep."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _enumerated(part)
+    elif isinstance(schema, dict):
+        if schema.get("type") == "boolean":
+            yield from ("true", "false")
+        yield from (str(value) for value in schema.get("enum", ()))
+        if isinstance(schema.get("const"), str):
+            yield schema["const"]
+        yield from _enumerated(schema.get("anyOf", []))
+
+
+def _examples(schema: dict[str, Any]) -> Iterator[str]:
+    for part in schema.get("anyOf", []):
+        yield from part.get("examples", ())
+
+
+def _paths(typed: str, ends: tuple[str, ...]) -> list[str]:
+    """Files that end so, and folders to look into, beginning with what is typed."""
+    folder, last = os.path.split(typed)
+    try:
+        inside = sorted(Path(folder or ".").iterdir())
+    except OSError:
+        return []
+    shown = [path for path in inside if path.name.startswith(last) and path.name[0] != "."]
+    return [
+        os.path.join(folder, path.name) + (os.sep if path.is_dir() else "")
+        for path in shown
+        if path.is_dir() or path.suffix in ends
+    ]
+
+
+def _starting(pairs: Candidates, incomplete: str) -> Candidates:
+    # Long explanations would be broken into lines, and those be taken for candidates.
+    return [
+        (value, shorten(words, _WIDEST, placeholder=" …"))
+        for value, words in pairs
+        if value.startswith(incomplete)
+    ]
+
+
+def in_bash(run: Callable[[], None]) -> None:
+    """Complete for bash, which takes = and : for the ends of words.
+
+    ``--set devices.profile=ras`` reaches the program as ``devices.profile``, ``=`` and ``ras``, and
+    what it answers replaces only ``ras``. So words are joined first, and cut again afterwards.
+
+    Args:
+        run: answers as if words were whole, and prints the candidates.
+    """
+    words, current, head = joined(os.environ["COMP_WORDS"], int(os.environ["COMP_CWORD"]))
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(words), str(current)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        run()
+    for line in printed.getvalue().splitlines():
+        print(line.removeprefix(head))
+
+
+def joined(text: str, current: int) -> tuple[list[str], int, str]:
+    """Words of a command line as the user sees them.
+
+    Args:
+        text: bash's words, with line breaks (or spaces) between them.
+        current: which of them is being completed.
+
+    Returns:
+        The words, which of them is being completed, and as much of it as bash takes for settled.
+
+    >>> joined("joulemesh\\nplan\\n--set\\ndevices.profile\\n=\\nras", 5)
+    (['joulemesh', 'plan', '--set', 'devices.profile=ras'], 3, 'devices.profile=')
+    >>> joined("joulemesh\\nplan\\n--set\\ndevices.profile\\n=", 4)
+    (['joulemesh', 'plan', '--set', 'devices.profile='], 3, 'devices.profile=')
+    """
+    pieces = text.split("\n" if "\n" in text else " ")[: current + 1]
+    pieces += [""] * (current + 1 - len(pieces))
+    words: list[str] = []
+    for piece in pieces:
+        broken = re.fullmatch("[=:]+", piece) or (words and words[-1][-1:] in ("=", ":"))
+        if broken and len(words) > 1:
+            words[-1] += piece
+        else:
+            words.append(piece)
+    settled = re.match(".*[=:]", words[-1])
+    return words, len(words) - 1, settled[0] if settled else ""

@@ -1,0 +1,206 @@
+"""What the shell offers when the user presses Tab, asked for as the shells do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joulemesh.cli import completion
+from joulemesh.methods import EQUAL, names
+from joulemesh.profiles import DEVICES, RADIOS
+from joulemesh.scenario import PRESETS, SECTIONS
+from joulemesh.studies.reproduce import FIGURES
+
+
+def joulemesh(*arguments: str, folder: Path | None = None, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "joulemesh", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, **variables},
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def fish(line: str, folder: Path | None = None) -> dict[str, str]:
+    """Candidates with explanations, in the form of fish, which is the plainest."""
+    text = joulemesh(
+        folder=folder,
+        _JOULEMESH_COMPLETE="complete_fish",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+        _TYPER_COMPLETE_ARGS=line,
+    )
+    pairs = (row.partition("\t") for row in text.splitlines() if row)
+    return {value: words for value, _, words in pairs}
+
+
+def bash(*words: str, folder: Path | None = None) -> list[str]:
+    """Candidates for the last of the words, as bash cuts them."""
+    return joulemesh(
+        folder=folder,
+        _JOULEMESH_COMPLETE="complete_bash",
+        COMP_WORDS="\n".join(("joulemesh", *words)),
+        COMP_CWORD=str(len(words)),
+    ).split()
+
+
+# What is offered -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("joulemesh plan --preset ", PRESETS),
+        ("joulemesh profiles ", (*DEVICES, *RADIOS)),
+        ("joulemesh methods ", names()),
+        ("joulemesh compare --methods ", names()),
+        ("joulemesh compare --equal ", EQUAL),
+        ("joulemesh reproduce ", (*FIGURES, "all")),
+        ("joulemesh run --set network.profile=", [f"network.profile={name}" for name in RADIOS]),
+    ],
+)
+def test_names_are_offered(line: str, offered: tuple[str, ...]) -> None:
+    assert tuple(fish(line)) == tuple(offered)
+
+
+def test_explanations_are_offered() -> None:
+    assert "Raspberry Pi 4" in fish("joulemesh profiles raspberry-pi-4")["raspberry-pi-4"]
+    assert "battery" in fish("joulemesh plan --set budget.e")["budget.energy_j=100Wh"]
+
+
+def test_every_field_is_offered() -> None:
+    offered = [name for name, _ in completion.settings("")]
+    fields = [f"{name}.{field}=" for name, kind in SECTIONS.items() for field in kind.model_fields]
+    assert offered == ["seed=", *fields]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("plan.aggregation=r", ["plan.aggregation=ring", "plan.aggregation=ring-chunked"]),
+        ("plan.coordination=", ["plan.coordination=true", "plan.coordination=false"]),
+        ("plan.iterations=l", ["plan.iterations=longest"]),
+        (
+            "devices.profile=jet",
+            ["devices.profile=jetson-nano", "devices.profile=jetson-orin-nano"],
+        ),
+        ("network.topology=g", ["network.topology=grid", "network.topology=geometric"]),
+        ("training.dataset=d", ["training.dataset=digits"]),
+        ("bounds.smoothness=", ["bounds.smoothness=estimate"]),
+        ("network.bandwidth", ["network.bandwidth_hz=2e+07", "network.bandwidth_hz=20MHz"]),
+        ("nothing.", []),
+        ("nothing.here=", []),
+    ],
+)
+def test_values_of_fields_are_offered(
+    typed: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no files
+    assert [name for name, _ in completion.settings(typed)] == offered
+
+
+@pytest.mark.parametrize("name", [name for name, _ in completion.settings("")])
+def test_what_is_offered_is_valid(name: str) -> None:
+    """Every value that is offered can be set."""
+    from joulemesh.cli.common import _change
+    from joulemesh.scenario import Scenario
+
+    for text, words in completion.settings(name):
+        if words != "file":
+            Scenario().override(dict([_change(text)]))
+
+
+def test_files_are_offered_where_a_field_names_one(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.txt", "c.npz", ".hidden.csv", "sub/d.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    head = "joulemesh plan --set devices.table="
+    assert list(fish(head, tmp_path)) == [
+        f"devices.table={name}" for name in ("a.csv", "b.txt", "sub/")
+    ]
+    assert list(fish(f"{head}sub/", tmp_path)) == ["devices.table=sub/d.csv"]
+    assert fish(f"{head}none/", tmp_path) == {}
+    data = fish("joulemesh plan --set training.dataset=c", tmp_path)
+    assert "training.dataset=c.npz" in data
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("adaptive,bal", ["adaptive,balanced"]),
+        ("fixed:", ["fixed:tau="]),
+        ("pens:top=2,sam", ["pens:top=2,sampled="]),
+        ("gossip-learning:form=", [f"gossip-learning:form={x}" for x in ("random", "partitioned")]),
+        ("adaptive:back", ["adaptive:backfill"]),
+        ("nothing:", []),
+    ],
+)
+def test_methods_with_parameters_are_offered(typed: str, offered: list[str]) -> None:
+    assert [name for name, _ in completion.compared_methods(typed)] == offered
+
+
+def test_after_a_parameter_comes_another_or_a_method() -> None:
+    offered = [name for name, _ in completion.compared_methods("fixed:3,")]
+    assert offered == [*(f"fixed:3,{name}" for name in names()), "fixed:3,tau="]
+
+
+# The shells ------------------------------------------------------------------------------------
+
+
+def test_bash_cuts_words_at_equals_signs_and_colons() -> None:
+    """What it replaces is only what follows the last of them."""
+    assert bash("plan", "--set", "devices.profile", "=", "jet") == [
+        "jetson-nano",
+        "jetson-orin-nano",
+    ]
+    assert bash("plan", "--set", "network.duplex", "=") == ["orthogonal", "half"]
+    assert bash("plan", "--set", "network.dup") == [
+        "network.duplex=orthogonal",
+        "network.duplex=half",
+    ]
+    assert bash("compare", "--methods", "adaptive,balanced", ":", "tau1", "=", "3,tau") == [
+        "3,tau2="
+    ]
+    assert bash("compare", "--equal", "=", "ti") == ["time"]
+    assert bash("prof") == ["profiles"]
+    assert bash("plan", "--set", "seed", "=", "3", "--pres") == ["--preset"]
+
+
+def test_files_are_left_to_the_shell() -> None:
+    assert bash("plan", "fle") == []
+    zsh = {"_JOULEMESH_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "joulemesh plan fle"}
+    assert joulemesh(**zsh).strip() == "_files"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_to_install_can_be_shown(shell: str) -> None:
+    script = joulemesh("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "_JOULEMESH_COMPLETE=complete_" + shell in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_in_a_real_bash(tmp_path: Path) -> None:
+    """The function that is installed, called as bash calls it."""
+    command = tmp_path / "joulemesh"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m joulemesh "$@"\n')
+    command.chmod(0o755)
+    script = joulemesh(_JOULEMESH_COMPLETE="source_bash")
+    asked = (
+        f"{script}\n"
+        "COMP_WORDS=(joulemesh run --set devices.profile = jetson-o); COMP_CWORD=5\n"
+        "_joulemesh_completion joulemesh\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout == "jetson-orin-nano\n"
