@@ -99,6 +99,13 @@ def test_devices_are_called_by_their_names(command: Command, tmp_path: Path) -> 
     assert ": mast (the battery cannot pay" in leaving.out
 
 
+def test_a_target_that_is_no_accuracy_is_refused_before_anything_is_made(
+    command: Command, tmp_path: Path
+) -> None:
+    refused(command("run", "--target", "90"), "target = 90.0 is no accuracy", "at most 1")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_json_prints_one_object_with_the_public_names(command: Command) -> None:
     done = command("plan", "--json", "--set", "devices.count=50")
     record = json.loads(done.out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import random
@@ -91,6 +92,26 @@ def test_the_folder_remembers_where_the_figures_came_from(finished, tmp_path):
     assert {str(figure.origin) for figure in result.plan.figures} > {"preset default"}
     report_of_folder(folder, tmp_path / "again.html")
     assert "<td >preset default</td>" in (tmp_path / "again.html").read_text("utf-8")
+
+
+def test_joules_and_seconds_to_a_target_are_reported(finished, tmp_path):
+    result, folder = finished
+    found = result.summary()
+    assert found["target"] == pytest.approx(0.95 * float(result.accuracy[-1]))
+    assert "95 % of the final accuracy" in found["target_words"]
+    first = int(np.flatnonzero(result.accuracy >= found["target"])[0])
+    assert found["energy_to_target_j"] <= result.energy_j[first]
+    assert found["energy_to_target_j"] + found["energy_to_target_j_error"] >= result.energy_j[first]
+    assert found["time_to_target_s"] <= result.time_s[first]
+    low = float(result.accuracy[0])
+    assert result.to_target(low)["energy_to_target_j"] == result.energy_j[0]
+    never = dataclasses.replace(result, target=1.0).summary()
+    assert (never["reached"], never["energy_to_target_j"], never["target_asked"]) == (0, None, True)
+    assert "energy to " in (folder / "report.html").read_text("utf-8")
+    dataclasses.replace(result, target=1.0).save(tmp_path / "asked")
+    report_of_folder(tmp_path / "asked", tmp_path / "again.html")
+    again = (tmp_path / "again.html").read_text("utf-8")
+    assert "energy to 100.0&nbsp;% accuracy</span><strong>not reached</strong>" in again
 
 
 def test_the_same_seed_gives_the_same_bits(tiny, finished, tmp_path):

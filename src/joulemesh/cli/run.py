@@ -64,6 +64,7 @@ class _Order:
     resume: bool
     deterministic: bool | None
     tensorboard: Path | None
+    target: float | None
     json: bool
 
 
@@ -89,6 +90,13 @@ def run(
     ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option("--tensorboard", help="Also log the curves to this folder.")
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target",
+            help="Report joules and seconds to this accuracy; 95 % of the final unless given.",
+        ),
     ] = None,
     hosts: Annotated[
         str | None,
@@ -139,11 +147,13 @@ def run(
     number of them.
     """
     from joulemesh.runs.supervise import Group
+    from joulemesh.studies.target import check_target
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
+    check_target(target)
     order = _Order(
-        file, preset, changes, out, seeds, worlds, resume, deterministic, tensorboard, json
+        file, preset, changes, out, seeds, worlds, resume, deterministic, tensorboard, target, json
     )
     group = Group.asked(hosts, coordinator, processes, process_id, join_timeout)
     if group is not None:
@@ -225,7 +235,14 @@ def _carry_out(
         quiet = order.json or not leads
         with _logger(log_folder if leads else None, count) as log:
             return _with_progress(
-                mine, place, seeds, order.resume, deterministic, quiet=quiet, on_metrics=log
+                mine,
+                place,
+                seeds,
+                order.resume,
+                deterministic,
+                target=order.target,
+                quiet=quiet,
+                on_metrics=log,
             )
 
     def one_of_several(k: int, mine: Scenario, place: Path | None) -> Result:
@@ -311,6 +328,7 @@ def _with_progress(
     resume: bool,
     deterministic: bool,
     *,
+    target: float | None,
     quiet: bool,
     on_metrics: TensorBoard | None,
 ) -> Result:
@@ -350,6 +368,7 @@ def _with_progress(
             seeds=seeds,
             resume=resume,
             deterministic=deterministic,
+            target=target,
             on_progress=show,
             on_metrics=on_metrics,
         )

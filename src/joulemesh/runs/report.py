@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from joulemesh.runs.formats import flat, trace_of
 from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import portable
 from joulemesh.runs.result import Result, cumulative
+from joulemesh.runs.target import target_tile
+from joulemesh.studies.target import to_target
 from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.views.charts import Histogram
 from joulemesh.views.report import ReportView, Summary, write_report
@@ -58,6 +61,7 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
         wall,
         _subject(record),
         class_names=result.dataset.class_names,
+        target=result.target,
     )
 
 
@@ -84,9 +88,15 @@ def report_of_folder(path: Path, target: Path) -> None:
             None,
             _subject(record),
             class_names=names,
+            target=_target(folder.result()),
         )
         if inside:
             folder.commit_report()
+
+
+def _target(result: Mapping[str, Any] | None) -> float | None:
+    """The target that was asked for, of a finished run."""
+    return result["target"] if result is not None and result.get("target_asked") else None
 
 
 def _subject(record: Mapping[str, Any]) -> Subject:
@@ -109,6 +119,7 @@ def _write(
     wall_s: float | None,
     subject: Subject,
     class_names: tuple[str, ...] = (),
+    target: float | None = None,
 ) -> None:
     energy, clock = cumulative(plan, trace.iteration)
     series: dict[str, NDArray[Any]] = {
@@ -119,13 +130,18 @@ def _write(
     for name, column in _FROM_TRACE.items():
         series[name] = np.asarray(getattr(trace, column)).T
     known = len(trace.iteration) > 0
+    summary = Summary(0.0, 0.0, wall_s=wall_s)
+    if known:
+        found = to_target(trace.iteration, trace.test_accuracy, energy, clock, target)
+        summary = replace(
+            Summary.of(float(energy[-1]), float(clock[-1]), trace.last, wall_s),
+            target=target_tile(found, len(seeds)),
+        )
     write_report(
         path,
         ReportView(
             plan,
-            Summary.of(float(energy[-1]), float(clock[-1]), trace.last, wall_s)
-            if known
-            else Summary(0.0, 0.0, wall_s=wall_s),
+            summary,
             series=series if known else {},
             histogram=histogram,
             scenario_toml=portable(plan.scenario).to_toml(),

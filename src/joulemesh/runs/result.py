@@ -15,6 +15,7 @@ from joulemesh.optional import frame
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
+from joulemesh.studies.target import to_target
 from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.units import duration, energy
 
@@ -77,6 +78,7 @@ class Result:
         chunks: how far each chunk of this process came, and its wall seconds.
         model: what the model is called.
         own_model: whether the model was the user's own, not the scenario's.
+        target: the accuracy asked for as target; None for 95 % of the final accuracy.
     """
 
     plan: Plan
@@ -89,6 +91,7 @@ class Result:
     chunks: tuple[Chunk, ...]
     model: str = ""
     own_model: bool = False
+    target: float | None = None
 
     def _curve(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if len(self.seeds) == 1 else values
@@ -135,11 +138,29 @@ class Result:
         held = self.partitions[0].note
         return (*self.plan.notes, *self.dataset.notes, *([held] if held else []))
 
+    def to_target(self, target: float | None = None) -> dict[str, Any]:
+        """Joules and seconds until the mean model first reaches an accuracy.
+
+        Args:
+            target: the accuracy; unless given, what was asked for, or 95 % of the final accuracy.
+
+        Returns:
+            Plain values, described in `summary`.
+        """
+        wanted = self.target if target is None else target
+        curve = self.trace.test_accuracy
+        return to_target(self.iteration, curve, self.energy_j, self.time_s, wanted)
+
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh run --json`.
 
         Accuracies and loss are those of the last row of ``metrics.csv``: after the last iteration,
         on all test samples. ``curve_…_samples`` are those of the evaluations before, at least.
+
+        ``energy_to_target_j`` and ``time_to_target_s`` are means over seeds, interpolated between
+        evaluations: ``…_ci95`` is half the width of the 95 % interval over seeds, ``…_error`` what
+        the iterations that were not evaluated leave open. They are None unless all seeds reach the
+        target; ``reached`` says how many do.
         """
         # The first chunk of a process holds the compilation; the rate is of those after it.
         steady = self.chunks[1:] or self.chunks
@@ -157,6 +178,7 @@ class Result:
             "iterations": self.plan.iterations,
             "devices": int(self.plan.rounds.shape[1]),
             "seeds": list(self.seeds),
+            **self.to_target(),
             "scheme": self.plan.scheme,
             "device_steps": self.device_steps,
             "device_steps_per_s": sum(chunk.device_steps for chunk in steady) / max(wall, 1e-9),

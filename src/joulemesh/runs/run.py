@@ -26,6 +26,7 @@ from joulemesh.runs.interrupt import Interrupt
 from joulemesh.runs.result import Chunk, Metrics, Result, cumulative, metrics, steps_per_round
 from joulemesh.runs.worlds import WorldsResult, over_worlds
 from joulemesh.scenario import Scenario
+from joulemesh.studies.target import check_target
 from joulemesh.training import hosts
 from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.engine import Engine, State
@@ -77,6 +78,7 @@ def run(
     worlds: None = None,
     resume: bool = False,
     deterministic: bool = False,
+    target: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
 ) -> Result: ...
@@ -91,6 +93,7 @@ def run(
     worlds: int,
     resume: bool = False,
     deterministic: bool = False,
+    target: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
 ) -> WorldsResult: ...
@@ -104,6 +107,7 @@ def run(
     worlds: int | None = None,
     resume: bool = False,
     deterministic: bool = False,
+    target: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
 ) -> Result | WorldsResult:
@@ -128,6 +132,8 @@ def run(
             placement, batteries and other ranges, channel. The scenario's own alone unless given.
         resume: go on with the run in ``out``, if there is one.
         deterministic: ask XLA for kernels that give the same bits in every run.
+        target: accuracy to which joules and seconds are reported; 95 % of the final accuracy
+            unless given.
         on_progress: called after every chunk.
         on_metrics: called with a dict for every evaluation and seed, a row of ``metrics.csv``, once
             it is kept: a run that is stopped and resumed tells each of them once. Where
@@ -143,6 +149,7 @@ def run(
     >>> result.accuracy.shape, bool(result.energy_j[-1] <= result.plan.energy_budget_j.sum())
     ((2,), True)
     """
+    check_target(target)
     if worlds is not None:
 
         def one(k: int, mine: Scenario, folder: Path | None) -> Result:
@@ -154,6 +161,7 @@ def run(
                 seeds=seeds,
                 resume=resume,
                 deterministic=deterministic,
+                target=target,
                 on_progress=on_progress and (lambda step: on_progress(replace(step, world=k))),
                 on_metrics=on_metrics and (lambda row: on_metrics({"world": k, **row})),
             )
@@ -172,7 +180,7 @@ def run(
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
     engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
-    session = _Session(plan, engine, begun, own_model=model is not None)
+    session = _Session(plan, engine, begun, own_model=model is not None, target=target)
     alone, leads = hosts.alone(), hosts.leads()
     with ExitStack() as stack, hosts.losses_named():
         session.resume_or_begin(out, resume, stack)
@@ -192,8 +200,11 @@ def run(
 class _Session:
     """One run under way: the engine's state, what was measured, and the folder that keeps it."""
 
-    def __init__(self, plan: Plan, engine: Engine, begun: float, *, own_model: bool) -> None:
+    def __init__(
+        self, plan: Plan, engine: Engine, begun: float, *, own_model: bool, target: float | None
+    ) -> None:
         self.plan, self.engine, self.begun, self.own_model = plan, engine, begun, own_model
+        self.target = target
         self.folder: RunFolder | None = None  # of several processes only the leader has one
         self.checkpoints: Checkpoints | None = None
         self.start = {
@@ -344,6 +355,7 @@ class _Session:
             tuple(self.chunks),
             self.engine.model.name,
             self.own_model,
+            self.target,
         )
         del self.engine, self.state  # the room is for what is written of many devices
         give_back_memory()

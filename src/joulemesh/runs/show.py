@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.runs.result import Result
+from joulemesh.runs.target import target_words
 from joulemesh.runs.worlds import WorldsResult
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison_table import figure_text
@@ -31,6 +32,7 @@ def show_result(result: Result, console: Console) -> None:
         "loss": f"{figures['loss']:.4f}",
         "energy": f"{energy(figures['energy_j'], beside=held_j)} of {energy(held_j)}",
         "time": f"{duration(figures['time_s'])} on the modelled clock",
+        "target": target_words(figures, len(result.seeds)),
         "work": f"{figures['device_steps']:,} device-steps in {duration(figures['wall_s'])} "
         f"({figures['device_steps_per_s']:,.0f} per second once compiled)",
         "progress": f"{sparkline(curve)} accuracy, iterations {result.iteration[0]}.."

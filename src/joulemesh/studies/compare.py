@@ -18,6 +18,7 @@ from joulemesh.studies.contest import Contest, Learning
 from joulemesh.studies.fingerprint import data_digest, model_digest, run_key, world_digest
 from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry, Study
+from joulemesh.studies.target import check_target
 from joulemesh.training.platform import configure
 from joulemesh.training.prepare import the_dataset, the_model
 
@@ -75,8 +76,7 @@ def compare_methods(
     Arguments and behaviour are those of `joulemesh.compare`.
     """
     wanted, chosen = _methods(methods), _seeds(scenario, seeds)
-    if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"target = {target} is no accuracy: give a number above 0, at most 1")
+    check_target(target)
     configure()
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)

@@ -61,6 +61,8 @@ def tiles(plan: Plan, summary: Summary) -> str:
         note = "mean model" if weakest is None else f"weakest device {percent(weakest)}"
         note = "on every device" if summary.alike else note
         figures.insert(0, ("test accuracy", percent(summary.accuracy), note))
+    if summary.target is not None:
+        figures.insert(2, summary.target)
     if summary.wall_s is not None:
         figures.append(("simulated in", duration(summary.wall_s), "wall-clock time"))
     return "".join(

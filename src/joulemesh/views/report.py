@@ -57,6 +57,7 @@ class Summary:
         device_accuracy_min: final accuracy of the weakest device's own model, or None.
         wall_s: seconds that the simulation itself took, or None.
         alike: whether at the end every device has the mean model.
+        target: what it took to reach the target: what this is called, the figure, and a note.
     """
 
     energy_j: float
@@ -65,6 +66,7 @@ class Summary:
     device_accuracy_min: float | None = None
     wall_s: float | None = None
     alike: bool = False
+    target: tuple[str, str, str] | None = None
 
     @classmethod
     def of(cls, energy_j: float, time_s: float, last: Trace, wall_s: float | None) -> Summary:
