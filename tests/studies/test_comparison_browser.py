@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,50 @@ def test_it_draws_and_switches(page: Any) -> None:
     page.click("#curves .legend button[data-method=pens]")
     assert page.evaluate(LINES) == 6
     assert page.errors == []
+
+
+def test_it_reads_in_per_cent_with_intervals(page: Any) -> None:
+    ticks = page.evaluate(
+        "[...document.querySelectorAll('#curves text[text-anchor=end]')].map(e => e.textContent)"
+    )
+    assert all(re.fullmatch(r"(target )?[\d.]+ %", tick) for tick in ticks)
+    page.evaluate("document.querySelector('#curves svg').focus()")
+    page.press("End")
+    lines = page.evaluate("document.querySelector('#tip').textContent").splitlines()
+    assert len(lines) == 8  # where, and seven methods
+    said = r"adaptive: [\d.]+ % \([\d.]+( to [\d.]+)? %\)(, ended)?"
+    assert re.fullmatch(said, lines[1])
+
+
+def test_the_method_that_is_pointed_at_comes_forward(page: Any) -> None:
+    x, y = page.evaluate(
+        "(() => { document.querySelector('#curves').scrollIntoView();"
+        "const p = document.querySelector('#curves path.line[data-method=pens]');"
+        "const q = p.getPointAtLength(p.getTotalLength() / 2).matrixTransform(p.getScreenCTM());"
+        "return [q.x, q.y]; })()"
+    )
+    page.settle()
+    page.move(x, y)
+    near = "[...document.querySelectorAll('#curves path.near')].map(e => e.dataset.method)"
+    assert len(set(page.evaluate(near))) == 1
+    assert page.evaluate("document.querySelectorAll('#curves path.far').length") == 12
+    page.move(5, 5)
+    assert page.evaluate("document.querySelectorAll('#curves .near, #curves .far').length") == 0
+
+
+def test_the_legend_says_that_it_can_be_clicked(page: Any) -> None:
+    notes = "[...document.querySelectorAll('#curves .legend .note')].map(e => e.textContent)"
+    assert page.evaluate(notes) == [
+        "click or tap a method to hide or show it",
+        "bands: 95 % intervals over seeds",
+    ]
+    button = "document.querySelector('#curves .legend button[data-method=pens]')"
+    assert page.evaluate(f"getComputedStyle({button}).cursor") == "pointer"
+
+
+def test_the_table_fits_a_desktop(page: Any) -> None:
+    wide = "(() => { const s = document.querySelector('#table .scroll');"
+    assert page.evaluate(wide + "return s.scrollWidth - s.clientWidth; })()") <= 0
 
 
 def test_it_fits_a_phone_in_the_dark(page: Any) -> None:

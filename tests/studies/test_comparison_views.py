@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import html
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +16,9 @@ import pytest
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
+from joulemesh.methods import lookup
 from joulemesh.runs.compare import Comparison
+from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.studies.study import Entry
 from joulemesh.training.engine import Engine
@@ -69,7 +74,8 @@ def test_a_figure_with_three_axes(seven: Seven) -> None:
     first = seven[0].entries[0]
     line = figure.axes[1].lines[0]
     np.testing.assert_allclose(line.get_xdata(), first.energy_j.mean(axis=1))
-    np.testing.assert_allclose(line.get_ydata(), first.curves["test_accuracy"].mean(axis=1))
+    shown = 100 * first.curves["test_accuracy"].mean(axis=1)  # per cent, as in tables
+    np.testing.assert_allclose(line.get_ydata(), shown)
 
 
 def test_a_figure_against_one_axis(seven: Seven, mixed: Comparison) -> None:
@@ -109,6 +115,38 @@ def test_a_page_that_asks_for_nothing_and_escapes_everything(mixed: Comparison) 
     )
     for name in ("Equal energy", "paired by seed", "[devices]", "why: &lt;/script&gt;"):
         assert name in text
+
+
+def test_a_page_says_what_was_learned_when_and_by_which_methods(
+    seven: Seven, tmp_path: Path
+) -> None:
+    (tmp_path / "fleet & co.toml").write_text(seven[0].scenario.to_toml(), "utf-8")
+    named = replace(seven[0], scenario=Scenario.load(tmp_path / "fleet & co.toml"))
+    text = render_comparison(named, when="2026-11-05T08:00:00+00:00")
+    title = "Comparison of fleet &amp; co, 5 November 2026"
+    assert f"<title>{title}</title>" in text
+    assert f"<h1>{title}</h1>" in text
+    learned = "5 devices learned few with a logistic model of 650 parameters, by each of 7 methods."
+    assert learned in text
+    for name in DEFAULT_METHODS:
+        method = lookup(name)
+        assert method.citation is not None
+        said = f"<dt>{name}</dt><dd>{html.escape(method.description)}"
+        assert f"{said}<cite>{html.escape(str(method.citation))}</cite></dd>" in text
+
+
+def test_curves_and_summary_say_how_many_samples_they_rest_on(seven: Seven) -> None:
+    rows = list(csv.DictReader(io.StringIO(seven[0].to_csv())))
+    assert {(row["test_samples"], row["device_samples"]) for row in rows} == {("60", "60")}
+    assert seven[0].summary()["test_samples"] == seven[0].summary()["curve_test_samples"] == 60
+    assert "rest on all 60 test samples" in render_comparison(seven[0])
+    some = [
+        replace(entry, samples=np.array([[50, 20]] * (len(entry.iteration) - 1) + [[60, 60]]))
+        for entry in seven[0].entries
+    ]
+    sampled = replace(seven[0], entries=tuple(some))
+    assert sampled.summary()["curve_device_samples"] == 20
+    assert "rest on all 60 test samples, curves on 50 of them" in render_comparison(sampled)
 
 
 def test_a_page_of_nothing_but_refusals(seven: Seven) -> None:

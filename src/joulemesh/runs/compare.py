@@ -6,6 +6,7 @@ __all__ = ["Comparison", "compare"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,9 @@ class Comparison(Study):
             drawn = self.figure(axes)
             for suffix in (".png", ".svg"):
                 save_figure(drawn, place / f"{name}{suffix}")
-        write_text(place / "report.html", render_comparison(self, versions=flat(versions())))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        page = render_comparison(self, versions=flat(versions()), when=now)
+        write_text(place / "report.html", page)
 
     def frame(self, what: str = "curves") -> Any:
         """Curves or table, as a pandas DataFrame.

@@ -97,7 +97,18 @@ def compare_methods(
         found, new = _runs(made, setting, learning, store, digest, place, on_progress)
         computed += new
         entries.append(Entry.of(name, found, made.battery_j, made.notes))
-    return Study(scenario, equal, chosen, tuple(entries), target, computed, dataset.notes)
+    return Study(
+        scenario,
+        equal,
+        chosen,
+        tuple(entries),
+        target,
+        computed,
+        dataset.notes,
+        dataset.name,
+        learner.name,
+        learner.parameters,
+    )
 
 
 def _methods(methods: Sequence[str] | str) -> tuple[str, ...]:

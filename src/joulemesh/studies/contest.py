@@ -137,6 +137,7 @@ class Contest:
                     _so_far(ledger.latency_s)[at],
                     ledger.spent_j,
                     np.array(paid),
+                    samples=np.stack([trace.test_samples, trace.device_samples], -1)[:, place],
                 )
             )
         return records

@@ -42,6 +42,8 @@ class Record:
         totals: float64 [4]: joules of training, joules of the radio, joules of a server, bits.
         diverged: the iteration in which parameters ceased to be finite; 0 if they never did. A
             diverged run has nothing else.
+        samples: int64 [E, 2]: on how many test samples each evaluation was made, and on how many
+            of these devices were compared with the mean model. [0, 2] where that is not kept.
     """
 
     iteration: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -52,6 +54,7 @@ class Record:
     spent_j: FloatArray = field(default_factory=lambda: _EMPTY)
     totals: FloatArray = field(default_factory=lambda: np.full(4, np.nan))
     diverged: int = 0
+    samples: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together: a damaged file must not pass for a run."""
@@ -62,6 +65,7 @@ class Record:
             and self.final.shape == (len(CURVES),)
             and self.spent_j.ndim == 1
             and self.totals.shape == (4,)
+            and self.samples.shape in ((0, 2), (count, 2))
             and (count > 0) == (self.diverged == 0)
         )
         if not good:

@@ -46,6 +46,8 @@ class Entry:
         notes: what a reader should know, one line each.
         infeasible: why the method cannot run at all; None if it can.
         diverged: the iteration in which each seed that diverged did so.
+        samples: int64 [E, 2], on how many test samples each evaluation was made, and on how many
+            of these devices were compared with the mean model; [0, 2] where that is not kept.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Entry:
     notes: tuple[str, ...] = ()
     infeasible: str | None = None
     diverged: Mapping[int, int] = field(default_factory=dict)
+    samples: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     @classmethod
     def refused(cls, name: str, why: str, seeds: int, devices: int) -> Entry:
@@ -118,6 +121,7 @@ class Entry:
             side_by_side("totals", 4),
             tuple(notes),
             diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
+            samples=ran[0].samples if ran else np.zeros((0, 2), np.int64),
         )
 
     def __repr__(self) -> str:
@@ -175,6 +179,9 @@ class Study:
         wanted: the accuracy asked for as target; None for 95 % of the best.
         computed: runs (methods × seeds) that were trained for this study, not found in the cache.
         notes: what a reader should know about the data, one line each.
+        dataset: what the data are called.
+        model: what the model is called.
+        parameters: how many parameters it has.
     """
 
     scenario: Scenario
@@ -184,6 +191,9 @@ class Study:
     wanted: float | None = None
     computed: int = 0
     notes: tuple[str, ...] = ()
+    dataset: str = ""
+    model: str = ""
+    parameters: int = 0
 
     def __repr__(self) -> str:
         """In one line: every method with its accuracy; `table` has the figures."""
@@ -243,7 +253,8 @@ class Study:
         """
         rows = io.StringIO()
         writer = csv.writer(rows, lineterminator="\n")
-        writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *CURVES])
+        counts = ("test_samples", "device_samples")
+        writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *CURVES, *counts])
         for entry in self.entries:
             for s, seed in enumerate(self.seeds):
                 if not entry.ran or seed in entry.diverged:
@@ -251,7 +262,8 @@ class Study:
                 for k, iteration in enumerate(entry.iteration):
                     costs = [float(entry.energy_j[k, s]), float(entry.time_s[k, s])]
                     values = [float(entry.curves[name][k, s]) for name in CURVES]
-                    writer.writerow([entry.name, seed, int(iteration), *costs, *values])
+                    rests_on = entry.samples[k].tolist() if len(entry.samples) else ["", ""]
+                    writer.writerow([entry.name, seed, int(iteration), *costs, *values, *rests_on])
         if path is not None:
             write_text(path, rows.getvalue())
         return rows.getvalue()
@@ -264,14 +276,32 @@ class Study:
         writer.writerows({**row, "notes": "; ".join(row["notes"])} for row in rows)
         return text.getvalue()
 
+    @property
+    def samples(self) -> dict[str, int]:
+        """On how many test samples final figures and curves rest, the fewest of all methods."""
+        known = [entry.samples for entry in self.entries if len(entry.samples)]
+        if not known:
+            return {}
+        fewest = np.min([counts.min(axis=0) for counts in known], axis=0)
+        return {
+            "test_samples": int(min(counts[-1, 0] for counts in known)),
+            "curve_test_samples": int(fewest[0]),
+            "curve_device_samples": int(fewest[1]),
+        }
+
     def summary(self) -> dict[str, Any]:
-        """The figures of `joulemesh compare --json`."""
+        """The figures of `joulemesh compare --json`.
+
+        Accuracies are those after the last iteration, on all ``test_samples``; curves, and with
+        them energy and time to target, rest on at least ``curve_test_samples``.
+        """
         return {
             "equal": self.equal,
             "seeds": list(self.seeds),
             "target": self.target if math.isfinite(self.target) else None,
             "target_words": self.target_words,
             "computed": self.computed,
+            **self.samples,
             "notes": list(self.notes),
             "methods": self.table(),
         }

@@ -56,7 +56,7 @@ def comparison_figure(study: Study, axes: Sequence[str] = AXES) -> Figure:
         panels = figure.subplots(1, len(axes), sharey=True, squeeze=False)[0]
         for axis, panel in zip(axes, panels, strict=True):
             _draw(panel, study, shown, axis)
-        panels[0].set_ylabel("test accuracy of the mean model")
+        panels[0].set_ylabel("test accuracy of the mean model [%]")
         columns = min(max(len(shown), 1), 4 if len(axes) > 1 else 2)
         figure.legend(
             *panels[0].get_legend_handles_labels(),
@@ -102,11 +102,11 @@ def _draw(panel: Axes, study: Study, shown: Sequence[Entry], axis: str) -> None:
         style = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k % len(_DASHES)]}
         x = across(entry, axis) / scale
         mean, half = band(entry.curves["test_accuracy"])
-        low, high = np.maximum(mean - half, 0), np.minimum(mean + half, 1)
+        low, high = 100 * np.maximum(mean - half, 0), 100 * np.minimum(mean + half, 1)
         panel.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-        panel.plot(x, mean, linewidth=1.3, label=entry.name, **style)
+        panel.plot(x, 100 * mean, linewidth=1.3, label=entry.name, **style)
     if shown:
-        panel.axhline(study.target, color="0.4", linewidth=0.8, linestyle=":")
+        panel.axhline(100 * study.target, color="0.4", linewidth=0.8, linestyle=":")
     panel.set_xlabel(label)
     panel.set_xlim(left=0)
     panel.grid(color="0.9", linewidth=0.5)

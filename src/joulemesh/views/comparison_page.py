@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import ScenarioError
+from joulemesh.methods import lookup
 from joulemesh.studies.study import AXES, Entry, Study
 from joulemesh.units import column, duration, energy
-from joulemesh.views import fragments
+from joulemesh.views import fragments, words
 from joulemesh.views.comparison import across, band
 from joulemesh.views.comparison_table import difference_text, figure_text, target_text
 from joulemesh.views.digest import every
@@ -37,23 +39,27 @@ _EQUAL = {
 _SCRIPTS = ("svg.js", "comparison.js")
 
 
-def render_comparison(study: Study, *, versions: Mapping[str, str] | None = None) -> str:
+def render_comparison(
+    study: Study, *, versions: Mapping[str, str] | None = None, when: str = ""
+) -> str:
     """The page as text.
 
     Args:
         study: what it shows.
         versions: software and hardware, name by name.
+        when: the date, in ISO 8601; none if empty.
 
     Returns:
         HTML with its style, its script and its data inside.
     """
     return Template(_asset("comparison.html")).substitute(
-        title=html.escape(f"Equal {study.equal}: {len(study.entries)} methods compared"),
+        title=html.escape(words.page_title("Comparison", words.Subject(study.scenario.name, when))),
         style=_asset("report.css") + _asset("comparison.css"),
         script="\n".join(_asset(name) for name in _SCRIPTS),
         data=embed_json(_data(study)),
         summary=fragments.text(sentence(study)),
         terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
+        methods=_methods(study),
         table=table_html(study),
         legend=fragments.text(reading(study)),
         notes=_notes(study),
@@ -68,16 +74,19 @@ def _asset(name: str) -> str:
 
 
 def sentence(study: Study) -> str:
-    """Who is best, in one sentence (plain text)."""
+    """What was learned on which devices, and by which method best (plain text)."""
     rows = [row for row in study.table() if row["accuracy"] is not None]
     if not rows:
         return "None of the methods could run."
     best = max(rows, key=lambda row: row["accuracy"])
     seeds = f"mean of {len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
+    subject = words.Subject(dataset=study.dataset, model=study.model)
+    who = words.learned(study.scenario, study.parameters, subject)
     return (
-        f"The highest final test accuracy, {100 * best['accuracy']:.1f} % ({seeds}), is that of "
-        f"{best['method']}, for {energy(best['energy_j'])} in {duration(best['time_s'])}; how "
-        f"certain the differences are is in the table."
+        f"{who}, by each of {len(rows)} methods. The highest final test accuracy, "
+        f"{words.percent(best['accuracy'])} ({seeds}), is that of {best['method']}, for "
+        f"{energy(best['energy_j'])} in {duration(best['time_s'])}; how certain the differences "
+        "are is in the table."
     )
 
 
@@ -85,8 +94,8 @@ def reading(study: Study) -> str:
     """How to read the table (plain text)."""
     text = (
         f"Target: {study.target_words}, when a curve first reaches it, interpolated between "
-        "evaluations; in brackets, how far these leave that open."
-    )
+        f"evaluations; in brackets, how far these leave that open. {_rests_on(study)}"
+    ).rstrip()
     if len(study.seeds) < 2:
         return text + " One seed has no intervals."
     return (
@@ -94,6 +103,17 @@ def reading(study: Study) -> str:
         f"are against {study.entries[0].name}, paired by seed; * where the interval excludes 0, "
         f"each interval by itself (not corrected for the number of methods). {text}"
     )
+
+
+def _rests_on(study: Study) -> str:
+    """On how many samples figures and curves rest; empty where that is not kept."""
+    known = study.samples
+    if not known:
+        return ""
+    whole, curve = known["test_samples"], known["curve_test_samples"]
+    if curve == whole:
+        return f"Final figures and curves rest on all {whole:,} test samples."
+    return f"Final figures rest on all {whole:,} test samples, curves on {curve:,} of them."
 
 
 def table_html(study: Study) -> str:
@@ -144,18 +164,41 @@ def _row(row: Mapping[str, Any]) -> str:
         target_text(dict(row), "energy_to_target_j", "J"),
         target_text(dict(row), "time_to_target_s", "s"),
     )
-    body = "".join(f'<td class="n">{html.escape(text)}</td>' for text in cells)
-    return f"<tr>{name}{body}</tr>"
+    return f"<tr>{name}{''.join(map(_cell, cells))}</tr>"
+
+
+def _cell(text: str) -> str:
+    """A figure, and below it what stands in brackets behind it."""
+    figure, bracket, rest = text.partition(" (")
+    below = f" <small>({html.escape(rest)}</small>" if bracket else ""
+    return f'<td class="n">{html.escape(figure)}{below}</td>'
+
+
+def _methods(study: Study) -> str:
+    """What each method does, in a line, and who proposed it."""
+    items = []
+    for entry in study.entries:
+        try:
+            method = lookup(entry.name)
+            said, citation = method.description, method.citation
+        except ScenarioError:  # of a study that was made elsewhere
+            said, citation = "", None
+        cited = f"<cite>{fragments.text(str(citation))}</cite>" if citation else ""
+        text = fragments.text(said or "No description is registered.")
+        items.append(f"<div><dt>{html.escape(entry.name)}</dt><dd>{text}{cited}</dd></div>")
+    return f'<dl class="about">{"".join(items)}</dl>'
 
 
 def _notes(study: Study) -> str:
-    said = [("data", note) for note in study.notes]
-    said += [(entry.name, note) for entry in study.entries for note in entry.remarks]
+    """What a reader should know of the data and of each method."""
+    said = {"data": study.notes, **{entry.name: entry.remarks for entry in study.entries}}
     items = [
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(note)}</dd></div>"
-        for name, note in said
+        f"<div><dt>{html.escape(name)}</dt>"
+        f"<dd>{''.join(f'<p>{html.escape(note)}</p>' for note in notes)}</dd></div>"
+        for name, notes in said.items()
+        if notes
     ]
-    return f"<dl>{''.join(items)}</dl>" if items else "<p>None.</p>"
+    return f'<dl class="about">{"".join(items)}</dl>' if items else "<p>None.</p>"
 
 
 def _batteries(study: Study) -> str:

@@ -129,7 +129,7 @@ def device_words(scenario: Scenario) -> str:
 
 
 def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str = "learned") -> str:
-    """Who learned what by what.
+    """Who learned what by what; 0 parameters are not known.
 
     >>> learned(Scenario.preset("default"), 4810, Subject())
     '20 devices learned digits with an MLP of 4,810 parameters'
@@ -137,7 +137,8 @@ def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str 
     training = scenario.training
     what = dataset_words(subject.dataset or training.dataset)
     model = model_words(subject.model or training.model)
-    return f"{device_words(scenario)} {verb} {what} with {model} of {parameters:,} parameters"
+    size = f" of {parameters:,} parameters" if parameters else ""
+    return f"{device_words(scenario)} {verb} {what} with {model}{size}"
 
 
 def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None = None) -> str:
