@@ -91,7 +91,8 @@ def test_everything_is_saved(seven: Seven, tmp_path: Path) -> None:
     pictures = {
         f"{n}{s}" for n in ("figure", "iterations", "joules", "seconds") for s in (".png", ".svg")
     }
-    assert files == {"comparison.csv", "table.csv", "report.html"} | pictures
+    again = {"scenario.toml", "study.json", "inputs"}
+    assert files == {"comparison.csv", "table.csv", "report.html"} | again | pictures
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match="cannot make the folder"):
         seven[0].save(tmp_path / "file")
