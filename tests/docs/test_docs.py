@@ -1,159 +1,34 @@
 """Every page's code runs, prints what the page shows, and every link leads somewhere.
 
-Blocks of a page run in order, in one folder. A block with a title is a file of that name; `$` lines
-are commands, and what follows them is what they print; a `text` block right after a `python` block
-is what that prints. `…` stands for anything in a line, and alone on a line for any lines.
+`tools/reading.py` says how blocks are read; `python -m tools.shown` writes what is shown anew.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-import textwrap
-import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import joulemesh
-from joulemesh.cli.main import main
-from joulemesh.methods import registry
+from tools.reading import BLOCK, DOCS, PAGES, ROOT, Reader, agrees, at_home, blocks, commands
+from tools.shown import renewed, rewrite
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 # Made by tools/reference.py when the site is built.
 MADE = {"reference/cli.md", "reference/scenario.md"}
-PAGES = [
-    ROOT / "README.md",
-    DOCS / "index.md",
-    DOCS / "tutorial.md",
-    DOCS / "own-method.md",
-    *sorted((DOCS / "how-to").glob("*.md")),
-    *sorted((DOCS / "explanation").glob("*.md")),
-]
-# What installs, serves for ever, needs several machines or trains for an hour is tried elsewhere.
-NOT_HERE = (
-    ".venv/",
-    "git",
-    "make",
-    "pip",
-    "python3 -m venv",
-    "sbatch",
-    "srun",
-    "ssh",
-    "tensorboard",
-)
-ELSEWHERE = ("--hosts", "--coordinator", "reproduce all")
 SLOW = ("own-method", "model-and-data", "equal-energy")  # they compile much, for what others show
-WIDTH = "88"
-
-BLOCK = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-
-
-@dataclass(frozen=True)
-class Block:
-    kind: str
-    title: str
-    text: str
-    line: int
-    shown: str | None  # what a python block is said to print
-
-
-def blocks(page: str) -> Iterator[Block]:
-    found = list(BLOCK.finditer(page))
-    for k, match in enumerate(found):
-        title = re.search(r'title="([^"]+)"', match[3])
-        after = found[k + 1] if k + 1 < len(found) else None
-        follows = after and after[2] == "text" and not page[match.end() : after.start()].strip()
-        yield Block(
-            match[2],
-            title[1] if title else "",
-            textwrap.dedent(match[4]),
-            page.count("\n", 0, match.start()) + 1,
-            textwrap.dedent(after[4]) if after and follows else None,
-        )
-
-
-def commands(text: str) -> Iterator[tuple[str, str]]:
-    """(command, what it prints) of a console block."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        joined = re.sub(r"\\\n\s*", "", part)
-        line, _, shown = joined.partition("\n")
-        yield line.strip(), shown
-
-
-def agrees(shown: str, printed: str) -> bool:
-    """Does what was printed fit what the page shows?
-
-    >>> agrees("a … c\\n…\\nz\\n", "a b c\\n1\\n2\\nz\\n"), agrees("a\\n", "a\\nb\\n")
-    (True, False)
-    """
-    pattern = ""
-    for line in shown.rstrip().split("\n"):
-        inside = ".*".join(re.escape(part.rstrip("\n")) for part in line.rstrip().split("…"))
-        pattern += "(?:.*\n)*?" if line.strip() == "…" else inside + "[ \t]*\n"
-    return re.fullmatch(pattern, printed.rstrip() + "\n") is not None
-
-
-class Reader:
-    """Somebody who types what a page says, in a folder of their own."""
-
-    def __init__(self, page: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch):
-        self.page, self.capsys, self.patch = page, capsys, patch
-        self.names: dict[str, object] = {"__name__": "__main__"}
-
-    def follow(self, block: Block) -> None:
-        where = f"{self.page.name}, line {block.line}"
-        if block.title:
-            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
-            Path(block.title).write_text(block.text, "utf-8")
-        elif block.kind == "console":
-            for line, shown in commands(block.text):
-                self.command(line, shown, where)
-        elif block.kind == "python":
-            exec(compile(block.text, where, "exec"), self.names)
-            self.compare(block.shown or "", self.capsys.readouterr().out, where)
-        elif block.kind == "toml":
-            joulemesh.Scenario(**tomllib.loads(block.text))
-
-    def command(self, line: str, shown: str, where: str) -> None:
-        words = shlex.split(line, comments=True)
-        if line.startswith(NOT_HERE) or any(word in line for word in ELSEWHERE):
-            return
-        if words[0] == "joulemesh" and not {"|", ">", "&&"} & {*words}:
-            code, out, err = self.in_process(words)
-        else:
-            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-            code, out, err = done.returncode, done.stdout, done.stderr
-        expected = 2 if shown.startswith("error: ") else 0
-        assert code == expected, f"{where}: {line} ended with {code}\n{out}{err}"
-        if expected:  # a refusal is one line, however the page breaks it
-            shown, out = " ".join(shown.split()), err
-        self.compare(shown, out, f"{where}: {line}")
-
-    def in_process(self, words: list[str]) -> tuple[int, str, str]:
-        self.patch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = self.capsys.readouterr()
-        code = end.value.code
-        return code if isinstance(code, int) else int(code is not None), out, err
-
-    def compare(self, shown: str, printed: str, where: str) -> None:
-        if shown.strip():
-            assert agrees(shown, printed), f"{where} prints\n{printed}"
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kept runs and programs: pages that say the same train it once."""
     return tmp_path_factory.mktemp("cache")
+
+
+def compare(expected: str, printed: str, where: str, learned: bool) -> None:
+    if expected.strip():
+        said = f"{where} prints\n{printed}\n`python -m tools.shown` writes it into the page"
+        assert agrees(expected, printed, learned=learned), said
 
 
 @pytest.mark.parametrize(
@@ -163,29 +38,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for page in PAGES
     ],
 )
-def test_the_page_does_what_it_says(
-    page: Path,
-    cache: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setenv("COLUMNS", WIDTH)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    before = {*sys.modules}
-    reader = Reader(page, capsys, monkeypatch)
-    try:
+def test_the_page_does_what_it_says(page: Path, cache: Path, tmp_path: Path) -> None:
+    with at_home(tmp_path, cache):
+        reader = Reader(page, compare)
         for block in blocks(page.read_text("utf-8")):
             reader.follow(block)
-    finally:  # modules and methods of the page's own files
-        for name in {*registry._METHODS} - {*registry._BUILT_IN}:
-            del registry._METHODS[name]
-        for name in {*sys.modules} - before:
-            if str(tmp_path) in (getattr(sys.modules[name], "__file__", None) or ""):
-                del sys.modules[name]
 
 
 def slug(heading: str) -> str:
@@ -229,8 +86,64 @@ def test_every_page_is_in_the_site() -> None:
 
 def test_blocks_are_read_as_they_are_meant() -> None:
     page = '```toml title="a.toml"\nseed = 1\n```\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n'
-    file, code, shown = blocks(page)
+    file, code, text = blocks(page)
     assert (file.kind, file.title, file.text) == ("toml", "a.toml", "seed = 1\n")
-    assert (code.kind, code.shown, shown.kind) == ("python", "1\n", "text")
+    assert (code.kind, code.shown, text.kind) == ("python", text, "text")
+    assert page[slice(*text.span)] == "1\n"
     typed = "$ joulemesh plan \\\n    --json\n{…\n$ ls  # here\n"
-    assert [*commands(typed)] == [("joulemesh plan --json", "{…\n"), ("ls  # here", "")]
+    assert [*commands(typed)] == [
+        ("joulemesh plan \\\n    --json", "joulemesh plan --json", "{…\n"),
+        ("ls  # here", "ls  # here", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("on_page", "printed", "exactly", "learned"),
+    [
+        ("energy 339 J\n", "energy 339 J\n", True, True),
+        ("energy 339 J\n", "energy 340 J\n", False, True),
+        ("energy 339 J\n", "energy 500 J\n", False, False),
+        ("a  95.1 ± 0.4\n", "a 95.3 ± 1.9\n", False, True),
+        ("vs +0.3\n", "vs −1.2\n", False, True),
+        ("progress ▁▂█ x\n", "progress ▁▁▂▃ x\n", False, True),
+        ("9 device-steps in 1.2 s (7,000 per second once compiled)\n",
+         "9 device-steps in 31 s (80 per second once compiled)\n", False, True),
+        ("accuracy 0.95\n", "loss 0.95\n", False, False),
+        ("accuracy 0.95\n", "accuracy 0.95\nmore\n", False, False),
+        ("…\nb 1\n…\n", "a\nb 1\nc\n", True, True),
+        ("b 1 … 3\n", "b 1 2 3\n", True, True),
+    ],
+)  # fmt: skip
+def test_what_is_shown_agrees_with_what_is_printed(
+    on_page: str, printed: str, exactly: bool, learned: bool
+) -> None:
+    assert agrees(on_page, printed) == exactly
+    assert agrees(on_page, printed, learned=True) == learned
+
+
+@pytest.mark.parametrize(
+    ("on_page", "printed", "wanted"),
+    [
+        ("a 1\nb 2\n", "a 3\nb 4\nc 5\n", "a 3\nb 4\nc 5\n"),
+        ("…\nb 2\n…\n", "a 3\nb 4\nc 5\n", "…\nb 4\n…\n"),
+        ("energy 1 … of 2\n", "energy 3 J of 2\n", "energy 3 J of 2\n"),
+        ("energy … of 2\n", "energy 3 J of 2\n", "energy … of 2\n"),
+        ("error: old\n", "error: new\n", "error: new\n"),
+        ("", "anything\n", ""),
+    ],
+)
+def test_what_is_shown_is_renewed(on_page: str, printed: str, wanted: str) -> None:
+    assert renewed(on_page, printed) == wanted
+
+
+def test_a_page_is_written_anew(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = (
+        "```console\n$ echo 1  # here\n0\n$ pip install x\nnothing\n```\n\n- a list\n\n"
+        "  ```python\n  print(2)\n  ```\n\n  ```text\n  0\n  ```\n"
+    )
+    page.write_text(text, "utf-8")
+    assert rewrite(page, tmp_path / "cache")
+    now = text.replace("here\n0\n", "here\n1\n").replace("  0\n", "  2\n")
+    assert page.read_text("utf-8") == now
+    assert not rewrite(page, tmp_path / "cache")

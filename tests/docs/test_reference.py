@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -80,3 +82,11 @@ def test_console_blocks_are_copied_without_prompts_and_output() -> None:
     assert mark(page).endswith(page.removeprefix('<div class="language-console highlight">'))
     other = page.replace("console", "python")
     assert mark(other) == other
+
+
+@pytest.mark.parametrize(
+    "name", ["copying", "figures_in_text", "reading", "records", "reference", "shown"]
+)
+def test_examples_of_the_tools_are_right(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"tools.{name}"))
+    assert (found.failed, found.attempted > 0) == (0, True)
