@@ -154,7 +154,7 @@ def _literal(text: str, learned: bool, wanted: list[str]) -> str:
     pattern, end = "", 0
     for number in _NUMBER.finditer(text):
         pattern += re.sub(r"(?:\\ )+", " +", re.escape(text[end : number.start()]))
-        alone = number[0][0] in "+−" or text[: number.start()].endswith("± ")
+        alone = number[0][0] in "+−" or text[: number.start()].rstrip().endswith("±")
         wanted.append("" if alone else number[0])
         pattern += r"([+−-]?\d[\d,]*(?:\.\d+)?)"
         end = number.end()
