@@ -12,7 +12,7 @@ unit that no file holds, because it is a setting or arithmetic, is followed by `
 
 from __future__ import annotations
 
-__all__ = ["PAGES", "figures", "rewritten", "unfounded"]
+__all__ = ["OF_RESULTS", "PAGES", "figures", "rewritten", "unfounded"]
 
 import re
 import sys
@@ -34,6 +34,12 @@ PAGES = [
         for page in sorted((ROOT / "docs").rglob("*.md"))
         if not str(page.relative_to(ROOT / "docs")).startswith(WRITTEN)
     ),
+]
+# Pages that speak of results; how-tos and explanations are full of settings and examples.
+OF_RESULTS = [
+    page
+    for page in PAGES
+    if page.parent in (ROOT, ROOT / "docs") or page.parent.name in ("comparison", "reproduction")
 ]
 
 NUMBER = r"(?<![\w/.])(?<!− )[+−-]?\d[\d,]*(?:\.\d+)?"  # but not the 1 of N − 1

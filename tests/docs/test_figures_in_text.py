@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tools import figures_in_text
-from tools.figures_in_text import PAGES, ROOT, as_shown, figures, main, rewritten, unfounded
+from tools.figures_in_text import (
+    OF_RESULTS,
+    PAGES,
+    ROOT,
+    as_shown,
+    figures,
+    main,
+    rewritten,
+    unfounded,
+)
 from tools.records import Record, Table, interval, paired
 
-NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
+
+def named(pages: list[Path]) -> list[Any]:
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
 
 
-@pytest.mark.parametrize("page", NAMED)
+@pytest.mark.parametrize("page", named(PAGES))
 def test_figures_are_those_of_their_records(page: Path) -> None:
     """`python -m tools.figures_in_text` writes them."""
     assert [shown for _, shown, new in figures(page) if shown.split() != new.split()] == []
 
 
-@pytest.mark.parametrize("page", [one for one in NAMED if one.id != "docs/comparison/README.md"])
+@pytest.mark.parametrize(
+    "page", named([page for page in OF_RESULTS if page.parent.name != "comparison"])
+)
 def test_no_figure_is_unfounded(page: Path) -> None:
     assert unfounded(page) == [], "write it from a file, or say that it is given: CONTRIBUTING.md"
 
