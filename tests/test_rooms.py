@@ -18,7 +18,7 @@ HOME = Path(joulemesh.__file__).parent
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
     ("_version", "errors", "files", "machine", "optional", "own_code", "tables", "units"),
-    ("fading", "presets", "profiles"),
+    ("fading", "presets", "profiles", "templates"),
     ("scenario",),
     ("data", "models"),
     ("world",),

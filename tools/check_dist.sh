@@ -43,6 +43,10 @@ try() { # python, what to install, extra arguments of pip
   "$environment/bin/pip" check >/dev/null
   "$environment/bin/joulemesh" --version
   "$environment/bin/joulemesh" profiles --json >/dev/null
+  "$environment/bin/joulemesh" methods --json >/dev/null
+  "$environment/bin/joulemesh" new "$environment/project" >/dev/null
+  (cd "$environment/project" && ../bin/python data.py >/dev/null &&
+    ../bin/joulemesh plan scenario.toml --json >/dev/null)
   "$environment/bin/joulemesh" plan --preset paper --json >/dev/null
   "$environment/bin/joulemesh" plan --set devices.profile=raspberry-pi-4 --set network.profile=wifi \
     --set network.area_m=100 --set budget.deadline_s=0.5 --json >/dev/null

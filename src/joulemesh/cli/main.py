@@ -19,6 +19,7 @@ from joulemesh.cli import (
     failure,
     init,
     methods,
+    new,
     plan,
     profiles,
     report,
@@ -41,6 +42,7 @@ app = typer.Typer(
 
 # Commands in the order of their use, each with what to type to try it.
 _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
+    new.new: ("joulemesh new fleet",),
     init.init: (
         "joulemesh init fleet.toml",
         "joulemesh init fleet.toml --set devices.profile=raspberry-pi-4 --set devices.count=50",

@@ -1,0 +1,134 @@
+"""`joulemesh new`: a project that runs as it stands, laid out whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from joulemesh import templates
+from joulemesh.errors import ScenarioError
+from joulemesh.profiles import DEVICES
+from joulemesh.scenario import SECTIONS
+from joulemesh.templates import PROJECT, lay_out
+
+
+def shell(folder: Path, *arguments: str) -> str:
+    """Run a command in a folder, which must succeed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_project_runs_as_it_stands(tmp_path: Path) -> None:
+    """In reduced size: fewer samples, fewer iterations."""
+    made = shell(tmp_path, "-m", "joulemesh", "new", "my fleet")
+    assert "cd 'my fleet' && python data.py && joulemesh plan scenario.toml" in made
+    project = tmp_path / "my fleet"
+    assert sorted(path.name for path in project.iterdir()) == sorted(PROJECT)
+
+    assert "400 samples on 6 devices" in shell(project, "data.py", "--samples", "400")
+    planned = shell(project, "-m", "joulemesh", "plan", "scenario.toml")
+    assert "Feasible" in planned
+    assert "cellar" in planned
+
+    less = ("--set", "plan.iterations=4", "--set", "training.eval_every=2", "--json")
+    ran = json.loads(shell(project, "-m", "joulemesh", "run", "scenario.toml", *less))
+    assert 0.25 < ran["accuracy"] <= 1
+    assert (project / "runs" / "scenario-001" / "report.html").is_file()
+
+    own = shell(project, "model.py", "--iterations", "4", "--out", "runs/own")
+    assert own.startswith("612 parameters, accuracy 0.")
+    assert (project / "runs" / "own" / "report.html").is_file()
+
+
+def test_both_budgets_bind_somebody(tmp_path: Path) -> None:
+    """A plan of the whole project shows what the planner does."""
+    import joulemesh
+
+    lay_out(tmp_path / "fleet")
+    shell(tmp_path / "fleet", "data.py")
+    plan = joulemesh.plan(joulemesh.Scenario.load(tmp_path / "fleet" / "scenario.toml"))
+    assert set(plan.binding) == {"energy", "deadline"}
+
+
+def test_no_template_is_forgotten() -> None:
+    inside = resources.files("joulemesh.templates").joinpath("project").iterdir()
+    assert sorted(path.name for path in inside if path.name != "__pycache__") == sorted(PROJECT)
+
+
+def test_every_field_of_the_scenario_is_explained_and_every_device_is_real() -> None:
+    text = templates._template("scenario.toml").read_text("utf-8")
+    for section, fields in tomllib.loads(text).items():
+        if isinstance(fields, dict):
+            assert set(fields) <= set(SECTIONS[section].model_fields)
+    lines = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    assert all("  # " in line for line in lines)
+    table = templates._template("devices.csv").read_text("utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    assert {row["profile"] for row in rows} <= set(DEVICES)
+    assert len({row["name"] for row in rows}) == len(rows)
+
+
+def test_the_readme_names_every_file_and_command() -> None:
+    text = templates._template("README.md").read_text("utf-8")
+    assert all(f"`{name}`" in text for name in PROJECT if name != "README.md")
+    for line in ("python data.py", "joulemesh plan", "joulemesh run", "python model.py"):
+        assert f"$ {line}" in text
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {path.name for path in lay_out(".")} == set(PROJECT)
+
+
+def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ScenarioError, match=r"is not empty \(it has notes\.txt\); name a new"):
+        lay_out(tmp_path)
+    with pytest.raises(ScenarioError, match="is a file; name a new folder"):
+        lay_out(tmp_path / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full after two files leaves none, and no folder."""
+    left = [None, None]
+
+    def write(path: Path, data: bytes) -> None:
+        if not left:
+            raise ScenarioError(f"cannot write {path}: No space left on device; choose another")
+        left.pop()
+        path.write_bytes(data)
+
+    monkeypatch.setattr(templates, "write_bytes", write)
+    with pytest.raises(ScenarioError, match="No space left"):
+        lay_out(tmp_path / "fleet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refusals_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "joulemesh", "new", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: . is not empty (it has notes.txt); name a new folder\n"
