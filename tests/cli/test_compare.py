@@ -70,11 +70,11 @@ def test_a_comparison_from_file_to_report(command: Command) -> None:
     ):
         assert text in out
     assert Path("study", "report.html").is_file()
-    assert len(list(Path("cache", "joulemesh", "compare").rglob("*.npz"))) == 4
+    assert len(list(Path("cache", "joulemesh", "compare").rglob("*.run"))) == 4
     code, out, err = command("small.toml", *terms, "--json", "--target", 0.2)
     found = json.loads(out)
     assert (code, err) == (0, "")
-    assert (found["computed"], found["target"], found["equal"]) == (0, 0.2, "energy")
+    assert (found["computed"], found["target"], found["equal"]) == (0, 0.2, "batteries")
     assert [row["method"] for row in found["methods"]] == [
         "adaptive", "fixed:1", "balanced:tau1=4000,tau2=2",
     ]  # fmt: skip
@@ -97,7 +97,10 @@ def test_no_method_that_can_run_is_an_error(command: Command) -> None:
         ),
         (("--methods", "fixed:tua=3"), "fixed has no parameter 'tua': known are tau"),
         (("--methods", ""), "no method is given"),
-        (("--equal", "joules"), "equal = 'joules' is unknown: use one of iterations, energy, time"),
+        (
+            ("--equal", "joules"),
+            "equal = 'joules' is unknown: use one of iterations, batteries",
+        ),
         (("--target", "90"), "target = 90.0 is no accuracy"),
         (("--load", "none.py"), "--load none.py: there is no such file"),
         (("--load", "small.toml"), "--load small.toml: this is no Python file"),
@@ -135,12 +138,12 @@ def test_ctrl_c_in_earnest(tmp_path: Path) -> None:
         program, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 120
-    while not list(tmp_path.glob("kept/*/*.npz")) and time.monotonic() < until:
+    while not list(tmp_path.glob("kept/*/*.run")) and time.monotonic() < until:
         time.sleep(0.05)
     os.kill(child.pid, signal.SIGINT)
     _, err = child.communicate(timeout=120)
     assert child.returncode == 130
     assert "Traceback" not in err
-    kept = len(list(tmp_path.glob("kept/*/*.npz")))
+    kept = len(list(tmp_path.glob("kept/*/*.run")))
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["computed"] == 6 - kept

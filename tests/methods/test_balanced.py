@@ -93,7 +93,7 @@ def test_no_mixing_stays_no_mixing(small: Scenario) -> None:
     assert made.schedule.rounds[0, 0] == Setting(small).rounds
 
 
-@pytest.mark.parametrize("equal", ["iterations", "energy", "time"])
+@pytest.mark.parametrize("equal", ["iterations", "batteries", "time"])
 def test_the_balance_is_the_best_of_the_grid(small: Scenario, equal: str) -> None:
     scenario = small.override({**CONSTANTS, "training.learning_rate": 0.02})
     setting = Setting(scenario, equal)

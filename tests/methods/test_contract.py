@@ -37,7 +37,7 @@ BITS = 650 * 32.0
 
 
 @pytest.mark.parametrize("name", [*PLANNED, *STEADY])
-@pytest.mark.parametrize("equal", ["iterations", "energy", "time"])
+@pytest.mark.parametrize("equal", ["iterations", "batteries", "time"])
 def test_equal_terms(small: Scenario, name: str, equal: str) -> None:
     setting = Setting(small, equal)
     contender, ledger = build(name, setting), build(name, setting).ledger()
@@ -47,7 +47,7 @@ def test_equal_terms(small: Scenario, name: str, equal: str) -> None:
     np.testing.assert_allclose(contender.leftover_j(), setting.battery_j - ledger.spent_j)
     if equal == "iterations":
         assert n == 24
-    elif equal == "energy":
+    elif equal == "batteries":
         assert (ledger.spent_j <= setting.battery_j * (1 + 1e-9)).all()
     else:
         assert ledger.latency_s.sum() <= setting.reference.latency_s.sum() * (1 + 1e-9)
@@ -57,7 +57,7 @@ def test_equal_terms(small: Scenario, name: str, equal: str) -> None:
 
 @pytest.mark.parametrize("name", STEADY)
 @pytest.mark.parametrize("topology", ["ring", "complete"])
-@pytest.mark.parametrize("equal", ["energy", "time"])
+@pytest.mark.parametrize("equal", ["batteries", "time"])
 def test_stops_one_iteration_before_overspending(
     small: Scenario, name: str, topology: str, equal: str
 ) -> None:
@@ -67,7 +67,7 @@ def test_stops_one_iteration_before_overspending(
     longer = build(name, scenario.override({"plan.iterations": n + 1})).ledger()
     np.testing.assert_allclose(longer.first(n).exchange_j, made.ledger().exchange_j)
     np.testing.assert_allclose(longer.first(n).compute_j, made.ledger().compute_j)
-    if equal == "energy":
+    if equal == "batteries":
         assert (longer.spent_j > made.battery_j).any()
     else:
         assert longer.latency_s.sum() > Setting(scenario).reference.latency_s.sum()

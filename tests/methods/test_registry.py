@@ -74,8 +74,28 @@ def test_linear_methods_are_priced_without_jax() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_energy_is_another_name_for_batteries(small: Scenario) -> None:
+    assert Setting(small, "energy").equal == "batteries"
+    one, other = (build("fixed:3", small, equal=terms) for terms in ("energy", "batteries"))
+    assert one.schedule.iterations == other.schedule.iterations
+
+
+def test_a_plan_that_no_battery_ends_says_so(small: Scenario) -> None:
+    def notes(name: str, **changes: object) -> str:
+        scenario = small.override({f"budget.{key}": value for key, value in changes.items()})
+        return " ".join(build(name, scenario, equal="batteries").notes)
+
+    for name in ("adaptive", "inverse"):
+        rich = notes(name, energy_j=1e3)
+        assert "the 24 iterations of its plan are over, not at a battery: 99" in rich
+        assert "not at a battery" not in notes(name)
+    assert "not at a battery" not in notes("fixed:3", energy_j=1e3)
+    rich = small.override({"budget.energy_j": 1e3})
+    assert not build("adaptive", rich, equal="time").notes  # ends with the clock, as it must
+
+
 def test_unknown_equality(small: Scenario) -> None:
-    with pytest.raises(ScenarioError, match="one of iterations, energy, time"):
+    with pytest.raises(ScenarioError, match="one of iterations, batteries, time"):
         build("fixed:3", small, equal="joules")
 
 

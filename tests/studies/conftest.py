@@ -67,7 +67,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def seven(small: Scenario, digits: Dataset, kept: Path) -> tuple[Comparison, list[Engine]]:
-    """Seven methods at two seeds on equal energy, and the engines that it took."""
+    """Seven methods at two seeds on equal batteries, and the engines that it took."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contest, "Engine", Counting)
         patch.setattr(Counting, "made", [])

@@ -143,6 +143,7 @@ def test_equal_questions_have_equal_keys_and_others_have_others(small: Scenario)
     base = key(small, "fixed:3")
     assert key(small, "fixed:3") == base
     assert key(small.override({"training.data_dir": "/elsewhere"}), "fixed:3") == base
+    assert key(small, "fixed:3", equal="batteries") == base  # another name for energy
     others = [
         key(small, "fixed:2"),
         key(small, "adaptive"),

@@ -173,7 +173,7 @@ def test_another_seed_or_method_computes_only_itself(
 def test_a_damaged_run_is_made_again(
     small: Scenario, digits: Dataset, seven: Seven, mine: Path, engines: list[Engine], same: Same
 ) -> None:
-    for path in mine.rglob("*.npz"):
+    for path in mine.rglob("*.run"):
         path.write_bytes(path.read_bytes()[:100])
     again = joulemesh.compare(small, "fixed:3", "energy", 2, data=digits, cache=mine)
     assert len(engines) == 1

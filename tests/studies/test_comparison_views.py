@@ -114,7 +114,7 @@ def test_a_page_that_asks_for_nothing_and_escapes_everything(mixed: Comparison) 
     np.testing.assert_allclose(
         shown["accuracy"]["mean"], first.curves["test_accuracy"].mean(axis=1), rtol=1e-4
     )
-    for name in ("Equal energy", "paired by seed", "[devices]", "why: &lt;/script&gt;"):
+    for name in ("Equal batteries", "paired by seed", "[devices]", "why: &lt;/script&gt;"):
         assert name in text
 
 

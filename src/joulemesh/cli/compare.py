@@ -44,10 +44,10 @@ def compare(
         str,
         typer.Option(
             "--equal",
-            help="What is equal for all: iterations, energy or time.",
+            help="What is equal for all: batteries, time or iterations.",
             autocompletion=completion.equalities,
         ),
-    ] = "energy",
+    ] = "batteries",
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")
     ] = 5,

@@ -1,5 +1,6 @@
 """In: a scenario and a method's name, for instance "fixed:3". Out: a Contender: the schedule and
-exchange that the engine plays, and a ledger of what they cost, on equal iterations, energy or time.
+exchange that the engine plays, and a ledger of what they cost, on equal batteries, iterations or
+time.
 May not know: how runs are compared, drawn or told; what the training data look like.
 """
 

@@ -19,7 +19,7 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.methods.base import Contender, FloatArray, Ledger
 from joulemesh.methods.citation import Citation
-from joulemesh.methods.horizon import cut, notes_on
+from joulemesh.methods.horizon import cut, notes_on, stop_notes
 from joulemesh.methods.parameters import choice
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
@@ -112,6 +112,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.history.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
+    notes += stop_notes(setting, ledger)
     return Contender(
         name,
         _first(schedule_of(plan), ledger.iterations),

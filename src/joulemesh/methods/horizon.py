@@ -1,8 +1,8 @@
-"""How long a method runs: equal iterations, equal energy, or equal time."""
+"""How long a method runs: equal iterations, equal batteries, or equal time."""
 
 from __future__ import annotations
 
-__all__ = ["cut", "notes_on", "run_length"]
+__all__ = ["cut", "notes_on", "run_length", "stop_notes"]
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ def run_length(setting: Setting, name: str, prices: Callable[[int, int], Ledger]
         while _payable(setting, ledger) == ledger.iterations <= _MOST:
             ledger = ledger.then(prices(ledger.iterations, 2 * ledger.iterations))
     if ledger.iterations > _MOST:
-        what = "budget.energy_j" if setting.equal == "energy" else "plan.iterations"
+        what = "budget.energy_j" if setting.equal == "batteries" else "plan.iterations"
         raise ScenarioError(
             f"the budget pays for more than {_MOST} iterations of {name}, more than are simulated: "
             f"lower {what}"
@@ -74,7 +74,7 @@ def cut(setting: Setting, name: str, ledger: Ledger) -> Ledger:
 
 def _alike(setting: Setting, one: Ledger) -> int:
     """How many iterations, all alike, the budget pays for."""
-    if setting.equal == "energy":
+    if setting.equal == "batteries":
         ratio = float(np.min(setting.battery_j / one.energy_j[0]))
     else:
         ratio = setting.clock_s / float(one.latency_s[0])
@@ -83,7 +83,7 @@ def _alike(setting: Setting, one: Ledger) -> int:
 
 def _payable(setting: Setting, ledger: Ledger) -> int:
     """How many of the iterations the budget pays for."""
-    if setting.equal == "energy":
+    if setting.equal == "batteries":
         drawn_j = np.cumsum(ledger.energy_j, axis=0)
         over = (drawn_j > setting.battery_j * (1 + TOLERANCE)).any(axis=1)
     else:
@@ -109,6 +109,25 @@ def _refuse(setting: Setting, name: str, one: Ledger) -> None:
         f"{need * 1.0005:.4g}",
         device=device,
         constraint="energy",
+    )
+
+
+def stop_notes(setting: Setting, ledger: Ledger) -> tuple[str, ...]:
+    """Why a plan ends, if on equal batteries it is none of these that ends it.
+
+    Args:
+        setting: has the batteries.
+        ledger: of the whole plan. A battery ends it if it could not pay for one more iteration
+            like the last.
+    """
+    left_j = setting.battery_j - ledger.spent_j
+    if setting.equal != "batteries" or (left_j < ledger.energy_j[-1]).any():
+        return ()
+    share = float(left_j.sum() / setting.battery_j.sum())
+    return (
+        f"stops because the {ledger.iterations} iterations of its plan are over, not at a battery: "
+        f"{100 * share:.3g} % of the joules are left; raise plan.iterations or budget.deadline_s "
+        "to use more",
     )
 
 

@@ -162,7 +162,7 @@ def build(
     Args:
         name: for instance ``"adaptive:backfill"``, ``"fixed:3"``, ``"balanced:tau1=4,tau2=2"``.
         scenario: what is asked; or a `Setting`, made once for several methods.
-        equal: ``"iterations"``, ``"energy"`` or ``"time"``; see `Setting`.
+        equal: ``"iterations"``, ``"batteries"`` or ``"time"``; see `Setting`.
         seeds: repetition seeds.
         model: the user's own model.
         parameters: its size, if the model itself is not at hand.
@@ -174,7 +174,7 @@ def build(
         ScenarioError: unknown method or parameter.
         InfeasibleError: the budget does not pay for one iteration.
 
-    >>> contender = build("fixed:3", Scenario.preset("default"), equal="energy")
+    >>> contender = build("fixed:3", Scenario.preset("default"), equal="batteries")
     >>> int(contender.schedule.rounds.max()), bool((contender.leftover_j() >= 0).all())
     (3, True)
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EQUAL", "Prices", "Setting"]
+__all__ = ["EQUAL", "Prices", "Setting", "equal_terms"]
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -31,11 +31,24 @@ if TYPE_CHECKING:
     from joulemesh.models.core import Model
     from joulemesh.training.exchange import Exchange
 
-EQUAL = ("iterations", "energy", "time")
+EQUAL = ("iterations", "batteries", "time")
+_ALIASES = {"energy": "batteries"}
 
 Prices: TypeAlias = Callable[[int, int], Ledger]
 """Ledger of iterations start..stop−1 (from 0); one row only, whatever is asked, if all are alike.
 """
+
+
+def equal_terms(equal: str) -> str:
+    """What is equal for all methods, by its own name.
+
+    >>> equal_terms("energy"), equal_terms("time")
+    ('batteries', 'time')
+    """
+    named = _ALIASES.get(equal, equal)
+    if named not in EQUAL:
+        raise ScenarioError(f"equal = {equal!r} is unknown: use one of {', '.join(EQUAL)}")
+    return named
 
 
 class Setting:
@@ -44,9 +57,9 @@ class Setting:
     Args:
         scenario: what is asked.
         equal: what is the same for all methods: ``"iterations"`` (the adaptive plan's n, whether
-            or not the batteries would pay), ``"energy"`` (a method stops before the first
-            iteration that some battery cannot pay) or ``"time"`` (before the first that would
-            exceed the adaptive plan's seconds).
+            or not the batteries would pay), ``"batteries"`` (a method stops before the first
+            iteration that some battery cannot pay; ``"energy"`` is another name for it)
+            or ``"time"`` (before the first that would exceed the adaptive plan's seconds).
         seeds: repetition seeds.
         model: the user's own model, in place of the scenario's.
         parameters: its size, if the model itself is not at hand.
@@ -66,8 +79,7 @@ class Setting:
         parameters: int | None = None,
         data: Dataset | None = None,
     ) -> None:
-        if equal not in EQUAL:
-            raise ScenarioError(f"equal = {equal!r} is unknown: use one of {', '.join(EQUAL)}")
+        equal = equal_terms(equal)
         if model is not None and parameters is None:
             parameters = model.parameters
         self.scenario, self.equal, self.seeds = scenario, equal, tuple(seeds)

@@ -113,7 +113,7 @@ class Comparison(Study):
 def compare(
     scenario: Scenario,
     methods: Sequence[str] | str = DEFAULT_METHODS,
-    equal: str = "energy",
+    equal: str = "batteries",
     seeds: int | Sequence[int] = 5,
     *,
     model: Any = None,
@@ -132,9 +132,10 @@ def compare(
         scenario: what is asked.
         methods: for instance ``["adaptive", "fixed:3", "balanced:tau1=4,tau2=2"]``, or these in
             one text with commas; differences in the table are against the first.
-        equal: ``"energy"`` (each method stops before the first iteration that some battery cannot
-            pay), ``"time"`` (before it would exceed the adaptive plan's seconds) or
-            ``"iterations"`` (the adaptive plan's number; overdrafts are reported).
+        equal: ``"batteries"`` (each method stops before the first iteration that some battery
+            cannot pay; ``"energy"`` is another name for it), ``"time"`` (before it would exceed
+            the adaptive plan's seconds) or ``"iterations"`` (the adaptive plan's number;
+            overdrafts are reported).
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world.
         model: the user's own, as in `joulemesh.run`.

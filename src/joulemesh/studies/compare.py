@@ -62,7 +62,7 @@ OnProgress = Callable[[Progress], None]
 def compare_methods(
     scenario: Scenario,
     methods: Sequence[str] | str = DEFAULT_METHODS,
-    equal: str = "energy",
+    equal: str = "batteries",
     seeds: int | Sequence[int] = 5,
     *,
     model: Any = None,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
+from joulemesh.methods.setting import equal_terms
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.statistics import estimate
@@ -173,7 +174,7 @@ class Study:
 
     Attributes:
         scenario: what was asked.
-        equal: ``"iterations"``, ``"energy"`` or ``"time"``.
+        equal: ``"iterations"``, ``"batteries"`` or ``"time"``.
         seeds: repetition seeds.
         entries: one for each method, in the order asked for; differences are against the first.
         wanted: the accuracy asked for as target; None for 95 % of the best.
@@ -194,6 +195,10 @@ class Study:
     dataset: str = ""
     model: str = ""
     parameters: int = 0
+
+    def __post_init__(self) -> None:
+        """Call what is equal by its own name."""
+        object.__setattr__(self, "equal", equal_terms(self.equal))
 
     def __repr__(self) -> str:
         """In one line: every method with its accuracy; `table` has the figures."""

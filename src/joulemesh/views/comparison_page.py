@@ -33,7 +33,7 @@ _CURVES = {
 }
 _EQUAL = {
     "iterations": "the adaptive plan's number of iterations, whether or not the batteries pay",
-    "energy": "each stops before the first iteration that some battery cannot pay",
+    "batteries": "each stops before the first iteration that some battery cannot pay",
     "time": "each stops before it would take longer than the adaptive plan",
 }
 _SCRIPTS = ("svg.js", "comparison.js")

@@ -16,6 +16,7 @@ from joulemesh.units import prefixed, si
 from joulemesh.views.terminal import Column, fits, show_table
 
 _NO_WIDTH = 1e-6
+_TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 
 
 def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
@@ -92,8 +93,10 @@ def show_comparison(study: Study, console: Console) -> None:
         later = [[row[0], *row[half:]] for row in cells]
         show_table(console, [method, *columns[half:]], later, box=SIMPLE_HEAD)
     console.print(Text(_caption(study)))
-    error = "in brackets: the error of not evaluating every iteration"
-    console.print(Text(f"target: {study.target_words}; {error}"))
+    error = ""
+    if any(row[f"{name}_error"] for row in rows for name in _TO_TARGET):
+        error = "; in brackets: the error of not evaluating every iteration"
+    console.print(Text(f"target: {study.target_words}{error}"))
     for note in study.notes:
         console.print(Text.assemble(("data: ", "bold"), note))
     for row in rows:
