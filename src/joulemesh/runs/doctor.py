@@ -20,6 +20,7 @@ from joulemesh.machine import cpus
 OPTIONAL = {
     "pandas": "data frames",
     "networkx": "graphs",
+    "pyarrow": "Parquet files",
     "tensorboardX": "--tensorboard",
     "datasets": "data sets of the Hugging Face hub",
 }
