@@ -147,3 +147,31 @@ def test_ctrl_c_in_earnest(tmp_path: Path) -> None:
     kept = len(list(tmp_path.glob("kept/*/*.run")))
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["computed"] == 6 - kept
+
+
+def test_worlds_from_command_to_folder(command: Command) -> None:
+    terms = ("--methods", "adaptive,fixed:1", "--seeds", 1, "--worlds", 2, "--out", "study")
+    code, out, err = command("small.toml", *terms)
+    assert code == 0
+    assert "means of 2 worlds of one seed each ± 95 % interval over worlds" in " ".join(out.split())
+    assert "paired by world" in " ".join(out.split())
+    assert Path("study", "worlds.csv").is_file()
+    code, out, err = command("small.toml", *terms, "--json")
+    found = json.loads(out)
+    assert (code, err, found["computed"]) == (0, "", 0)
+    assert found["worlds"] == [0, 1_000_000]
+    assert [row["worlds"] for row in found["methods"]] == [2, 2]
+    # One world more costs itself only.
+    code, out, _ = command("small.toml", *terms[:5], 3, "--json")
+    assert json.loads(out)["computed"] == 2
+
+
+def test_worlds_in_which_nothing_runs(command: Command) -> None:
+    poor = ("--methods", "adaptive", "--set", "budget.energy_j=1e-9", "--worlds", 2)
+    code, out, err = command("small.toml", *poor)
+    assert code == 2
+    assert "infeasible in 2 of 2 worlds" in " ".join(out.split())
+    assert "none of the methods could run" in err
+    code, _, err = command("small.toml", "--worlds", 0)
+    assert code == 2
+    assert "--worlds" in err

@@ -15,7 +15,8 @@ from tools.shown import renewed, rewrite
 
 # Made by tools/reference.py when the site is built.
 MADE = {"reference/cli.md", "reference/scenario.md"}
-SLOW = ("own-method", "model-and-data", "equal-energy")  # they compile much, for what others show
+# They compile much, for what others show.
+SLOW = ("own-method", "model-and-data", "equal-energy", "worlds")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 

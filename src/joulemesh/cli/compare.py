@@ -17,6 +17,7 @@ from joulemesh.cli.common import (
     LoadOption,
     PresetOption,
     SetOption,
+    WorldsOption,
     read_scenario,
 )
 from joulemesh.own_code import run_file
@@ -51,6 +52,7 @@ def compare(
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")
     ] = 5,
+    worlds: WorldsOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder for tables, figures and the report.")
     ] = None,
@@ -68,6 +70,9 @@ def compare(
 ) -> None:
     """Compare methods on the same devices, data and seeds, on equal terms.
 
+    `--worlds K` compares in K worlds that differ in all that is drawn from the scenario's seed;
+    intervals are then over worlds, and differences are paired by world.
+
     Runs are kept: another method or seed computes only what is new, and a comparison that was
     stopped goes on when it is asked for again. A method that cannot run is a row that says why.
     """
@@ -76,7 +81,14 @@ def compare(
         run_file(path, f"--load {path}")
     try:
         found = _with_progress(
-            scenario, methods, equal, seeds, target=target, cache=cache, quiet=json
+            scenario,
+            methods,
+            equal,
+            seeds,
+            worlds=worlds or 1,
+            target=target,
+            cache=cache,
+            quiet=json,
         )
     except KeyboardInterrupt:
         print("stopped; the same command goes on from the runs that are kept", file=sys.stderr)
@@ -119,8 +131,10 @@ def _with_progress(
         if step.method not in tasks:
             bars.start()  # not before: a refusal is one line, without an empty one above it
             tasks[step.method] = bars.add_task(step.method, total=1, news="")
+        world = f" (world {step.world + 1} of {step.worlds})" if step.worlds > 1 else ""
         bars.update(
             tasks[step.method],
+            description=f"{step.method}{world}",
             total=max(step.iterations, 1),
             completed=step.completed if step.iterations else 1,
         )

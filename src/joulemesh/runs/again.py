@@ -10,7 +10,7 @@ from pathlib import Path
 
 from joulemesh.data import Dataset
 from joulemesh.files import write_text
-from joulemesh.runs.identity import repetition_seeds, versions
+from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import FOLDER, keep_inputs, portable
 from joulemesh.studies.study import Study
 
@@ -41,7 +41,7 @@ def keep_study(
         "command": command_for(study, code),
         "methods": [entry.name for entry in study.entries],
         "equal": study.equal,
-        "seeds": list(study.seeds),
+        **study.repeated,
         "target": study.wanted,
         "versions": versions(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -56,11 +56,12 @@ def command_for(study: Study, code: Sequence[Path] = ()) -> str | None:
     Returns:
         None for seeds that no command can name: Python can (`joulemesh.compare`).
     """
-    if study.seeds != repetition_seeds(study.scenario, len(study.seeds)):
+    repeats = study.repeat_options
+    if repeats is None:
         return None
     words = ["joulemesh", "compare", "scenario.toml"]
     words += ["--methods", ";".join(entry.name for entry in study.entries)]
-    words += ["--equal", study.equal, "--seeds", str(len(study.seeds))]
+    words += ["--equal", study.equal, *repeats]
     if study.wanted is not None:
         words += ["--target", repr(study.wanted)]
     for path in code:

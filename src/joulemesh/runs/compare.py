@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "WorldsComparison", "compare"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -18,6 +18,7 @@ from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
 from joulemesh.studies.study import AXES, Study
+from joulemesh.studies.worlds import WorldsStudy, compare_worlds
 from joulemesh.training.prepare import the_dataset, with_data
 
 if TYPE_CHECKING:
@@ -110,12 +111,28 @@ class Comparison(Study):
         return study_html(self)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class WorldsComparison(Comparison, WorldsStudy):
+    """A comparison in several worlds; its intervals are over worlds."""
+
+    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
+        """Write what a `Comparison` does, and ``worlds.csv``: the table of every world.
+
+        Args:
+            folder: made if need be; files of these names in it are replaced.
+            code: Python files of the user's own that register methods, to be kept too.
+        """
+        super().save(folder, code=code)
+        write_text(Path(folder) / "worlds.csv", self.worlds_csv())
+
+
 def compare(
     scenario: Scenario,
     methods: Sequence[str] | str = DEFAULT_METHODS,
     equal: str = "batteries",
     seeds: int | Sequence[int] = 5,
     *,
+    worlds: int = 1,
     model: Any = None,
     data: Any = None,
     target: float | None = None,
@@ -138,6 +155,9 @@ def compare(
             overdrafts are reported).
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world.
+        worlds: in how many worlds: the scenario's own, and others whose seeds are higher by whole
+            millions. They redraw what is drawn from the scenario's seed: placement, batteries and
+            other ranges, channel. With more than one, intervals are over worlds.
         model: the user's own, as in `joulemesh.run`.
         data: the user's own, as in `joulemesh.run`.
         target: accuracy of the mean model, for energy and time to target; 95 % of the best final
@@ -147,7 +167,8 @@ def compare(
 
     Returns:
         The comparison. A method that the budget or the topology cannot carry is in it with the
-        reason; a seed that diverged is left out of its method's figures, and named.
+        reason; a seed that diverged is left out of its method's figures, and named. With several
+        worlds it is a `WorldsComparison`.
 
     Raises:
         ScenarioError: unknown method, parameter, or way to be equal.
@@ -164,17 +185,14 @@ def compare(
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)
-    study = compare_methods(
-        scenario,
-        methods,
-        equal,
-        seeds,
-        model=model,
-        data=own,
-        target=target,
-        cache=cache,
-        on_progress=on_progress,
-    )
+    options = {"model": model, "data": own, "target": target, "cache": cache}
+    options |= {"on_progress": on_progress}
+    kind: type[Comparison] = Comparison
+    if worlds == 1:
+        study = compare_methods(scenario, methods, equal, seeds, **options)
+    else:
+        kind = WorldsComparison
+        study = compare_worlds(scenario, worlds, methods, equal, seeds, **options)
     found = {f.name: getattr(study, f.name) for f in fields(study)}
     found["scenario"] = with_data(study.scenario, own)
-    return Comparison(**found, own_data=own, own_model=model is not None)
+    return kind(**found, own_data=own, own_model=model is not None)

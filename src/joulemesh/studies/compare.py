@@ -45,6 +45,8 @@ class Progress:
         iterations: iterations of it in all; 0 for a method that cannot run.
         accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first.
         cached: seeds of it that were found in the cache.
+        world: number of the world, from 0.
+        worlds: how many there are.
     """
 
     method: str
@@ -54,6 +56,8 @@ class Progress:
     iterations: int
     accuracy: float
     cached: int
+    world: int = 0
+    worlds: int = 1
 
 
 OnProgress = Callable[[Progress], None]

@@ -208,8 +208,35 @@ class Study:
             else f"{entry.name} {entry.status}"
             for entry in self.entries
         )
-        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
-        return f"{type(self).__name__}({', '.join(found)}; equal {self.equal}, {seeds})"
+        return f"{type(self).__name__}({', '.join(found)}; equal {self.equal}, {self.repeats})"
+
+    @property
+    def unit(self) -> str:
+        """What intervals are over."""
+        return "seed"
+
+    @property
+    def repeats(self) -> str:
+        """How often everything was done, in words."""
+        return "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+
+    @property
+    def repeated(self) -> dict[str, Any]:
+        """How often everything was done, as plain values."""
+        return {"seeds": list(self.seeds)}
+
+    @property
+    def repeat_options(self) -> list[str] | None:
+        """The options of a command that does it as often; None for seeds that none can name."""
+        first = self.scenario.seed
+        if self.seeds != tuple(range(first, first + len(self.seeds))):
+            return None
+        return ["--seeds", str(len(self.seeds))]
+
+    @property
+    def repeats_note(self) -> str:
+        """What a reader should know of the repetitions, if anything."""
+        return ""
 
     def __getitem__(self, name: str) -> Entry:
         """The entry of a method, by name."""
@@ -302,7 +329,7 @@ class Study:
         """
         return {
             "equal": self.equal,
-            "seeds": list(self.seeds),
+            **self.repeated,
             "target": self.target if math.isfinite(self.target) else None,
             "target_words": self.target_words,
             "computed": self.computed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["figures_of", "row_of"]
+__all__ = ["figures_of", "row_of", "worlds_row"]
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from joulemesh.studies.statistics import Estimate, Reached, estimate, paired, re
 
 if TYPE_CHECKING:
     from joulemesh.studies.study import Entry
+    from joulemesh.studies.worlds import WorldsEntry
 
 FloatArray = NDArray[np.float64]
 
@@ -69,6 +70,41 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
         row[label] = _plain(estimate(entry.totals[:, k]).mean)
     row["notes"] = list(entry.remarks)
     return row
+
+
+def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[str, Any]:
+    """One method's row in several worlds; see `WorldsStudy.table`.
+
+    Args:
+        entry: the method.
+        first: the method that it is compared with.
+        target: the accuracy that energy and time to target refer to.
+    """
+    rows = [row_of(one, rival, target) for one, rival in zip(entry.each, first.each, strict=True)]
+    ran = np.array([one.ran for one in entry.each])
+    both = ran & np.array([one.ran for one in first.each])
+    total: dict[str, Any] = {
+        "method": entry.name,
+        "status": entry.status,
+        "worlds": int(ran.sum()),
+        "worlds_asked": len(rows),
+        "seeds": sum(row["seeds"] for row in rows),
+        "iterations": int(entry.iteration[-1]) if entry.ran else None,
+        "reached": sum(row["reached"] for row in rows),
+    }
+    for name in rows[0]:
+        if name in total or name == "notes" or name.endswith("_ci95"):
+            continue
+        values = np.array([row[name] for row in rows], np.float64)  # None becomes NaN
+        # What it took to reach the target is known only if it is so in every world with a run.
+        needed = both if "_difference" in name else ran
+        missing = "_to_target_" in name and np.isnan(values[needed]).any()
+        found = None if missing else estimate(values)
+        if f"{name}_ci95" in rows[0]:
+            total |= _cells(name, found)
+        else:
+            total[name] = None if found is None else _plain(found.mean)
+    return {**total, "notes": list(entry.remarks)}
 
 
 def _to_target(

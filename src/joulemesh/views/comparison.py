@@ -64,8 +64,7 @@ def comparison_figure(study: Study, axes: Sequence[str] = AXES) -> Figure:
             ncols=columns,
             frameon=False,
         )
-        seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
-        figure.suptitle(f"Equal {study.equal}, {seeds}", fontsize=9, fontweight="bold")
+        figure.suptitle(f"Equal {study.equal}, {study.repeats}", fontsize=9, fontweight="bold")
     return figure
 
 

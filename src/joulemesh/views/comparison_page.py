@@ -19,7 +19,12 @@ from joulemesh.studies.study import AXES, Entry, Study
 from joulemesh.units import column, duration, energy
 from joulemesh.views import fragments, words
 from joulemesh.views.comparison import across, band
-from joulemesh.views.comparison_table import difference_text, figure_text, target_text
+from joulemesh.views.comparison_table import (
+    difference_text,
+    figure_text,
+    method_text,
+    target_text,
+)
 from joulemesh.views.digest import every
 from joulemesh.views.report import embed_json
 
@@ -65,12 +70,18 @@ def render_comparison(
         notes=_notes(study),
         batteries=_batteries(study),
         scenario=html.escape(study.scenario.to_toml()),
-        provenance=fragments.provenance(versions or {}, study.seeds),
+        provenance=_provenance(study, versions or {}),
     )
 
 
 def _asset(name: str) -> str:
     return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
+
+
+def _provenance(study: Study, versions: Mapping[str, str]) -> str:
+    if study.unit == "seed":
+        return fragments.provenance(versions, study.seeds)
+    return fragments.provenance({**versions, "worlds": ", ".join(map(str, study.seeds))}, ())
 
 
 def sentence(study: Study) -> str:
@@ -79,12 +90,12 @@ def sentence(study: Study) -> str:
     if not rows:
         return "None of the methods could run."
     best = max(rows, key=lambda row: row["accuracy"])
-    seeds = f"mean of {len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
+    times = f"mean of {study.repeats}" if len(study.seeds) > 1 else "one seed"
     subject = words.Subject(dataset=study.dataset, model=study.model)
     who = words.learned(study.scenario, study.parameters, subject)
     return (
         f"{who}, by each of {len(rows)} methods. The highest final test accuracy, "
-        f"{words.percent(best['accuracy'])} ({seeds}), is that of {best['method']}, for "
+        f"{words.percent(best['accuracy'])} ({times}), is that of {best['method']}, for "
         f"{energy(best['energy_j'])} in {duration(best['time_s'])}; how certain the differences "
         "are is in the table."
     )
@@ -98,10 +109,13 @@ def reading(study: Study) -> str:
     ).rstrip()
     if len(study.seeds) < 2:
         return text + " One seed has no intervals."
+    over = "" if study.unit == "seed" else f" over {study.unit}s"
+    note = study.repeats_note
+    text += f" {note[0].upper()}{note[1:]}." if note else ""
     return (
-        f"Means over {len(study.seeds)} seeds ± half the 95 % interval (Student's t). Differences "
-        f"are against {study.entries[0].name}, paired by seed; * where the interval excludes 0, "
-        f"each interval by itself (not corrected for the number of methods). {text}"
+        f"Means over {study.repeats} ± half the 95 % interval{over} (Student's t). Differences "
+        f"are against {study.entries[0].name}, paired by {study.unit}; * where the interval "
+        f"excludes 0, each interval by itself (not corrected for the number of methods). {text}"
     )
 
 
@@ -142,7 +156,7 @@ def table_html(study: Study) -> str:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    name = f'<th scope="row">{html.escape(row["method"])}</th>'
+    name = f'<th scope="row">{html.escape(method_text(row))}</th>'
     if row["iterations"] is None:
         why = html.escape(row["notes"][0] if row["notes"] else row["status"])
         return f'<tr class="out">{name}<td colspan="9">{row["status"]}: {why}</td></tr>'
@@ -237,7 +251,8 @@ def _data(study: Study) -> dict[str, Any]:
     """What the page's script draws, thinned to what a screen shows."""
     methods = [_method(entry, place) for place, entry in enumerate(study.entries) if entry.ran]
     target = study.target if np.isfinite(study.target) else None
-    return {"methods": methods, "target": target, "seeds": len(study.seeds)}
+    repeats = {"seeds": len(study.seeds), "unit": study.unit}
+    return {"methods": methods, "target": target, **repeats}
 
 
 def _method(entry: Entry, place: int) -> dict[str, Any]:

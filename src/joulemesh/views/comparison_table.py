@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["difference_text", "figure_text", "show_comparison", "target_text"]
+__all__ = ["difference_text", "figure_text", "method_text", "show_comparison", "target_text"]
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -77,6 +78,16 @@ def target_text(row: dict[str, Any], name: str, unit: str) -> str:
     return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
 
 
+def method_text(row: Mapping[str, Any]) -> str:
+    """A method's name; with the worlds that its figures are of, where these are not all.
+
+    >>> method_text({"method": "fixed:3", "worlds": 3, "worlds_asked": 5})
+    'fixed:3 (3 of 5 worlds)'
+    """
+    ran, asked = row.get("worlds", 0), row.get("worlds_asked", 0)
+    return row["method"] if ran == asked else f"{row['method']} ({ran} of {asked} worlds)"
+
+
 def show_comparison(study: Study, console: Console) -> None:
     """Print a comparison: a table with intervals, the target, and everybody's notes."""
     rows = study.table()
@@ -84,7 +95,7 @@ def show_comparison(study: Study, console: Console) -> None:
     paid = ("energy", "time", "energy to target", "time to target")
     method = Column("method", figures=False)
     columns = [method, *(Column(name) for name in (*learned, *paid))]
-    cells = [[row["method"], *_cells(row)] for row in rows]
+    cells = [[method_text(row), *_cells(row)] for row in rows]
     half = 1 + len(learned)
     if fits(console, columns, cells, SIMPLE_HEAD):
         show_table(console, columns, cells, box=SIMPLE_HEAD)
@@ -105,12 +116,13 @@ def show_comparison(study: Study, console: Console) -> None:
 
 
 def _caption(study: Study) -> str:
-    seeds = len(study.seeds)
-    if seeds == 1:
+    if len(study.seeds) == 1:
         return f"equal {study.equal}; one seed, so no intervals"
+    over = "" if study.unit == "seed" else f" over {study.unit}s"
     return (
-        f"equal {study.equal}; means of {seeds} seeds ± 95 % interval (Student's t); "
-        f"* differs from {study.entries[0].name}, paired by seed"
+        f"equal {study.equal}; means of {study.repeats} ± 95 % interval{over} (Student's t); "
+        f"* differs from {study.entries[0].name}, paired by {study.unit}"
+        + (f"; {study.repeats_note}" if study.repeats_note else "")
     )
 
 

@@ -78,7 +78,7 @@ function keys() {
     item.append(button);
     return item;
   }));
-  const notes = [data.methods.length > 1 ? "click or tap a method to hide or show it" : "", data.seeds > 1 ? "bands: 95 % intervals over seeds" : ""];
+  const notes = [data.methods.length > 1 ? "click or tap a method to hide or show it" : "", data.seeds > 1 ? `bands: 95 % intervals over ${data.unit}s` : ""];
   for (const note of notes.filter(Boolean)) {
     const item = document.createElement("li");
     item.className = "note";

@@ -1,0 +1,330 @@
+"""A comparison in several worlds, so that its intervals contain the world.
+
+Worlds are independent of each other. Seeds within a world are not: they share placement, batteries
+and channel, and counting them as independent would make intervals too narrow. So every figure is
+first a mean over the seeds of a world, and intervals are over worlds; differences between methods
+are paired by seed, then by world.
+"""
+
+from __future__ import annotations
+
+__all__ = ["WorldsEntry", "WorldsStudy", "compare_worlds"]
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.files import write_text
+from joulemesh.scenario import Scenario
+from joulemesh.studies.compare import Progress, compare_methods
+from joulemesh.studies.record import CURVES
+from joulemesh.studies.study import Entry, Study
+from joulemesh.studies.table import worlds_row
+from joulemesh.world.redraw import WORLD_STRIDE, redrawn_words, world_seeds
+
+FloatArray = NDArray[np.float64]
+
+_MOST_POINTS = 400  # of a curve over worlds
+_FIGURE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorldsEntry(Entry):
+    """One method in several worlds: what an `Entry` has for every seed, this has for every world.
+
+    Each is a mean over the world's seeds, NaN where the method has no run. Curves of worlds are
+    put side by side at equal shares of their runs, which may differ in length.
+
+    Attributes:
+        each: the method's entry in every world.
+    """
+
+    each: tuple[Entry, ...] = ()
+
+    @classmethod
+    def over(cls, each: Sequence[Entry]) -> WorldsEntry:
+        """Put one method's worlds side by side."""
+        iteration, shares = _shares([entry for entry in each if entry.ran])
+
+        def curve(values: Sequence[FloatArray]) -> FloatArray:
+            at = [_at(shares, one, own) for one, own in zip(each, values, strict=True)]
+            return np.stack(at, axis=1)
+
+        def end(values: Sequence[FloatArray]) -> FloatArray:
+            return np.stack([_mean(own) for own in values])
+
+        return cls(
+            each[0].name,
+            iteration,
+            {name: curve([one.curves[name] for one in each]) for name in CURVES},
+            {name: end([one.final[name] for one in each]) for name in CURVES},
+            curve([one.energy_j for one in each]),
+            curve([one.time_s for one in each]),
+            end([one.spent_j for one in each]),
+            end([one.leftover_j for one in each]),
+            end([one.totals for one in each]),
+            samples=_fewest(len(iteration), [one.samples for one in each if len(one.samples)]),
+            each=tuple(each),
+        )
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The worlds in which the method has no run."""
+        return tuple(k for k, entry in enumerate(self.each) if not entry.ran)
+
+    @property
+    def status(self) -> str:
+        """``"ran"``; ``"ran in 3 of 5 worlds"``; or why there is no run, as in a single world."""
+        if not self.lost:
+            return "ran"
+        if len(self.lost) == len(self.each):
+            return self.each[0].status
+        return f"ran in {len(self.each) - len(self.lost)} of {len(self.each)} worlds"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Worlds without a run and seeds that diverged, then the notes, those of a kind in one."""
+        return (*self._without_run(), *self._diverged(), *self._shared_notes())
+
+    def _without_run(self) -> Iterator[str]:
+        if not self.lost:
+            return
+        first = self.each[self.lost[0]]
+        kinds = " or ".join(sorted({self.each[k].status for k in self.lost}))
+        rest = "figures are of the others" if self.ran else "there are no figures"
+        yield (
+            f"{kinds} in {len(self.lost)} of {len(self.each)} worlds "
+            f"({_worlds(self.lost)}), and {rest}; world {self.lost[0]}: {first.remarks[0]}"
+        )
+
+    def _diverged(self) -> Iterator[str]:
+        for k, entry in enumerate(self.each):
+            if entry.ran and entry.diverged:
+                yield f"world {k}: {entry.remarks[0]}"
+
+    def _shared_notes(self) -> Iterator[str]:
+        kinds: dict[str, list[tuple[int, str]]] = {}
+        for k, entry in enumerate(self.each):
+            for note in entry.notes:
+                kinds.setdefault(_FIGURE.sub("#", note), []).append((k, note))
+        for found in kinds.values():
+            where = tuple(dict.fromkeys(k for k, _ in found))
+            k, note = found[0]
+            if len(where) == len(self.each) and len({text for _, text in found}) == 1:
+                yield note
+            else:
+                count = f"{len(where)} of {len(self.each)} worlds"
+                yield f"in {count}, for instance world {k}: {note}"
+
+
+def _worlds(numbers: Sequence[int]) -> str:
+    return f"world{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _shares(ran: Sequence[Entry]) -> tuple[NDArray[np.int64], FloatArray]:
+    """Where curves of worlds are put side by side: at shares of a run at which one is evaluated.
+
+    Returns:
+        Mean iterations, ascending, and the shares, up to 1. None lies before some world's first
+        evaluation.
+    """
+    if not ran:
+        return np.zeros(0, np.int64), np.zeros(0)
+    own = [entry.iteration / entry.iteration[-1] for entry in ran]
+    every = np.unique(np.concatenate(own))
+    every = every[every >= max(float(shares[0]) for shares in own)]
+    mean = np.rint(every * np.mean([entry.iteration[-1] for entry in ran])).astype(np.int64)
+    last = np.append(np.diff(mean) > 0, True)  # of the shares that fall into one iteration
+    iteration, every = mean[last], every[last]
+    pick = np.unique(np.rint(np.linspace(0, len(every) - 1, _MOST_POINTS)).astype(np.int64))
+    return iteration[pick], every[pick]
+
+
+def _at(shares: FloatArray, entry: Entry, values: FloatArray) -> FloatArray:
+    """[shares]: the mean over seeds [E, S] of an entry, on straight lines between evaluations."""
+    if not entry.ran:
+        return np.full(len(shares), np.nan)
+    return np.asarray(np.interp(shares, entry.iteration / entry.iteration[-1], _mean(values.T)))
+
+
+def _fewest(length: int, samples: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """[length, 2]: the fewest test samples of any world, of the curves and of their ends."""
+    if not samples:
+        return np.zeros((0, 2), np.int64)
+    rows = np.tile(np.min([counts.min(axis=0) for counts in samples], axis=0), (length, 1))
+    rows[-1] = np.min([counts[-1] for counts in samples], axis=0)
+    return rows
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    """Mean over the first axis of what is not NaN: NaN where nothing is left."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorldsStudy(Study):
+    """Several methods on one scenario in several worlds.
+
+    As a `Study`, but ``seeds`` are those of the worlds, and ``entries`` are `WorldsEntry`.
+
+    Attributes:
+        worlds: the comparison in each world, as it is with the world's seed.
+    """
+
+    worlds: tuple[Study, ...] = ()
+
+    @classmethod
+    def of(cls, scenario: Scenario, worlds: Sequence[Study], target: float | None) -> WorldsStudy:
+        """Combine comparisons of the same methods in several worlds."""
+        entries = zip(*(study.entries for study in worlds), strict=True)
+        notes = dict.fromkeys(note for study in worlds for note in study.notes)
+        return cls(
+            scenario,
+            worlds[0].equal,
+            tuple(study.scenario.seed for study in worlds),
+            tuple(WorldsEntry.over(each) for each in entries),
+            target,
+            sum(study.computed for study in worlds),
+            tuple(notes),
+            worlds[0].dataset,
+            worlds[0].model,
+            worlds[0].parameters,
+            worlds=tuple(worlds),
+        )
+
+    @property
+    def unit(self) -> str:
+        """What intervals are over."""
+        return "world"
+
+    @property
+    def repeats(self) -> str:
+        """How often everything was done, in words."""
+        seeds = len(self.worlds[0].seeds)
+        each = "one seed" if seeds == 1 else f"{seeds} seeds"
+        return f"{len(self.worlds)} worlds of {each} each"
+
+    @property
+    def repeated(self) -> dict[str, Any]:
+        """How often everything was done: the seeds of the worlds, and how many each has."""
+        return {"worlds": list(self.seeds), "seeds": len(self.worlds[0].seeds)}
+
+    @property
+    def repeat_options(self) -> list[str]:
+        """The options of a command that does it as often."""
+        return ["--seeds", str(len(self.worlds[0].seeds)), "--worlds", str(len(self.worlds))]
+
+    @cached_property
+    def repeats_note(self) -> str:
+        """What differs from world to world."""
+        return redrawn_words(self.scenario)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per method.
+
+        Returns:
+            Dicts of plain values, as in `Study.table`, with means over the seeds of a world in
+            place of seeds: ``X_ci95`` is of the interval over worlds, and ``X_difference`` is
+            paired by seed within a world, then by world. ``worlds`` says in how many of
+            ``worlds_asked`` the method has a run; all its figures are of these.
+        """
+        first, target = self.entries[0], self.target
+        return [worlds_row(entry, first, target) for entry in self.entries]  # type: ignore[arg-type]
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """All curves in long form: one line per method, world, seed and evaluation."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        for k, study in enumerate(self.worlds):
+            head, *rows = csv.reader(io.StringIO(study.to_csv()))
+            if k == 0:
+                writer.writerow(["world", *head])
+            writer.writerows([k, *row] for row in rows)
+        if path is not None:
+            write_text(path, text.getvalue())
+        return text.getvalue()
+
+    def _to_one_target(self) -> list[Study]:
+        """The worlds, all with the same target: by themselves each has its own."""
+        target = self.target if math.isfinite(self.target) else None
+        return [replace(study, wanted=target) for study in self.worlds]
+
+    def worlds_csv(self) -> str:
+        """The table of every world as CSV, one below the other, with the target of all."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        for k, study in enumerate(self._to_one_target()):
+            head, *rows = csv.reader(io.StringIO(study.table_csv()))
+            if k == 0:
+                writer.writerow(["world", "world_seed", *head])
+            writer.writerows([k, study.scenario.seed, *row] for row in rows)
+        return text.getvalue()
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `joulemesh compare --worlds K --json`."""
+        each = [
+            {"world": k, "seed": study.scenario.seed, "methods": study.table()}
+            for k, study in enumerate(self._to_one_target())
+        ]
+        return {**super().summary(), "redrawn": self.repeats_note, "each": each}
+
+
+def compare_worlds(
+    scenario: Scenario,
+    worlds: int,
+    methods: Sequence[str] | str,
+    equal: str,
+    seeds: int | Sequence[int],
+    *,
+    target: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> WorldsStudy:
+    """Compare methods in several worlds, one after another, and combine what was found.
+
+    Args:
+        scenario: what is asked; its own world is the first.
+        worlds: how many.
+        methods: as in `joulemesh.compare`.
+        equal: as in `joulemesh.compare`.
+        seeds: how many repetition seeds each world has. A list of them is refused: worlds that
+            shared seeds would not be independent.
+        target: as in `joulemesh.compare`, but one for all worlds.
+        on_progress: called after every chunk of iterations.
+        options: the rest, as in `joulemesh.compare`.
+
+    Raises:
+        ScenarioError: what is asked is wrong, in whichever world that shows.
+    """
+    chosen = world_seeds(scenario.seed, worlds)
+    if not isinstance(seeds, int):
+        raise ScenarioError(
+            f"seeds = {list(seeds)} with {worlds} worlds: give the number of seeds; each world has "
+            "its own, which count from the world's seed"
+        )
+    if seeds > WORLD_STRIDE:
+        raise ScenarioError(f"{seeds} seeds are too many: a world has room for {WORLD_STRIDE}")
+    found = []
+    for k, seed in enumerate(chosen):
+
+        def tell(step: Progress, k: int = k) -> None:
+            if on_progress is not None:
+                on_progress(replace(step, world=k, worlds=worlds))
+
+        mine = scenario.override({"seed": seed}) if k else scenario
+        found.append(
+            compare_methods(mine, methods, equal, seeds, target=target, on_progress=tell, **options)
+        )
+    return WorldsStudy.of(scenario, found, target)
