@@ -148,7 +148,14 @@ NUMBERS += [float("nan"), float("inf"), -float("inf")]
 numbers = st.one_of(
     st.sampled_from(NUMBERS), st.integers(-10, 200), st.floats(), st.floats(0.001, 100.0)
 )
-texts = st.one_of(st.sampled_from(WORDS), st.sampled_from(FILES), st.text(max_size=20))
+QUANTITIES = ["100 Wh", "5 min", "1 h 5 min", "2 GHz", "23 dBm", "-174 dBm/Hz", "8 dB", "0.5 km"]
+QUANTITIES += ["10 Mbit/s", "3,6 kJ", "20 mHz", "2500 mAh", "1e400 J", "1e-320 s", "9e9 dBm", "0 W"]
+texts = st.one_of(
+    st.sampled_from(WORDS),
+    st.sampled_from(FILES),
+    st.sampled_from(QUANTITIES),
+    st.text(max_size=20),
+)
 DATES = ["1979-05-27", "07:32:00", "1979-05-27T07:32:00Z"]
 values = st.recursive(
     st.one_of(numbers, texts, st.booleans(), st.sampled_from(DATES).map(lambda d: {"date": d})),

@@ -51,6 +51,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     plan.plan: (
         "joulemesh plan",
         "joulemesh plan fleet.toml --set plan.rounds=backfill --json",
+        'joulemesh plan fleet.toml --set budget.energy_j="1 Wh" --set budget.deadline_s=250ms',
     ),
     run.run: (
         "joulemesh run",
