@@ -27,8 +27,12 @@ def test_every_kind_of_plan_is_drawn(plans, name, tmp_path):
     titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
     assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)"]
     heading = figure.get_suptitle()
-    assert heading.startswith(f"{plan.scheme}, {len(plan.energy_budget_j):,} devices")
+    assert heading.startswith(f"{plan.scheme.capitalize()}, {len(plan.energy_budget_j):,} devices")
     assert f"n = {plan.iterations:,} " in heading
+    keys = [text.get_text() for text in figure.legends[0].get_texts()]
+    unused = len(plan.world.graph.edges) - len(np.unique(plan.history.route.link_index))
+    assert "route" in keys
+    assert (f"links not used ({unused:,})" in keys) == (unused > 0)
     path = tmp_path / "plan.png"
     save_figure(figure, path)
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

@@ -119,7 +119,7 @@ def test_commands_into_a_pipe_are_whole() -> None:
     plan = command("plan")
     assert "…" not in plan
     (why,) = [line for line in plan.splitlines() if line.startswith("why")]
-    assert why.endswith("the least energy")  # one line, for grep
+    assert why.endswith("the least energy (Theorem 3, case 1)")  # one line, for grep
     assert "per iteration ┃ what binds" in plan
 
 

@@ -23,7 +23,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS, departed, rounds_grid, route_words
 from joulemesh.views.energy import draw_energy
-from joulemesh.views.map import BINDING_COLOURS, draw_map
+from joulemesh.views.map import BINDING_COLOURS, ROUTE_EDGE, draw_map
 
 __all__ = ["map_image", "plan_figure", "save_figure"]
 
@@ -84,7 +84,7 @@ def plan_figure(plan: Plan) -> Figure:
         _draw_rounds(figure, axes["rounds"], plan)
         draw_energy(axes["energy"], plan)
         axes["energy"].set_title("(c)  Energy against battery", loc="left")
-        figure.legend(handles=_legend(plan), loc="outside lower center", ncols=7, frameon=False)
+        figure.legend(handles=_legend(plan), loc="outside lower center", ncols=6, frameon=False)
         figure.suptitle(_title(plan), fontsize=9.5, fontweight="bold")
     return figure
 
@@ -93,7 +93,7 @@ def _title(plan: Plan) -> str:
     count = len(plan.energy_budget_j)
     budget, spent = plan.energy_budget_j.sum(), plan.spent_j.sum()
     return (
-        f"{plan.scheme}, {count:,} devices, n = {plan.iterations:,} iterations: "
+        f"{plan.scheme.capitalize()}, {count:,} devices, n = {plan.iterations:,} iterations: "
         f"{energy(spent, beside=budget)} of {energy(budget)} in {duration(plan.latency_s.sum())}"
     )
 
@@ -111,6 +111,11 @@ def _legend(plan: Plan) -> list[Patch | Line2D]:
         star = Line2D([], [], linestyle="none", marker="*", markersize=9.0, label="root")
         star.set(markerfacecolor="#F0E442", markeredgecolor="black", markeredgewidth=0.5)
         handles.append(star)
+    handles.append(Line2D([], [], color=ROUTE_EDGE, linewidth=3.0, label="route"))
+    unused = len(plan.world.graph.edges) - len(np.unique(plan.history.route.link_index))
+    if unused:
+        label = f"links not used ({unused:,})"
+        handles.append(Line2D([], [], color="0.55", linewidth=0.8, label=label))
     return handles
 
 

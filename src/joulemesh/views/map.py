@@ -19,7 +19,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
 from joulemesh.views.digest import departed, drawn, frame_m, link_energy_j
 
-__all__ = ["BINDING_COLOURS", "Links", "draw_map"]
+__all__ = ["BINDING_COLOURS", "ROUTE_EDGE", "Links", "draw_map"]
 
 FloatArray = NDArray[np.float64]
 
@@ -31,6 +31,7 @@ BINDING_COLOURS = {
     "left": "#7F7F7F",
 }
 
+ROUTE_EDGE = "#18212D"  # of ink, so that the route is the boldest whatever its links cost
 _LABELLED = 40  # devices whose numbers fit into their dots
 _FINE = 500  # devices beyond which lines are thin and the drawing is a raster
 _SHADES = 64  # colours of links in a fine map
@@ -80,17 +81,18 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
     _lines(
         axes, plan, shown, energy, norm, colours,
         linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy)),
-        alpha=0.2 if fine else 0.28 + 0.4 * crowd, zorder=1,
+        alpha=0.2 if fine else 0.22 + 0.4 * crowd, zorder=1,
     )  # fmt: skip
     used = plan.history.route.link_index
     route = np.unique(used[drawn(len(used))])
-    if len(used) <= graph.devices:  # a tree or a ring; the many links of gossip need no outline
-        width = 0.6 if graph.devices > 5 * _FINE else 1.0 if fine else 2.4
+    outlined: dict[str, Any] = {}
+    if len(used) <= graph.devices:  # a tree or a ring; the many links of gossip need no edge
+        width = 0.6 if graph.devices > 5 * _FINE else 1.0 if fine else 1.8
+        if not fine:
+            edge = Stroke(linewidth=width + 1.8, foreground=ROUTE_EDGE)
+            outlined["path_effects"] = [edge, Normal()]
     else:
         width = 0.4 if fine else 1.3
-    outlined: dict[str, Any] = {}
-    if graph.devices <= _LABELLED:
-        outlined["path_effects"] = [Stroke(linewidth=width + 1.6, foreground="white"), Normal()]
     along = link_energy_j(plan, route) / scale
     _lines(axes, plan, route, along, norm, colours, linewidths=width, zorder=2, **outlined)
     _devices(axes, plan, fine)

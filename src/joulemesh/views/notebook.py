@@ -18,7 +18,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.units import duration
 from joulemesh.views import fragments, words
-from joulemesh.views.digest import BINDING_WORDS, every
+from joulemesh.views.digest import BINDING_WORDS, every, route_words
 from joulemesh.views.report import Summary
 from joulemesh.views.sketches import COLOURS, curve_svg, map_svg
 from joulemesh.views.values import value_words
@@ -136,7 +136,8 @@ def _map(plan: Plan) -> str:
         f'<i class="key" style="background:{COLOURS[kind]}"></i>{BINDING_WORDS[kind]}'
         for kind in kinds
     )
-    return _figure(map_svg(plan), f"devices, and the links that {plan.scheme} uses{keys}")
+    links = f"bold: the route ({route_words(plan)}); thin: other links"
+    return _figure(map_svg(plan), f"{html.escape(links)}{keys}")
 
 
 def _rounds(plan: Plan) -> str:
@@ -164,6 +165,7 @@ def outcome_html(result: Result) -> str:
     drawn = _figure(picture, f"test accuracy by iteration, {seeds}")
     return _block(
         f"<p>{fragments.text(words.sentence(plan, summary, len(result.seeds), subject))}</p>",
+        f"<p>{fragments.text(plan.answer.text)}</p>",
         f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
         f'<div class="row">{drawn}{_map(plan)}</div>',
         _folded("devices", fragments.devices(plan)),

@@ -12,7 +12,6 @@ from joulemesh.planning.plan import Plan
 from joulemesh.profiles import DEVICES
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
-from joulemesh.views.digest import BINDING_KINDS
 
 if TYPE_CHECKING:
     from joulemesh.views.report import Summary
@@ -21,7 +20,6 @@ __all__ = [
     "Subject",
     "dataset_words",
     "device_words",
-    "held_back",
     "learned",
     "model_words",
     "page_title",
@@ -142,15 +140,14 @@ def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str 
 
 
 def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None = None) -> str:
-    """The run in a few words: what was learned on which devices, how well and at what price.
+    """The run in one sentence: what was learned on which devices, how well and at what price.
 
     >>> import joulemesh
     >>> from joulemesh.views.report import Summary
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
     >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
     20 devices learned digits with an MLP of 4,810 parameters in 100 iterations, averaging along a
-    tree, and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s. Held
-    back: 16 devices by their battery, 4 by the deadline.
+    tree, and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s.
     """
     planned = summary.accuracy is None
     who = learned(
@@ -164,7 +161,7 @@ def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None =
     held_j = float(plan.energy_budget_j.sum())
     spent = f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)}"
     reached = "" if planned else f" and reached {_accuracy(summary, seeds)}"
-    return f"{who} {how}{reached} for {spent} in {duration(summary.time_s)}. {held_back(plan)}"
+    return f"{who} {how}{reached} for {spent} in {duration(summary.time_s)}."
 
 
 def _accuracy(summary: Summary, seeds: int) -> str:
@@ -176,25 +173,6 @@ def _accuracy(summary: Summary, seeds: int) -> str:
     where = " on every device" if summary.alike else ""
     detail = f" ({'; '.join(notes)})" if notes else ""
     return f"{percent(summary.accuracy)} test accuracy{where}{detail}"
-
-
-def held_back(plan: Plan) -> str:
-    """What keeps devices from training more, in a sentence.
-
-    >>> import joulemesh
-    >>> held_back(joulemesh.plan(joulemesh.Scenario.preset("default")))
-    'Held back: 16 devices by their battery, 4 by the deadline.'
-    """
-    found = {kind: int((plan.binding == kind).sum()) for kind in BINDING_KINDS}
-    own = "its" if found["energy"] == 1 else "their"
-    by = {"energy": f"{own} battery", "deadline": "the deadline", "policy": "the rounds policy"}
-    parts = [f"{found[kind]:,} by {words}" for kind, words in by.items() if found[kind]]
-    left = f"{found['left']:,} left early" if found["left"] else ""
-    if not parts:
-        return f"{left[:1].upper()}{left[1:]}."
-    number, _, words = parts[0].partition(" ")
-    parts[0] = f"{number} {'device' if number == '1' else 'devices'} {words}"
-    return f"Held back: {', '.join(parts)}{f'; {left}' if left else ''}."
 
 
 def reason(plan: Plan) -> str:

@@ -9,6 +9,7 @@ function drawBatteries() {
   const { svg, width } = sheet(chart, height, label);
   const box = { left: 54, right: width - 14, top: 28, bottom: height - 46 };
   const x = linear(0, battery.when.at(-1), box.left, box.right), y = linear(0, 1, box.bottom, box.top);
+  x.ticks = wholeTicks(0, battery.when.at(-1));
   axes(svg, box, x, y, { x: "iteration", y: "left in the battery" }, {}, { y: percentTick });
   const xs = battery.when.map(x);
   const lines = battery.lines.map((line) => {
@@ -67,7 +68,7 @@ function drawLabels() {
   const box = { left: 54, right: width - 14, top: 28, bottom: height - 46 };
   const x = linear(-0.5, devices.length - 0.5, box.left, box.right);
   const y = linear(0, Math.max(...sums, 1) * 1.02, box.bottom, box.top);
-  x.ticks = (count) => evenTicks(0, devices.length - 1, count).filter((v) => v === Math.round(v));
+  x.ticks = wholeTicks(0, devices.length - 1);
   axes(svg, box, x, y, { x: "device", y: "samples" }, {}, { x: (v) => String(devices[v]) });
   const pitch = (box.right - box.left) / devices.length, thick = Math.max(0.5, pitch * (pitch > 4 ? 0.8 : 1));
   counts.forEach((row, i) => {

@@ -95,6 +95,7 @@ function drawLearning() {
   const box = { left: 54, right: width - 14, top: 28, bottom: height - 46 };
   const { low, high, log } = reach(along, lines, range);
   const x = linear(0, Math.max(...numbers(values)), box.left, box.right);
+  if (!across.unit) x.ticks = wholeTicks(0, Math.max(...numbers(values)));
   const y = (log ? logarithmic : linear)(low, high, box.bottom, box.top);
   const write = along.share ? { y: percentTick } : {};
   axes(svg, box, x, y, { x: across.name(unit), y: log ? `${along.name} (logarithmic)` : along.name }, {}, write);

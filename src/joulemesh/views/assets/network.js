@@ -26,7 +26,8 @@ function drawMap() {
     const few = Math.min(1, 60 / Math.max(1, map.links.ends.length));
     drawLinks(svg, map, map.links, x, y, level, { width: 0.8 + 0.5 * few, opacity: 0.22 + 0.33 * few });
     // A tree or a ring is edged with ink, which stands out on any ground; gossip's many links are not.
-    drawLinks(svg, map, map.route, x, y, level, thinRoute(map) ? { width: 1.8, opacity: 1 } : { width: 3, opacity: 1, edge: 6 });
+    const bold = map.devices <= 40 ? { width: 3, edge: 6 } : map.devices <= 150 ? { width: 2.2, edge: 4.4 } : { width: 1.6, edge: 3.2 };
+    drawLinks(svg, map, map.route, x, y, level, thinRoute(map) ? { width: 1.8, opacity: 1 } : { ...bold, opacity: 1 });
     drawDevices(svg, map, x, y);
   }
   mapLegend(map);
@@ -116,8 +117,8 @@ function drawRounds() {
   colourBar(svg, box.left, box.right, 4, ["rounds τ", rows < devices || columns < iterations ? "(mean of a cell)" : "of a device"], [plain(least), plain(most)]);
   const href = heatPicture(values, rows, columns, least, most);
   svg.append(node("image", { class: "pixels", href, x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top, preserveAspectRatio: "none" }));
-  x.ticks = (count) => evenTicks(1, iterations, count).filter((v) => v === Math.round(v) && v >= 1);
-  y.ticks = (count) => evenTicks(0, devices - 1, count).filter((v) => v === Math.round(v));
+  x.ticks = wholeTicks(1, iterations);
+  y.ticks = wholeTicks(0, devices - 1);
   axes(svg, box, x, y, { x: "iteration", y: rounds.sorted ? "device, by mean rounds" : "device" }, { y: 6, bare: true });
   for (const t of rounds.skipped) svg.append(node("line", { x1: x(t), x2: x(t), y1: box.top - 7, y2: box.top - 1, stroke: "var(--energy)", "stroke-width": 1.5 }));
   const shield = node("rect", { class: "shield", x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });

@@ -49,6 +49,8 @@ function evenTicks(low, high, count) {
   return found;
 }
 
+const wholeTicks = (low, high) => (count) => evenTicks(low, high, count).filter((v) => v === Math.round(v));
+
 function decades(low, high) {
   const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
   const skip = Math.max(1, Math.ceil((to - from) / 6));
