@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +25,9 @@ from joulemesh.own_code import run_file
 
 if TYPE_CHECKING:
     from joulemesh.runs.compare import Comparison
+    from joulemesh.scenario import Scenario
     from joulemesh.studies.compare import Progress as Step
+    from joulemesh.views.progress import Pace
 
 __all__ = ["compare"]
 
@@ -85,6 +88,8 @@ def compare(
             methods,
             equal,
             seeds,
+            out,
+            code=load or [],
             worlds=worlds or 1,
             target=target,
             cache=cache,
@@ -93,8 +98,6 @@ def compare(
     except KeyboardInterrupt:
         print("stopped; the same command goes on from the runs that are kept", file=sys.stderr)
         raise typer.Exit(130) from None
-    if out is not None:
-        found.save(out, code=load or [])
     if json:
         typer.echo(json_format.dumps(found.summary()))
     else:
@@ -110,51 +113,64 @@ def compare(
 
 
 def _with_progress(
-    scenario: Any, methods: str, equal: str, seeds: int, *, quiet: bool, **options: Any
+    scenario: Scenario,
+    methods: str,
+    equal: str,
+    seeds: int,
+    out: Path | None,
+    *,
+    code: list[Path],
+    quiet: bool,
+    **options: Any,
 ) -> Comparison:
-    """Compare with one live line per method on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
+    """Compare and keep, and say on standard error what is being done: a line for each method."""
     from joulemesh.runs.compare import compare as study
+    from joulemesh.views.progress import Display, Pace
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} iterations{task.fields[news]}"),
-        TimeElapsedColumn(),
-    )
-    bars = Progress(*columns, console=Console(stderr=True), disable=quiet)
-    tasks: dict[str, TaskID] = {}
+    pace, accuracy = Pace(), math.nan
+    with Display(quiet=quiet) as display:
 
-    def show(step: Step) -> None:
-        if step.method not in tasks:
-            bars.start()  # not before: a refusal is one line, without an empty one above it
-            tasks[step.method] = bars.add_task(step.method, total=1, news="")
-        world = f" (world {step.world + 1} of {step.worlds})" if step.worlds > 1 else ""
-        bars.update(
-            tasks[step.method],
-            description=f"{step.method}{world}",
-            total=max(step.iterations, 1),
-            completed=step.completed if step.iterations else 1,
+        def show(step: Step) -> None:
+            nonlocal accuracy
+            if math.isfinite(step.accuracy) or step.completed == 0:
+                accuracy = step.accuracy
+            world = f" (world {step.world + 1} of {step.worlds})" if step.worlds > 1 else ""
+            display.step(
+                f"{step.position + 1}/{step.methods} {step.method}{world}",
+                step.completed / step.iterations if step.iterations else 1.0,
+                _facts(replace(step, accuracy=accuracy), seeds, pace),
+                name=step.method,
+            )
+
+        found = study(
+            scenario,
+            methods,
+            equal,
+            seeds,
+            on_progress=show,
+            on_stage=display.stage,
+            **options,
         )
-        news = _news(step, seeds)
-        if news is not None:
-            bars.update(tasks[step.method], news=news)
-
-    try:
-        return study(scenario, methods, equal, seeds, on_progress=show, **options)
-    finally:
-        if tasks:
-            bars.stop()
+        if out is not None:
+            display.stage(f"writing {out}")
+            found.save(out, code=code)
+    return found
 
 
-def _news(step: Step, seeds: int) -> str | None:
-    """What to say behind the bar; None to leave what is there."""
+def _facts(step: Step, seeds: int, pace: Pace) -> list[str]:
+    """What to say of a method."""
+    from joulemesh.views.progress import facts
+
     if not step.iterations:
-        return ", cannot run"
+        return ["cannot run"]
     if step.cached == seeds:
-        return ", kept from before"
+        return ["kept from before"]
     if step.completed == 0:
-        return ", compiling"
-    return None if math.isnan(step.accuracy) else f", accuracy {step.accuracy:.3f}"
+        return ["compiling"]
+    return facts(
+        step.completed,
+        step.iterations,
+        accuracy=step.accuracy,
+        energy_j=step.energy_j,
+        seconds_left=pace.left_s(f"{step.method} {step.world}", step.completed, step.iterations),
+    )

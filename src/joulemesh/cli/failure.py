@@ -35,7 +35,8 @@ def tell(error: Exception) -> bool:
         traceback.print_exception(error)
     print(f"error: {line}", file=sys.stderr)
     for note in getattr(error, "__notes__", ()):
-        print(f"note: {note}", file=sys.stderr)
+        if isinstance(error, JoulemeshError) and "\n" not in note:  # JAX adds its own, of several
+            print(f"note: {note}", file=sys.stderr)
     return True
 
 

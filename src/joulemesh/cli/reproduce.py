@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from joulemesh.runs.reproduce import OnStep
     from joulemesh.studies.reproduce.runner import Step
+    from joulemesh.views.progress import Display
 
 __all__ = ["reproduce"]
 
@@ -122,38 +123,43 @@ def _command(figure: str, quick: bool, seeds: int | None) -> str:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[OnStep]:
-    """A live line on standard error: figure, curve, iteration, accuracy."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    """Say on standard error what is being done: figure, curve, iteration, accuracy, joules."""
+    from joulemesh.views.progress import Display, Pace, facts
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[news]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
-        tasks: dict[str, TaskID] = {}
+    pace = Pace()
+    begun: list[str] = []
+    with Display(quiet=quiet) as display:
 
         def show(name: str, step: Step | None) -> None:
-            if name not in tasks:
-                for done in bars.tasks:
-                    bars.update(done.id, total=1, completed=1)
-                tasks[name] = bars.add_task(name, total=None, news="")
-            task = tasks[name]
+            if name not in begun:
+                _tick(begun, display)
+                begun.append(name)
             if step is None:
+                display.step(name, 0.0, ["loading data and planning"], name=name)
                 return
-            share = step.completed / max(step.iterations, 1)
-            news = f"{step.position + 1}/{step.curves} {step.label}"
-            if step.accuracy == step.accuracy:
-                news += f", accuracy {step.accuracy:.3f}"
-            bars.update(
-                task,
-                total=step.curves,
-                completed=step.position + share,
-                news=news,
+            known = ["compiling"]
+            if step.completed:
+                known = facts(
+                    step.completed,
+                    step.iterations,
+                    accuracy=step.accuracy,
+                    energy_j=step.energy_j,
+                    seconds_left=pace.left_s(
+                        f"{name} {step.label}", step.completed, step.iterations
+                    ),
+                )
+            display.step(
+                f"{name} {step.position + 1}/{step.curves} {step.label}",
+                (step.position + step.completed / max(step.iterations, 1)) / step.curves,
+                known,
+                name=name,
             )
 
         yield show
-        for done in bars.tasks:
-            bars.update(done.id, total=1, completed=1)
+        _tick(begun, display)
+
+
+def _tick(begun: list[str], display: Display) -> None:
+    """Show the figure before as done, with its claims and pictures."""
+    if begun:
+        display.step(begun[-1], 1.0, ["done"], name=begun[-1])

@@ -332,35 +332,30 @@ def _with_progress(
     quiet: bool,
     on_metrics: TensorBoard | None,
 ) -> Result:
-    """Run with a live line on standard error: iteration, accuracy, joules, time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
+    """Run, and say on standard error what is being done: iteration, accuracy, joules, time left."""
     from joulemesh.runs.run import Progress as Step
     from joulemesh.runs.run import run as simulate
-    from joulemesh.units import duration, energy
+    from joulemesh.views.progress import Display, facts
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} iterations{task.fields[news]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
-        task = bars.add_task("compiling", total=1, news="")
+    latest: list[tuple[float, list[str]]] = []
+    with Display(quiet=quiet) as display:
 
         def show(step: Step) -> None:
-            news = (
-                f", accuracy {step.accuracy:.3f}, {energy(step.energy_j)} spent, "
-                f"time left {duration(round(step.seconds_left))}"
+            known = facts(
+                step.completed,
+                step.iterations,
+                accuracy=step.accuracy,
+                energy_j=step.energy_j,
+                seconds_left=step.seconds_left,
             )
-            bars.update(
-                task,
-                description="training",
-                total=step.iterations,
-                completed=step.completed,
-                news=news,
-            )
+            latest[:] = [(step.completed / step.iterations, known)]
+            display.step("training", *latest[0])
+
+        def tell_stage(stage: str) -> None:
+            if latest and stage != "writing":
+                display.step(stage, *latest[0])
+            else:
+                display.stage(f"writing {out}" if stage == "writing" else stage)
 
         return simulate(
             scenario,
@@ -371,4 +366,5 @@ def _with_progress(
             target=target,
             on_progress=show,
             on_metrics=on_metrics,
+            on_stage=tell_stage,
         )

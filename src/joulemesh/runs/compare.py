@@ -138,6 +138,7 @@ def compare(
     target: float | None = None,
     cache: str | Path | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Train several methods on the same scenario and data, on equal terms.
 
@@ -164,6 +165,7 @@ def compare(
             accuracy unless given.
         cache: folder of kept runs; in the user's cache folder unless given.
         on_progress: called after every chunk of iterations.
+        on_stage: called with what is begun before that: ``"loading data"`` and ``"planning"``.
 
     Returns:
         The comparison. A method that the budget or the topology cannot carry is in it with the
@@ -186,7 +188,7 @@ def compare(
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)
     options = {"model": model, "data": own, "target": target, "cache": cache}
-    options |= {"on_progress": on_progress}
+    options |= {"on_progress": on_progress, "on_stage": on_stage}
     kind: type[Comparison] = Comparison
     if worlds == 1:
         study = compare_methods(scenario, methods, equal, seeds, **options)

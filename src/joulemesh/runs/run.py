@@ -81,6 +81,7 @@ def run(
     target: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> Result: ...
 @overload
 def run(
@@ -96,6 +97,7 @@ def run(
     target: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> WorldsResult: ...
 def run(
     scenario: Scenario,
@@ -110,11 +112,13 @@ def run(
     target: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> Result | WorldsResult:
     """Train on all devices as the plan says.
 
     In a program of several processes (``jax.distributed``) all of them call this alike, and all
-    get the result; process 0 alone writes, and calls ``on_progress`` and ``on_metrics``.
+    get the result; process 0 alone writes, and calls ``on_progress``, ``on_metrics`` and
+    ``on_stage``.
 
     Args:
         scenario: what is asked.
@@ -138,6 +142,8 @@ def run(
         on_metrics: called with a dict for every evaluation and seed, a row of ``metrics.csv``, once
             it is kept: a run that is stopped and resumed tells each of them once. Where
             ``worlds`` is given a row also has the number of its ``world``.
+        on_stage: called with what is begun: ``"loading data"``, ``"planning"``, ``"compiling"``,
+            ``"training"``, ``"evaluating"`` and ``"writing"``.
 
     Returns:
         The result; where ``worlds`` is given a `WorldsResult`, in which a world that cannot be
@@ -164,6 +170,7 @@ def run(
                 target=target,
                 on_progress=on_progress and (lambda step: on_progress(replace(step, world=k))),
                 on_metrics=on_metrics and (lambda row: on_metrics({"world": k, **row})),
+                on_stage=on_stage,
             )
 
         return over_worlds(
@@ -171,17 +178,26 @@ def run(
         )
     begun = time.perf_counter()
     configure(cache_dir=user_cache() / "xla")
+    alone, leads = hosts.alone(), hosts.leads()
+    stage = on_stage if on_stage is not None and leads else _nobody
+    stage("loading data")
     dataset = the_dataset(scenario, data)
     scenario = with_data(scenario, data)
     learner = the_model(scenario, model, dataset)
+    stage("planning")
     plan = make_plan(scenario, parameters=learner.parameters, data=dataset)
     give_back_memory()  # planning many devices leaves holes, as does placing them
     chosen = repetition_seeds(scenario, seeds)
     parts = partitions(scenario, dataset, chosen, plan.work.round_samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
-    engine = Engine(learner, dataset, parts, schedule_of(plan), options, chosen)
-    session = _Session(plan, engine, begun, own_model=model is not None, target=target)
-    alone, leads = hosts.alone(), hosts.leads()
+    session = _Session(  # which alone holds the engine, to let go of it
+        plan,
+        Engine(learner, dataset, parts, schedule_of(plan), options, chosen),
+        begun,
+        own_model=model is not None,
+        target=target,
+    )
+    stage("compiling")
     with ExitStack() as stack, hosts.losses_named():
         session.resume_or_begin(out, resume, stack)
         give_back_memory()
@@ -194,7 +210,14 @@ def run(
                     on_progress(session.progress())
                 if (stop or (alone and interrupt.asked)) and not session.finished:
                     raise KeyboardInterrupt
+                session.engine.on_stage = stage  # not before: the first chunk is compiled
+                stage("training")
+        stage("writing")
         return session.finish()
+
+
+def _nobody(stage: str) -> None:
+    """Nobody wants to know what is begun."""
 
 
 class _Session:

@@ -13,7 +13,7 @@ from joulemesh.runs.target import target_words
 from joulemesh.runs.worlds import WorldsResult
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison_table import figure_text
-from joulemesh.views.console import show_figures, show_row, sparkline
+from joulemesh.views.console import picture, show_figures, show_row
 from joulemesh.views.terminal import Column, show_table
 
 __all__ = ["show_result", "show_worlds"]
@@ -35,7 +35,7 @@ def show_result(result: Result, console: Console) -> None:
         "target": target_words(figures, len(result.seeds)),
         "work": f"{figures['device_steps']:,} device-steps in {duration(figures['wall_s'])} "
         f"({figures['device_steps_per_s']:,.0f} per second once compiled)",
-        "progress": f"{sparkline(curve)} accuracy, iterations {result.iteration[0]}.."
+        "progress": f"{picture(curve, console)} accuracy, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }
     for name, text in rows.items():

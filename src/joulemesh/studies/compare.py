@@ -4,10 +4,13 @@ from __future__ import annotations
 
 __all__ = ["DEFAULT_METHODS", "Progress", "compare_methods"]
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
@@ -45,6 +48,8 @@ class Progress:
         iterations: iterations of it in all; 0 for a method that cannot run.
         accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first.
         cached: seeds of it that were found in the cache.
+        energy_j: joules that its devices have spent so far (at most, if that depends on the
+            weights); NaN for a method that cannot run.
         world: number of the world, from 0.
         worlds: how many there are.
     """
@@ -56,6 +61,7 @@ class Progress:
     iterations: int
     accuracy: float
     cached: int
+    energy_j: float = math.nan
     world: int = 0
     worlds: int = 1
 
@@ -74,6 +80,7 @@ def compare_methods(
     target: float | None = None,
     cache: str | Path | None = None,
     on_progress: OnProgress | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> Study:
     """Train every method at every seed, unless that has been done before, and put them together.
 
@@ -81,9 +88,12 @@ def compare_methods(
     """
     wanted, chosen = _methods(methods), _seeds(scenario, seeds)
     check_target(target)
+    stage = on_stage or (lambda words: None)
     configure()
+    stage("loading data")
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
+    stage("planning")
     if data is not None:
         scenario = _sized(scenario, dataset)
     setting = Setting(scenario, equal, chosen, model=learner, data=dataset)
@@ -171,15 +181,19 @@ def _runs(
     kept = {seed: record for seed, key in keys.items() if (record := store.find(key)) is not None}
     missing = tuple(seed for seed in setting.seeds if seed not in kept)
     n = made.schedule.iterations
+    spent_j = np.append(0.0, np.cumsum(made.reserve.energy_j.sum(axis=1)))
+
+    def tell(t: int, accuracy: float, cached: int) -> None:
+        _tell(on_progress, *place, t, n, accuracy, cached, float(spent_j[t]))
+
     if missing:
         contest = Contest(learning, made, setting)
-        done = contest.train(
-            missing, lambda t, accuracy: _tell(on_progress, *place, t, n, accuracy, len(kept))
-        )
+        before = len(kept)
+        done = contest.train(missing, lambda t, accuracy: tell(t, accuracy, before))
         for seed, record in done:
             store.keep(keys[seed], record)
             kept[seed] = record
-    _tell(on_progress, *place, n, n, float("nan"), len(setting.seeds) - len(missing))
+    tell(n, math.nan, len(setting.seeds) - len(missing))
     return {seed: kept[seed] for seed in setting.seeds}, len(missing)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ["DivergedError", "Engine", "State"]
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial, reduce
 from typing import Any
@@ -110,6 +110,8 @@ class Engine:
     ) -> None:
         self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
         self.schedule, self.options = schedule, options or Options()
+        # Told whether it trains or evaluates; on an accelerator, what is being queued.
+        self.on_stage: Callable[[str], None] = lambda stage: None
         self.seeds = tuple(int(seed) for seed in seeds)
         place.check(self.partitions, schedule, self.seeds, len(dataset.y_train))
         self._longest = place.longest_of(schedule, self.options, place.sizes_of(self.partitions))
@@ -297,8 +299,10 @@ class Engine:
                     state, self._fixed, slice_, _part(blocks, end)
                 )
                 records.append(record)
+                self.on_stage("evaluating")
                 panels.append(self._panel(state, start + int(number))._replace(drift=drift))
                 at = int(end) + 1
+                self.on_stage("training")
             state = self._advance(state, slice_, _part(blocks, at, len(blocks.step)), records)
             finite = self.programs.finite(state.params)
             reports = jax.device_get((records, panels, finite))

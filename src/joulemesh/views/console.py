@@ -12,7 +12,7 @@ from joulemesh.units import column, duration, energy
 from joulemesh.views.terminal import Column, show_table
 from joulemesh.views.values import by_section
 
-__all__ = ["show_figures", "show_plan", "show_row", "sparkline"]
+__all__ = ["picture", "show_figures", "show_plan", "show_row", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_ROWS = 40
@@ -30,6 +30,11 @@ def sparkline(values: NDArray[np.float64], width: int = 60) -> str:
     means = np.array([part.mean() for part in parts])
     top = max(float(means.max()), 1e-300)
     return "".join(_BARS[round(7 * max(m, 0.0) / top)] for m in means)
+
+
+def picture(values: NDArray[np.float64], console: Console) -> str:
+    """A sparkline that fits beside a label."""
+    return sparkline(values, min(60, max(console.width - _LABEL, 1)))
 
 
 def show_plan(plan: Plan, console: Console) -> None:
@@ -67,9 +72,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     _show_devices(plan, console)
     mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
     console.print(
-        Text.assemble(
-            ("rounds      ", "bold"), sparkline(mean, min(60, max(console.width - 12, 1)))
-        ),
+        Text.assemble(("rounds      ", "bold"), picture(mean, console)),
         f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
         sep="",
     )

@@ -11,6 +11,7 @@ __all__ = ["Runner", "Step"]
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ _SPARE = 1_000_000  # the first of the seeds that stand in for diverged ones
 
 @dataclass(frozen=True)
 class Step:
-    """How far a figure has come: the curve at work, its number, iterations done, accuracy."""
+    """How far a figure has come: the curve at work, its number, iterations, accuracy, joules."""
 
     label: str
     position: int
@@ -55,6 +56,7 @@ class Step:
     completed: int
     iterations: int
     accuracy: float
+    energy_j: float = math.nan
 
 
 class Runner:
@@ -119,10 +121,12 @@ class Runner:
         missing = tuple(seed for seed, record in records.items() if record is None)
         self.account.cached += len(self.seeds) - len(missing)
 
+        spent_j = np.append(0.0, np.cumsum(job.contender.reserve.energy_j.sum(axis=1)))
+
         def tell(completed: int, accuracy: float) -> None:
             if self.on_step is not None:
-                n = job.contender.schedule.iterations
-                self.on_step(Step(job.label, place, jobs, completed, n, accuracy))
+                n, paid = job.contender.schedule.iterations, float(spent_j[completed])
+                self.on_step(Step(job.label, place, jobs, completed, n, accuracy, paid))
 
         if missing:
             for seed, record in self._run(job, model, dataset, missing, tell).items():
