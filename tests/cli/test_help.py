@@ -127,17 +127,20 @@ def test_unknown_profiles_are_refused(command) -> None:
 
 
 def test_a_figure_that_is_not_used_is_noted(command, tmp_path: Path) -> None:
-    made = command("init", "s.toml", "--set", "devices.profile=raspberry-pi-4")
+    """Figures of a profile are comments in a new file: another profile brings its own."""
+    changes = ("--set", "devices.profile=raspberry-pi-4", "--set", "budget.deadline_s=1.0")
+    made = command("init", "s.toml", *changes)
     assert (made.code, made.err) == (0, "")
     text = Path("s.toml").read_text("utf-8")
-    Path("s.toml").write_text(
-        text.replace('profile = "raspberry-pi-4"', 'profile = "esp32"'), "utf-8"
-    )
+    other = text.replace('profile = "raspberry-pi-4"', 'profile = "esp32"')
+    Path("s.toml").write_text(other, "utf-8")
     planned = command("plan", "s.toml", "--json")
-    assert planned.code == 0
-    notes = planned.err.splitlines()
-    assert len(notes) == 2
-    assert notes[0].startswith("note: devices.cpu_hz is given as 1.8e+09, so the profile's 2.4e+08")
+    assert (planned.code, planned.err) == (0, "")
+    assert json.loads(planned.out)["scenario"]["devices"]["cpu_hz"] == 240e6
+    Path("s.toml").write_text(other.replace("# cpu_hz = ", "cpu_hz = "), "utf-8")
+    planned = command("plan", "s.toml", "--json")
+    (note,) = planned.err.splitlines()
+    assert note.startswith("note: devices.cpu_hz is given as 1.8e+09, so the profile's 2.4e+08")
     assert json.loads(planned.out)["scenario"]["devices"]["cpu_hz"] == 1.8e9
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import joulemesh
@@ -51,6 +53,18 @@ def test_of_a_model_of_ones_own_only_the_least_is_known() -> None:
     assert "expect 300 or more" in note
     # The scenario's own model is recognised by its size.
     assert any("cycles_per_sample" in note for note in notes(many, parameters=4810))
+
+
+def test_a_model_on_data_of_ones_own_is_counted(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 64), np.float32), np.arange(40) % 10
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    many = {**ROOMY, "devices.cycles_per_sample": 1e9, "training.partition": "resample"}
+    (note,) = (
+        note
+        for note in notes({**many, "training.dataset": str(tmp_path / "mine.npz")})
+        if "cycles_per_sample" in note
+    )
+    assert "about 28,400 operations" in note
 
 
 def test_a_cnn_is_counted_by_its_convolutions() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, load_for, partition_for, spec_for
-from joulemesh.data.catalog import DATASETS
+from joulemesh.data.catalog import DATASETS, DataSpec
 from joulemesh.errors import ScenarioError
 from joulemesh.models.sizes import multiply_adds, parameter_count
-from joulemesh.scenario import Scenario
+from joulemesh.scenario import Scenario, Training
 from joulemesh.world.devices import resolve
 from joulemesh.world.limits import require_room
 
@@ -58,23 +58,23 @@ def workload(
     (4810, 153920.0, 32.0)
     """
     require_room(scenario)
+    training = scenario.training
+    sizes: Dataset | DataSpec | None = data
     if parameters is None:
-        training, sizes = scenario.training, spec_for(scenario)
+        sizes = spec_for(scenario)
         parameters = parameter_count(training.model, sizes.shape, sizes.classes, training.hidden)
+    elif data is None and training.dataset in DATASETS:
+        sizes = spec_for(scenario)
     return Workload(
         parameters=parameters,
         model_bits=float(parameters * scenario.network.bits_per_parameter),
         round_samples=_round_samples(scenario, data),
-        operations=_operations(scenario, parameters, data),
+        operations=None if sizes is None else _operations(training, sizes, parameters),
     )
 
 
-def _operations(scenario: Scenario, parameters: int, data: Dataset | None) -> float | None:
+def _operations(training: Training, sizes: Dataset | DataSpec, parameters: int) -> float | None:
     """Operations to train on one sample, if the model is the scenario's own, as its size tells."""
-    training = scenario.training
-    if data is None and training.dataset not in DATASETS:
-        return None  # not read again only for this
-    sizes = data or spec_for(scenario)
     model = (training.model, sizes.shape, sizes.classes, training.hidden)
     try:
         own = parameter_count(*model) == parameters
