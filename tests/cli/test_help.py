@@ -128,7 +128,8 @@ def test_unknown_profiles_are_refused(command) -> None:
 
 def test_a_figure_that_is_not_used_is_noted(command, tmp_path: Path) -> None:
     """Figures of a profile are comments in a new file: another profile brings its own."""
-    changes = ("--set", "devices.profile=raspberry-pi-4", "--set", "budget.deadline_s=1.0")
+    fields = ("devices.profile=raspberry-pi-4", "budget.deadline_s=1.0", "budget.energy_j=1000.0")
+    changes = [part for field in fields for part in ("--set", field)]
     made = command("init", "s.toml", *changes)
     assert (made.code, made.err) == (0, "")
     text = Path("s.toml").read_text("utf-8")
