@@ -201,6 +201,19 @@ def test_a_count_that_differs_from_the_rows_is_refused(tmp_path: Path) -> None:
         Scenario(devices={"table": path, "count": 4})
 
 
+def test_a_table_replaces_the_presets_count_but_not_the_users_own(tmp_path: Path) -> None:
+    change = {"devices.table": table(tmp_path, TABLE)}
+    one = Scenario.preset("default").override(change)
+    assert (one.devices.count, one.budget.energy_j, one.devices.cpu_hz) == (3, "energy_j", "cpu_hz")
+    assert one.devices.cycles_per_sample == Scenario.preset("default").devices.cycles_per_sample
+    own = Scenario.preset("default").override({"devices.count": 4})
+    (tmp_path / "four.toml").write_text("[devices]\ncount = 4\n")
+    for count in (own, Scenario.load(tmp_path / "four.toml"), Scenario(devices={"count": 4})):
+        with pytest.raises(joulemesh.ScenarioError, match=r"devices\.count is 4 .* 3 rows"):
+            count.override(change)
+    assert own.override({**change, "devices.count": 3}).devices.count == 3
+
+
 def test_another_table_replaces_the_first(tmp_path: Path) -> None:
     one = Scenario(devices={"table": table(tmp_path, TABLE)})
     more = table(tmp_path, "capacitance\n1e-27\n2e-27\n3e-27\n4e-27\n", "more.csv")

@@ -58,8 +58,8 @@ def own_statements(layers: Sequence[Layer], said: Mapping[str, Said]) -> tuple[L
 
 def _repeats(name: str, one: Said) -> bool:
     """Would the field hold this value even if nobody had given it?"""
-    own_column = one.origin.kind == "table" and one.value == name.partition(".")[2]
-    return own_column or one.origin.kind == "profile"
+    own_column = one.value == name.partition(".")[2] or name == "devices.count"
+    return (one.origin.kind == "table" and own_column) or one.origin.kind == "profile"
 
 
 def _take_table(said: dict[str, Said]) -> None:
@@ -70,11 +70,15 @@ def _take_table(said: dict[str, Said]) -> None:
     columns = read_table(table.value)
     rows = len(next(iter(columns.values())))
     origin = Origin("table", Path(table.value).name)
-    _take_count(
-        said,
-        Said(rows, table.rank, origin),
-        "devices.count is {} but " + f"{table.value} has {rows} rows; leave devices.count out",
-    )
+    refusal = "devices.count is {} but " + f"{table.value} has {rows} rows; leave devices.count out"
+    given = said.get("devices.count")
+    # A preset's count gives way to the rows; one of the user's own, also an earlier one, does not.
+    if given is not None and given.origin.kind == "given" and given.value != rows:
+        raise ScenarioError(refusal.format(f"{given.value!r:.60}"))
+    counted = Said(rows, table.rank, origin)
+    _take_count(said, counted, refusal)
+    if said["devices.count"].rank == table.rank:  # given beside the table, it only repeats its rows
+        said["devices.count"] = counted
     own = [f"devices.{field}" for field in Devices.model_fields if field not in ("count", "table")]
     for name in (*own, "budget.energy_j"):
         field, mine = name.partition(".")[2], said.get(name)
