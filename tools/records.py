@@ -148,8 +148,8 @@ def records() -> dict[str, Any]:
     named["timings"] = _json(reproduction / "timings.json")
     named["comparison"] = _comparison
     functions: tuple[Callable[..., Any], ...]
-    functions = (apart, bytes_per_device, counted, first_calls, grown, mean, paired, significant)
-    functions += (steps, abs, len, max, min, round, sum)
+    functions = (apart, bytes_per_device, counted, first_calls, found, grown, mean, paired)
+    functions += (significant, steps, abs, len, max, min, round, sum)
     return named | {function.__name__: function for function in functions}
 
 
@@ -211,6 +211,11 @@ def apart(equal: str, scenarios: str = "", only: str = "", without: str = "") ->
         if row["accuracy_difference"] and row["method"] != without
         if not only or row["method"] == only
     ]
+
+
+def found(scenario: str, equal: str, method: str, column: str, scale: float = 1) -> float:
+    """One figure of a comparison's table."""
+    return scale * _comparison(scenario, equal)(method=method).one(column)
 
 
 def _comparison(scenario: str, equal: str) -> Table:
