@@ -130,8 +130,8 @@ def _origin() -> str:
     )
 
 
-def write_page() -> None:
-    """tables.md: every result as a table, with its figure; and the summary in README.md."""
+def pages() -> dict[Path, str]:
+    """tables.md: every result as a table, with its figure; and README.md with its summary."""
     header = ["method", "accuracy %", "vs adaptive", "devices' own %", "iterations", "energy J"]
     header += ["time s", "J to target"]
     parts = [
@@ -148,11 +148,19 @@ def write_page() -> None:
             f"{table(header, [_row(row) for row in rows])}\n\n"
             f"![{path.stem}, equal {equal}](results/{path.stem}-{equal}.png)\n"
         )
-    (FOLDER / "tables.md").write_text("\n".join(parts), "utf-8")
     page = (FOLDER / "README.md").read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    (FOLDER / "README.md").write_text(f"{before}{BEGIN}\n\n{glance()}\n\n{END}{after}", "utf-8")
+    return {
+        FOLDER / "tables.md": "\n".join(parts),
+        FOLDER / "README.md": f"{before}{BEGIN}\n\n{glance()}\n\n{END}{after}",
+    }
+
+
+def write_page() -> None:
+    """Write both pages from the results."""
+    for path, text in pages().items():
+        path.write_text(text, "utf-8")
 
 
 def _row(row: dict[str, str]) -> list[str]:

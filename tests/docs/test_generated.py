@@ -10,6 +10,7 @@ from pathlib import Path
 import markdown
 import pytest
 
+from benchmarks import comparison
 from benchmarks.pages import PAGES, from_record
 from joulemesh.scenario import SECTIONS
 from joulemesh.studies.claims import read_claims
@@ -88,6 +89,12 @@ def test_the_reproduction_is_written_from_its_numbers() -> None:
 def test_benchmark_pages_are_written_from_their_records(name: str) -> None:
     """`python -m benchmarks --page` writes them."""
     assert (DOCS / "benchmarks" / f"{name}.md").read_text("utf-8") == from_record(name)
+
+
+def test_the_comparison_is_written_from_its_tables() -> None:
+    """`python -m benchmarks.comparison --page` writes both pages."""
+    for path, text in comparison.pages().items():
+        assert path.read_text("utf-8") == text, path.name
 
 
 def test_every_record_of_a_benchmark_has_its_page() -> None:
