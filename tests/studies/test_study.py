@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from joulemesh.errors import ScenarioError
 from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry, Study
+from joulemesh.views.comparison_table import show_comparison
 
 T2 = 4.302653 / math.sqrt(3)  # half-width per standard deviation, three seeds
 BATTERY = np.array([10.0, 20.0])
@@ -150,6 +152,23 @@ def test_csv_has_a_line_for_every_evaluation_and_exact_numbers(tmp_path: Any) ->
     assert [row["method"] for row in table] == ["first", "lost", "third"]
     assert float(table[0]["accuracy"]) == pytest.approx(0.8)
     assert table[2]["notes"] == "device 1 cannot pay"
+
+
+def test_the_table_says_what_each_method_is() -> None:
+    known = entry("fixed:3", run([0.5, 0.70]), run([0.6, 0.80]), run([0.7, 0.90]))
+    found = study(known, FIRST)
+    row, other = found.table()
+    assert row["description"].startswith("The same number of rounds on every device")
+    assert "arXiv:2403.20075" in row["citation"]
+    assert (other["description"], other["citation"]) == ("", "")  # of another machine's method
+    kept = list(csv.DictReader(io.StringIO(found.table_csv())))
+    assert [line["citation"] for line in kept] == [row["citation"], ""]
+    assert found.summary()["methods"][0]["description"] == row["description"]
+    console = Console(file=io.StringIO(), width=200)
+    show_comparison(found, console)
+    shown = console.file.getvalue()
+    assert f"fixed:3: {row['description'].rstrip('.')} (Yan, Li, 2024)\n" in shown
+    assert "first: " not in shown
 
 
 def test_entries_by_name() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["figures_of", "row_of", "worlds_row"]
+__all__ = ["about", "figures_of", "row_of", "worlds_row"]
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import ScenarioError
+from joulemesh.methods import Citation, lookup
 from joulemesh.studies.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:
@@ -19,6 +21,23 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 _LABELS = ("compute_j", "exchange_j", "server_j", "bits")
+_WORDS = ("description", "citation")  # of a method, whatever the world
+
+
+def about(name: str) -> tuple[str, Citation | None]:
+    """What a method does, in one line, and where it was published; nothing if it is not known here.
+
+    >>> said, citation = about("fixed:3")
+    >>> said.split(",")[0], citation.arxiv
+    ('The same number of rounds on every device in every iteration', '2403.20075')
+    >>> about("of-another-machine")
+    ('', None)
+    """
+    try:
+        method = lookup(name)
+    except ScenarioError:  # of a study that was made elsewhere
+        return "", None
+    return method.description, method.citation
 
 
 def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
@@ -68,6 +87,8 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
     row["leftover_j"] = _plain(estimate(entry.leftover_j.sum(axis=1)).mean)
     for k, label in enumerate(_LABELS):
         row[label] = _plain(estimate(entry.totals[:, k]).mean)
+    said, citation = about(entry.name)
+    row |= {"description": said, "citation": str(citation or "")}
     row["notes"] = list(entry.remarks)
     return row
 
@@ -92,8 +113,9 @@ def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[st
         "iterations": int(entry.iteration[-1]) if entry.ran else None,
         "reached": sum(row["reached"] for row in rows),
     }
+    words = {name: rows[0][name] for name in _WORDS}
     for name in rows[0]:
-        if name in total or name == "notes" or name.endswith("_ci95"):
+        if name in total or name in words or name == "notes" or name.endswith("_ci95"):
             continue
         values = np.array([row[name] for row in rows], np.float64)  # None becomes NaN
         # What it took to reach the target is known only if it is so in every world with a run.
@@ -104,7 +126,7 @@ def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[st
             total |= _cells(name, found)
         else:
             total[name] = None if found is None else _plain(found.mean)
-    return {**total, "notes": list(entry.remarks)}
+    return {**total, **words, "notes": list(entry.remarks)}
 
 
 def _to_target(

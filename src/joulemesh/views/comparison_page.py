@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
-from joulemesh.methods import lookup
 from joulemesh.studies.study import AXES, Entry, Study
+from joulemesh.studies.table import about
 from joulemesh.units import column, duration, energy
 from joulemesh.views import fragments, words
 from joulemesh.views.comparison import across, band
@@ -192,11 +191,7 @@ def _methods(study: Study) -> str:
     """What each method does, in a line, and who proposed it."""
     items = []
     for entry in study.entries:
-        try:
-            method = lookup(entry.name)
-            said, citation = method.description, method.citation
-        except ScenarioError:  # of a study that was made elsewhere
-            said, citation = "", None
+        said, citation = about(entry.name)
         cited = f"<cite>{fragments.text(str(citation))}</cite>" if citation else ""
         text = fragments.text(said or "No description is registered.")
         items.append(f"<div><dt>{html.escape(entry.name)}</dt><dd>{text}{cited}</dd></div>")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.studies.study import Study
+from joulemesh.studies.table import about
 from joulemesh.units import prefixed, si
 from joulemesh.views.terminal import Column, fits, show_table
 
@@ -108,6 +109,11 @@ def show_comparison(study: Study, console: Console) -> None:
     if any(row[f"{name}_error"] for row in rows for name in _TO_TARGET):
         error = "; in brackets: the error of not evaluating every iteration"
     console.print(Text(f"target: {study.target_words}{error}"))
+    for row in rows:
+        said, citation = about(row["method"])
+        by = f" ({citation.authors}, {citation.year})" if citation else ""
+        if said:
+            console.print(Text.assemble((f"{row['method']}: ", "bold"), said.rstrip("."), by))
     for note in study.notes:
         console.print(Text.assemble(("data: ", "bold"), note))
     for row in rows:
