@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.verify import verified
 from joulemesh.methods import lookup
 from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
@@ -91,8 +92,13 @@ def test_everything_is_saved(seven: Seven, tmp_path: Path) -> None:
     pictures = {
         f"{n}{s}" for n in ("figure", "iterations", "joules", "seconds") for s in (".png", ".svg")
     }
-    again = {"scenario.toml", "study.json", "inputs"}
+    again = {"scenario.toml", "study.json", "inputs", "manifest.jsonl", ".lock"}
     assert files == {"comparison.csv", "table.csv", "report.html"} | again | pictures
+    assert verified(tmp_path / "a" / "b").intact
+    (tmp_path / "a" / "b" / "table.csv").write_text("accuracy\n1.0\n")
+    assert list(verified(tmp_path / "a" / "b").damaged) == ["table.csv"]
+    seven[0].save(tmp_path / "a" / "b")  # it may be written again
+    assert verified(tmp_path / "a" / "b").intact
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match="cannot make the folder"):
         seven[0].save(tmp_path / "file")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Verdict", "ahead_of", "strangers_in", "verified"]
+__all__ = ["Verdict", "ahead_of", "commit_all", "strangers_in", "verified"]
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from typing import Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.lock import LOCK
-from joulemesh.files.manifest import MANIFEST, Manifest
+from joulemesh.files.manifest import MANIFEST, Manifest, digest_of
 from joulemesh.files.whole import DRAFT
 
 
@@ -46,6 +46,22 @@ class Verdict:
     def record(self) -> dict[str, Any]:
         """As plain values."""
         return {**asdict(self), "intact": self.intact}
+
+
+def commit_all(folder: Path, **facts: Any) -> None:
+    """Take every file in a folder into its manifest, as it is now.
+
+    Args:
+        folder: held by the caller, who has just written it.
+        facts: plain values to keep with the commit.
+    """
+    manifest = Manifest(folder)
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    names = (path.relative_to(folder).as_posix() for path in found)
+    own = (MANIFEST, LOCK)
+    files = {n: digest_of(folder / n) for n in names if n not in own and not n.endswith(DRAFT)}
+    gone = set(manifest.newest.files) - set(files) if manifest.commits else set()
+    manifest.commit(files, removed=gone, **facts)
 
 
 def ahead_of(manifest: Manifest) -> dict[str, str]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
+from joulemesh.files import make_folder, write_text
+from joulemesh.files.lock import FolderLock
+from joulemesh.files.verify import commit_all
 from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
@@ -61,21 +63,19 @@ class Comparison(Study):
             folder: made if need be; files of these names in it are replaced.
             code: Python files of the user's own that register methods, to be kept too.
         """
+        place = make_folder(folder)
+        with FolderLock(place):
+            self._write(place, [Path(path) for path in code])
+            commit_all(place, stage="study")
+
+    def _write(self, place: Path, code: list[Path]) -> None:
         from joulemesh.runs.again import keep_study
         from joulemesh.runs.formats import flat
         from joulemesh.runs.identity import versions
         from joulemesh.views.comparison_page import render_comparison
         from joulemesh.views.figures import save_figure
 
-        place = Path(folder)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ScenarioError(
-                f"cannot make the folder {place}: {error.strerror}; choose another"
-            ) from None
-        own = [Path(path) for path in code]
-        keep_study(self, place, self.own_data, own_model=self.own_model, code=own)
+        keep_study(self, place, self.own_data, own_model=self.own_model, code=code)
         self.to_csv(place / "comparison.csv")
         write_text(place / "table.csv", self.table_csv())
         for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
@@ -115,15 +115,9 @@ class Comparison(Study):
 class WorldsComparison(Comparison, WorldsStudy):
     """A comparison in several worlds; its intervals are over worlds."""
 
-    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
-        """Write what a `Comparison` does, and ``worlds.csv``: the table of every world.
-
-        Args:
-            folder: made if need be; files of these names in it are replaced.
-            code: Python files of the user's own that register methods, to be kept too.
-        """
-        super().save(folder, code=code)
-        write_text(Path(folder) / "worlds.csv", self.worlds_csv())
+    def _write(self, place: Path, code: list[Path]) -> None:
+        super()._write(place, code)
+        write_text(place / "worlds.csv", self.worlds_csv())
 
 
 def compare(
