@@ -15,12 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.common import ROOT, machine, table
+from joulemesh.scenario import Scenario
+from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.study import Entry, Study
+from joulemesh.views.comparison import comparison_figure
+from joulemesh.views.figures import save_figure
 from joulemesh.views.markdown import Markdown, escape
 
 FOLDER = ROOT / "docs" / "comparison"
 METHODS = ("adaptive", "fixed:3", "inverse", "gossip-learning", "balanced", "pens", "d-psgd")
-EQUAL = ("iterations", "energy", "time")
+EQUAL = ("iterations", "batteries", "time")
 RUNS = FOLDER / "results" / "runs.json"
 BEGIN, END = "<!-- at a glance: written by the command -->", "<!-- end -->"
 
@@ -51,14 +58,20 @@ def main() -> None:
     parser.add_argument(
         "--page", action="store_true", help="only write the tables again from the results"
     )
+    parser.add_argument(
+        "--figures", action="store_true", help="only draw the figures again from the results"
+    )
     arguments = parser.parse_args()
     if arguments.page:
         write_page()
+    if arguments.figures:
+        draw_figures()
+    if arguments.page or arguments.figures:
         return
     import jax
 
     done = []
-    for path in sorted(FOLDER.glob("*.toml"), reverse=True):
+    for path in _scenarios():
         for equal in EQUAL if arguments.only in path.stem else ():
             done.append(compare_one(path, equal, arguments.seeds, arguments.cache))
             print(json.dumps(done[-1]), flush=True)
@@ -66,10 +79,30 @@ def main() -> None:
         "machine": machine("jax"),
         "accelerator": [device.device_kind for device in jax.local_devices()],
         "seeds": arguments.seeds,
-        "runs": done,
     }
-    RUNS.write_text(json.dumps(record, indent=1) + "\n")
+    RUNS.write_text(json.dumps({**record, "runs": with_earlier(record, done)}, indent=1) + "\n")
     write_page()
+
+
+def with_earlier(record: dict[str, Any], done: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These comparisons, and those made before on the same terms: it may be done in pieces.
+
+    Args:
+        record: machine, accelerator and seeds of these.
+        done: these comparisons, as `compare_one` reports them.
+
+    Returns:
+        Comparisons in the order of the page, each once.
+    """
+    before = json.loads(RUNS.read_text("utf-8")) if RUNS.is_file() else {}
+    same = all(before.get(name) == value for name, value in record.items())
+    each = {run["name"]: run for run in [*(before["runs"] if same else []), *done]}
+    names = [f"{path.stem}-{equal}" for path in _scenarios() for equal in EQUAL]
+    return [each[name] for name in names if name in each]
+
+
+def _scenarios() -> list[Path]:
+    return sorted(FOLDER.glob("*.toml"), reverse=True)
 
 
 def _figure(row: dict[str, str], name: str, scale: float = 1.0, digits: int = 1) -> str:
@@ -87,12 +120,41 @@ def _minus(number: str) -> str:
 
 def _results() -> Iterator[tuple[Path, str, list[dict[str, str]]]]:
     """Scenario, terms and rows of every comparison that has been made."""
-    for path in sorted(FOLDER.glob("*.toml"), reverse=True):
+    for path in _scenarios():
         for equal in EQUAL:
             source = FOLDER / "results" / f"{path.stem}-{equal}.csv"
             if source.is_file():
                 with open(source, newline="", encoding="utf-8") as file:
                     yield path, equal, list(csv.DictReader(file))
+
+
+def study_of(path: Path, equal: str) -> Study:
+    """A comparison as far as its curves tell: accuracies and costs, no batteries."""
+    with open(FOLDER / "results" / f"{path.stem}-{equal}-curves.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    seeds = tuple(dict.fromkeys(int(row["seed"]) for row in rows))
+    entries = []
+    for name in dict.fromkeys(row["method"] for row in rows):
+        records = {}
+        for seed in seeds:
+            mine = [row for row in rows if (row["method"], row["seed"]) == (name, str(seed))]
+            curves = np.array([[float(row[curve]) for curve in CURVES] for row in mine])
+            joules, seconds = (
+                np.array([float(row[column]) for row in mine]) for column in ("energy_j", "time_s")
+            )
+            iteration = np.array([int(row["iteration"]) for row in mine])
+            records[seed] = Record(iteration, curves, curves[-1], joules, seconds, joules[-1:])
+        entries.append(Entry.of(name, records, np.zeros(1)))
+    return Study(Scenario.load(path), equal, seeds, tuple(entries))
+
+
+def draw_figures() -> None:
+    """Draw every figure again from its curves."""
+    for path in _scenarios():
+        for equal in EQUAL:
+            if (FOLDER / "results" / f"{path.stem}-{equal}-curves.csv").is_file():
+                drawn = comparison_figure(study_of(path, equal))
+                save_figure(drawn, FOLDER / "results" / f"{path.stem}-{equal}.png")
 
 
 def _title(path: Path) -> str:

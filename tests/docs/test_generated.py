@@ -107,3 +107,35 @@ def test_fields_are_described_as_in_the_program() -> None:
         for name, field in section.model_fields.items():
             assert field.description in shown.words, name
     assert shown.slanted == Words(cli_page()).slanted == ""
+
+
+def test_the_comparisons_tables_follow_from_their_curves() -> None:
+    """Energy to target and its error are those of the curves that are published beside them."""
+    path, equal = DOCS / "comparison" / "fashion-ring-0.1.toml", "batteries"
+    made = {row["method"]: row for row in comparison.study_of(path, equal).table()}
+    with (path.parent / "results" / f"{path.stem}-{equal}.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            assert float(row["accuracy"]) == pytest.approx(made[row["method"]]["accuracy"])
+            for name in ("energy_to_target_j", "energy_to_target_j_error"):
+                shown = float(row[name]) if row[name] else None
+                assert shown == pytest.approx(made[row["method"]][name]), row["method"]
+
+
+def test_a_comparison_made_in_pieces_is_recorded_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tmp_path / "runs.json"
+    monkeypatch.setattr(comparison, "RUNS", runs)
+    terms = {"machine": {"cores": 2}, "accelerator": ["cpu"], "seeds": 5}
+
+    def run(name: str, seconds: float) -> dict[str, object]:
+        return {"name": name, "seconds": seconds, "computed": 35}
+
+    ring, cifar = run("fashion-ring-1.0-time", 3.0), run("cifar-ring-0.1-time", 4.0)
+    assert comparison.with_earlier(terms, [cifar]) == [cifar]
+    runs.write_text(json.dumps({**terms, "runs": [cifar]}), "utf-8")
+    assert comparison.with_earlier(terms, [ring]) == [ring, cifar]  # in the order of the page
+    again = run("cifar-ring-0.1-time", 9.0)
+    assert comparison.with_earlier(terms, [again]) == [again]
+    # Another machine's, or another number of seeds, is another measurement.
+    assert comparison.with_earlier({**terms, "seeds": 3}, [ring]) == [ring]
