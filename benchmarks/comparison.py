@@ -29,6 +29,7 @@ FOLDER = ROOT / "docs" / "comparison"
 METHODS = ("adaptive", "fixed:3", "inverse", "gossip-learning", "balanced", "pens", "d-psgd")
 EQUAL = ("iterations", "batteries", "time")
 RUNS = FOLDER / "results" / "runs.json"
+CURVES_ON = "all test samples"
 BEGIN, END = "<!-- at a glance: written by the command -->", "<!-- end -->"
 
 
@@ -79,6 +80,7 @@ def main() -> None:
         "machine": machine("jax"),
         "accelerator": [device.device_kind for device in jax.local_devices()],
         "seeds": arguments.seeds,
+        "curves": CURVES_ON,
     }
     RUNS.write_text(json.dumps({**record, "runs": with_earlier(record, done)}, indent=1) + "\n")
     write_page()
@@ -181,8 +183,13 @@ def _apart(row: dict[str, str] | None) -> str:
     return Markdown(f"**+{words}**") if ahead else words
 
 
+def _record() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RUNS.read_text("utf-8"))
+    return found
+
+
 def _origin() -> str:
-    record = json.loads(RUNS.read_text("utf-8"))
+    record = _record()
     where = record["machine"]
     seconds = sum(run["seconds"] for run in record["runs"])
     return (
@@ -202,7 +209,8 @@ def pages() -> dict[Path, str]:
         "Accuracy is that of the mean of the devices' models on all test samples, *devices' own* "
         "that of each device's model. The target, the dotted line in the figures, is 95 % of the "
         "best method's final accuracy; joules to it are given where all seeds get there. Curves "
-        "are measured on a part of the test samples, tables on all of them.\n",
+        f"are measured on {_record().get('curves', 'a part of the test samples')}, tables on all "
+        "of them.\n",
     ]
     for path, equal, rows in _results():
         parts.append(

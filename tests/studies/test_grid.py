@@ -91,9 +91,9 @@ def every_iteration(setting: Setting, made: Ledger) -> tuple[int, ...]:
     return tuple(range(1, made.iterations + 1))
 
 
-def seen_on_the_grid(dense: Comparison) -> Comparison:
+def seen_on_the_grid(dense: Comparison, scenario: Scenario) -> Comparison:
     """What is left of a comparison if methods are evaluated on the grids only."""
-    setting = Setting(dense.scenario, dense.equal, dense.seeds)
+    setting = Setting(scenario, dense.equal, dense.seeds)
     entries = []
     for entry in dense.entries:
         at = np.array(evaluations(setting, build(entry.name, setting).reserve)) - 1
@@ -145,7 +145,7 @@ def test_a_method_of_thousands_of_iterations_is_seen_from_the_first(
     row, true = found.table()[0], dense.table()[0]
     assert row["energy_to_target_j"] == pytest.approx(true["energy_to_target_j"], rel=0.1)
     assert true["energy_to_target_j"] < 0.05 * true["energy_j"]  # long before the end
-    same = seen_on_the_grid(dense)["fixed:3"]
+    same = seen_on_the_grid(dense, rich)["fixed:3"]
     np.testing.assert_array_equal(found["fixed:3"].iteration, same.iteration)
     for name, curve in found["fixed:3"].curves.items():
         np.testing.assert_array_equal(curve, same.curves[name], err_msg=name)
@@ -154,21 +154,22 @@ def test_a_method_of_thousands_of_iterations_is_seen_from_the_first(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [0.41, 0.59, 0.69])
 def test_the_bracket_of_every_method_contains_the_dense_answer(
-    dense_seven: Comparison, target: float
+    dense_seven: tuple[Comparison, Scenario], target: float
 ) -> None:
-    dense = replace(dense_seven, wanted=target)
-    assert_contained(seen_on_the_grid(dense), dense)
+    dense = replace(dense_seven[0], wanted=target)
+    assert_contained(seen_on_the_grid(dense, dense_seven[1]), dense)
 
 
 @pytest.fixture(scope="module")
 def dense_seven(
     small: Scenario, digits: Dataset, tmp_path_factory: pytest.TempPathFactory
-) -> Comparison:
+) -> tuple[Comparison, Scenario]:
     """All methods, evaluated after every iteration."""
     rich = small.override({"budget.energy_j": 15.0, "training.learning_rate": 0.002})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contest, "evaluations", every_iteration)
-        return joulemesh.compare(
+        found = joulemesh.compare(
             rich, DEFAULT_METHODS, "energy", (0, 1), data=digits,
             cache=tmp_path_factory.mktemp("dense"),
         )  # fmt: skip
+    return found, rich

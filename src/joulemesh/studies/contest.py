@@ -105,7 +105,9 @@ class Contest:
         """The scenario's settings, with evaluations that are fair between methods.
 
         All methods are evaluated on the same grids of joules and of seconds, and on the same
-        samples: curves can be compared, and programs of one shape share a compilation.
+        samples: curves can be compared, and programs of one shape share a compilation. The mean
+        model is evaluated on all test samples: the target is a share of a final accuracy on all
+        of them, and some of them may be harder than the rest by more than methods differ.
         """
         training, schedule = self.learning.scenario.training, self.contender.schedule
         at = evaluations(self.setting, self.contender.reserve)
@@ -118,7 +120,7 @@ class Contest:
         usual = self.setting.rounds * float(samples.sum()) * training.eval_every
         own = float((schedule.rounds * samples).sum()) / len(at)
         share = min(_EVAL_SHARE * usual / max(own, 1.0), _MOST_SHARE)
-        return Options.from_scenario(training, eval_at=at, eval_share=share)
+        return Options.from_scenario(training, eval_at=at, eval_share=share, eval_test_samples=test)
 
     def _records(self, engine: Engine, trace: Trace) -> list[Record]:
         """One run for each seed; its last evaluation, on all test samples, is the final one."""

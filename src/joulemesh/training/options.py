@@ -35,6 +35,8 @@ class Options:
         eval_at: the iterations (from 1, ascending) to evaluate after, in place of every
             ``eval_every``-th; the last iteration is evaluated all the same.
         eval_device_samples: test samples on which devices' own models are evaluated, at most.
+        eval_test_samples: test samples on which the mean model is evaluated, at least, whatever
+            ``eval_share`` says.
         eval_share: work of evaluation as a share of training's, at most: the samples that curves
             are evaluated on are reduced to meet it (see ``evaluate.sample_counts``). 0: never
             reduced.
@@ -56,6 +58,7 @@ class Options:
     eval_every: int = 5
     eval_at: tuple[int, ...] = ()
     eval_device_samples: int = 1000
+    eval_test_samples: int = 0
     eval_share: float = 0.08
     chunk_iterations: int = 20
     deterministic: bool = False

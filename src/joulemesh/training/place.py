@@ -99,9 +99,10 @@ def counts(
     n = schedule.iterations
     between = n / len(options.eval_at) if options.eval_at else min(options.eval_every, n)
     trained = float(np.mean([(rounds * each).sum() for rounds in schedule.rounds])) * between
-    return sample_counts(
+    on_test, on_train, own = sample_counts(
         options.eval_share, trained, schedule.devices, test, options.eval_device_samples
     )
+    return max(on_test, min(test, options.eval_test_samples)), on_train, own
 
 
 def _keys(seeds: Sequence[int], purpose: int) -> draws.Key:
