@@ -144,7 +144,9 @@ def after_a_cut(steps: list[Step], at: int, rng: random.Random, target: Path, ho
             continue
         old = synced.get(number, b"")
         new = unsynced.get(number, old)
-        torn = new[: rng.randint(0, len(new))] if number in unsynced else old
+        # An append cannot lose what was synced before it.
+        safe = len(old) if new.startswith(old) else 0
+        torn = new[: rng.randint(safe, len(new))] if number in unsynced else old
         content = {"none": old, "all": new, "some": rng.choice([old, new, torn])}[how]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)

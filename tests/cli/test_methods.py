@@ -41,7 +41,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.setenv("COLUMNS", "80")
     for name in names():  # a module registers its methods once, when it is imported
         registry.lookup(name)
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    # The docstring of `register` registers one, if it was tested in this process.
+    known = {name: method for name, method in registry._METHODS.items() if name != "hasty"}
+    monkeypatch.setattr(registry, "_METHODS", known)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])

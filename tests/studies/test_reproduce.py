@@ -26,6 +26,7 @@ from joulemesh.studies.reproduce.sentences import SENTENCES
 from joulemesh.studies.reproduce.stage import DIGITS
 from joulemesh.studies.study import Entry
 from joulemesh.training.engine import DivergedError
+from joulemesh.views.markdown import escape
 from joulemesh.views.reproduction_page import write_page
 
 SEEDS = (0, 1)
@@ -266,7 +267,7 @@ def test_the_page_shows_every_figure_and_sentence(quick: Quick) -> None:
     for name in FIGURES:
         assert f"({name}.png)" in page
     for one in SENTENCES:
-        assert one.sentence in page
+        assert escape(one.sentence) in page
     assert "`joulemesh reproduce all --quick`" in page
     assert str(quick.out) not in page  # nothing of this machine's folders
 

@@ -57,7 +57,7 @@ ENDED = "another process of this run was lost or has ended; `joulemesh run --out
 
 
 def scenario_of(changes: dict[str, object]) -> joulemesh.Scenario:
-    return joulemesh.Scenario.preset("default").override(changes)
+    return joulemesh.Scenario.preset("default").override(changes, source="--set")
 
 
 def free_port() -> int:
