@@ -209,8 +209,7 @@ def pages() -> dict[Path, str]:
         "Accuracy is that of the mean of the devices' models on all test samples, *devices' own* "
         "that of each device's model. The target, the dotted line in the figures, is 95 % of the "
         "best method's final accuracy; joules to it are given where all seeds get there. Curves "
-        f"are measured on {_record().get('curves', 'a part of the test samples')}, tables on all "
-        "of them.\n",
+        f"and tables are measured on {_record()['curves']}.\n",
     ]
     for path, equal, rows in _results():
         parts.append(
