@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["Model", "Params", "build", "coerce", "from_flax", "from_functions", "loss"]
+__all__ = [
+    "REMEMBERED",
+    "Model",
+    "Params",
+    "build",
+    "coerce",
+    "from_flax",
+    "from_functions",
+    "loss",
+]
 
 import math
 import sys
@@ -21,6 +30,10 @@ from joulemesh.models.sizes import check_model
 Params: TypeAlias = Any  # a pytree of arrays; a flat dict for the built-in models
 Init: TypeAlias = Callable[[jax.Array], Params]
 Apply: TypeAlias = Callable[[Params, jax.Array], jax.Array]
+
+# Models, and specs with their compiled programs, that a process remembers. Each holds some 30 MB,
+# and a comparison of all methods has 4 specs for its model.
+REMEMBERED = 16
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,7 @@ def _wide(array: jax.Array) -> jax.Array:
     return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=REMEMBERED)
 def _build(
     name: str, shape: tuple[int, ...], classes: int, hidden: tuple[int, ...], l2: float
 ) -> Model:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 __all__ = ["Programs", "programs"]
 
+import itertools
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 
-from joulemesh.models.core import Params
+from joulemesh.models.core import REMEMBERED, Params
 from joulemesh.training import draws
 from joulemesh.training.evaluate import Panel, consensus_error, mean_model
 from joulemesh.training.exchange import Context
@@ -41,6 +42,10 @@ from joulemesh.training.platform import ROWS, WHOLE, compiler_options
 from joulemesh.training.shared import Moved, spread, train_shared
 
 _CPU_TURN = threading.Lock()
+# JAX keeps every trace of its own functions (jnp.where of some shapes, and so on) for ever, some
+# 2 MB for each model. They are dropped after so many specs; programs in use then compile again.
+_TRACED_SPECS = 64
+_specs_made = itertools.count(1)
 
 
 class Programs(NamedTuple):
@@ -53,9 +58,11 @@ class Programs(NamedTuple):
     finite: Callable[[Params], jax.Array]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=REMEMBERED)
 def programs(spec: Spec) -> Programs:
     """Make the functions of a spec; they compile when first called."""
+    if next(_specs_made) % _TRACED_SPECS == 0:
+        jax.clear_caches()  # type: ignore[no-untyped-call]
     state: Any = None
     whole: Any = None
     if spec.mesh.size > 1:
@@ -74,7 +81,7 @@ def programs(spec: Spec) -> Programs:
     )
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=REMEMBERED)
 def _scoring(spec: Spec) -> tuple[Any, Any]:
     """What looks at parameters only, and serves every schedule and exchange."""
     whole = NamedSharding(spec.mesh, WHOLE) if spec.mesh.size > 1 else None

@@ -24,7 +24,7 @@ from jax.extend.core import jaxprs_in_params
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.models.core import Model, Params
+from joulemesh.models.core import REMEMBERED, Model, Params
 from joulemesh.training import platform
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
@@ -151,7 +151,7 @@ def _places(numbers: int, seeds: int, schedule: Schedule) -> int:
     return int(np.clip(_BLOCK_BYTES // (4 * numbers * seeds), 1, schedule.devices))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=REMEMBERED)
 def working_bytes(model: Model, shape: tuple[int, ...], batch: int) -> int:
     """Bytes of all that a step of one row computes, in float32: more than it holds at once.
 
