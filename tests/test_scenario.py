@@ -447,7 +447,7 @@ def test_schema_describes_every_section_and_field() -> None:
 
 
 def test_the_default_is_calibrated() -> None:
-    """DESIGN: both constraints bind for some device, and mean rounds lie in 3..10."""
+    """Both constraints bind for some device, and mean rounds lie in 3..10."""
     plan = joulemesh.plan(Scenario.preset("default"))
     assert {"energy", "deadline"} <= set(plan.binding.tolist())
     assert 3 <= plan.rounds.mean() <= 10

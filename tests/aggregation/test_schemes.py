@@ -97,7 +97,7 @@ def play_tree(route: Route, own: dict[int, Vectors]) -> dict[int, Vectors]:
 
 
 def play_ring(route: Route, own: dict[int, Vectors]) -> dict[int, Vectors]:
-    """Notes C.1: send the partial sum; what comes plus one's own is the next."""
+    """notes: price-of-an-exchange. Send the partial sum; what comes plus one's own is the next."""
     held = dict(own)
     for step in steps(route):
         before = dict(held)
@@ -249,7 +249,7 @@ def test_rounds_meet_the_wanted_error() -> None:
     graph = graph_of(10, around(10), ring=True)
     costs = costs_of(graph, 0)
     scheme = ready(Subgraph.of(graph), costs, "metropolis", epsilon=0.05)
-    # Notes B: 22 rounds on a ring of ten, zeta = 1/3 + 2/3 cos 36 deg.
+    # notes: randomized-gossip. 22 rounds on a ring of ten, zeta = 1/3 + 2/3 cos 36 deg.
     assert scheme.rounds == 22
     assert scheme.contraction == pytest.approx(1 / 3 + 2 / 3 * np.cos(np.pi / 5))
     assert scheme.error <= 0.05 < scheme.error / scheme.contraction

@@ -83,7 +83,7 @@ def test_p42_is_convex(seed: int, a: float) -> None:
 
 
 def test_noise_term_telescopes_with_the_exact_factor() -> None:
-    # D <- a^τ D + c(1 − a^τ) from D = 0, c = 1, a = .9 (notes F.6).
+    # D <- a^τ D + c(1 − a^τ) from D = 0, c = 1, a = .9 (notes: telescoping-noise).
     for tau in ([1, 1, 1, 7], [7, 1, 1, 1], [2, 3, 2, 3]):
         gap = 0.0
         for rounds in tau:

@@ -44,8 +44,8 @@ def test_longest_is_algorithm_3s_loop(
     assert longest(battery_j, exchange_j, round_j, least) == n
 
 
-def test_the_notes_oracle() -> None:
-    # Notes F.8: a battery of 300 with rounds and exchanges of 1: 150 iterations (T = 151).
+def test_longest_by_the_closed_form() -> None:
+    # notes: longest-plan. A battery of 300, rounds and exchanges of 1: 150 iterations (T = 151).
     one = np.ones(1)
     assert longest(300 * one, one, one) == 150
 

@@ -279,7 +279,7 @@ def test_the_tree_costs_no_more_than_the_chunked_ring_and_that_no_more_than_the_
     }
     assert total["tree"] <= total["ring-chunked"] * (1 + 1e-9)
     assert total["ring-chunked"] <= total["ring"] * (1 + 1e-9)
-    # Notes F.10: chunked over whole-vector is 2/N, in joules and in seconds.
+    # notes: price-of-an-exchange. Chunked over whole-vector is 2/N, in joules and in seconds.
     ratio = 2 / net.devices
     assert total["ring-chunked"] / total["ring"] == pytest.approx(ratio, rel=1e-9)
     seconds = latency(net.route("ring-chunked"), net) / latency(net.route("ring"), net)
@@ -287,7 +287,7 @@ def test_the_tree_costs_no_more_than_the_chunked_ring_and_that_no_more_than_the_
 
 
 def test_equality_holds_on_a_ring_of_equal_links() -> None:
-    # Notes C.4: equality iff all ring links are equal and the tree is the ring minus a link.
+    # notes: tree-and-rings. Equality iff ring links are equal and the tree is the ring less one.
     edges = np.array([[0, 1], [0, 3], [1, 2], [2, 3]])
     net = Net(4, edges, np.full(4, 0.01), np.ones(4))
     tree, chunked = (
@@ -299,8 +299,8 @@ def test_equality_holds_on_a_ring_of_equal_links() -> None:
 
 @given(net=nets(equal_powers=True))
 @settings(max_examples=40, deadline=None)
-def test_totals_are_those_of_the_notes(net: Net) -> None:
-    """Notes C.1, F.1.8: 2 sum(E) over the tree, twice that when both ends pay."""
+def test_totals_are_those_of_the_table(net: Net) -> None:
+    """notes: price-of-an-exchange. 2 sum(E) over the tree, twice that when both ends pay."""
     route = net.route("tree")
     links = [net.seconds(i, j, BITS) for i, j in route.edges.tolist()]  # at 1 W seconds are joules
     one = exchange_energy_j(route, net.costs, net.devices, "transmitter")
@@ -313,8 +313,8 @@ def test_totals_are_those_of_the_notes(net: Net) -> None:
     assert both_ring == pytest.approx(2 * (net.devices - 1) * around, rel=1e-9)
 
 
-def test_the_orders_of_magnitude_of_the_notes() -> None:
-    """Notes C.3: complete graph of 20 in a 500 m square, 1 MHz, 159,010 parameters of 32 bits."""
+def test_the_orders_of_magnitude_of_a_tree_and_a_ring() -> None:
+    """notes: critical-path-of-a-tree. 20 devices in a 500 m square, 1 MHz, 159,010 parameters."""
     mst, whole, tcp, best = [], [], [], []
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -331,7 +331,7 @@ def test_the_orders_of_magnitude_of_the_notes() -> None:
         whole.append(exchange_energy_j(ring, costs, 20, "transmitter").sum())
         tcp.append(exchange_latency_s(tree, costs, 20, "paper", "orthogonal", bits))
         best.append(exchange_latency_s(tree, costs, 20, "critical-path", "orthogonal", bits))
-    # The notes' means of 5 other draws: 10.2 J, 181 J, 0.63 s, 3.58 s.
+    # Means of 5 other draws: 10.2 J, 181 J, 0.63 s, 3.58 s.
     assert np.mean(mst) == pytest.approx(10.2, rel=0.25)
     assert np.mean(whole) == pytest.approx(181, rel=0.25)
     assert np.mean(tcp) == pytest.approx(0.63, rel=0.25)

@@ -140,7 +140,7 @@ def seconds(messages: Iterator[Any], radio: Radio) -> float:
 
 
 def uses(plan: Plan, route: Route, t: int) -> float:
-    """The paper's K: how often a link is used (notes C.1, F.1.8)."""
+    """The paper's K: how often a link is used (notes: price-of-an-exchange)."""
     devices = int(plan.active[t].sum())
     by_name = {"tree": 2, "ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
     return float(by_name.get(route.scheme, plan.scheme_at(t + 1).rounds))

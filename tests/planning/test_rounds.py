@@ -407,7 +407,7 @@ def test_without_a_cap_backfill_is_the_papers_closed_form() -> None:
 
 
 def test_backfill_is_not_optimal_when_a_varies_with_time() -> None:
-    # η = 1/(M t⁴), m/M = 1/2, n = 4, Q = 10, τ0 = 6 (notes F.5).
+    # η = 1/(M t⁴), m/M = 1/2, n = 4, Q = 10, τ0 = 6 (notes: back-filling).
     a = 1 - 0.5 / np.arange(1, 5) ** 4.0
 
     def varying(tau: tuple[int, ...]) -> float:

@@ -50,8 +50,9 @@ def test_table_one_is_the_papers(table: Outcome) -> None:
         assert min(values, key=lambda rounds: values[rounds]) == "1 1 3"
 
 
-# Notes F.5: exact, capped and floored (and rounds used), corrected, uniform, optimum reversed.
-NOTES = [
+# (P42) by policy (notes: back-filling): exact, capped and floored (and rounds used), corrected,
+# uniform, optimum reversed.
+VALUES = [
     ((10, 30, 5, 0.9, 20), (1.603, 2.118, 25, 1.794, 2.576, 4.476)),
     ((10, 30, 10, 0.9, 20), (0.975, 2.118, 25, 1.735, 2.576, 5.208)),
     ((10, 30, 10, 0.9, 10), (0.975, 1.288, 27, 1.174, 2.576, 5.208)),
@@ -62,8 +63,8 @@ NOTES = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "expected"), NOTES)
-def test_theorem_four_against_the_notes(
+@pytest.mark.parametrize(("setting", "expected"), VALUES)
+def test_p42_by_policy(
     setting: tuple[int, int, int, float, float], expected: tuple[float, ...]
 ) -> None:
     rows = {row["policy"]: row for row in table1.compared(table1.Setting4(*setting))}
@@ -102,9 +103,9 @@ def test_verdicts_on_formulas(table: Outcome) -> None:
     assert {name for name, word in verdict.items() if word == "holds"} == holds
     assert set(verdict.values()) == {"holds", "does not hold"}
     found = {finding.claim.id: finding for finding in table.findings}
-    # Notes F.3.23: 0.567 of the gap is left, whatever the number of iterations.
+    # notes: constant-step-size. 0.567 of the gap is left, whatever the number of iterations.
     assert found["bound-vanishes"].effect == pytest.approx(0.001 - 0.567, abs=1e-3)
-    # Notes F.4.31: 9 of 9, 99 of 99 and 399 of 399 intervals are empty.
+    # notes: theorem-4-as-printed. 9 of 9, 99 of 99 and 399 of 399 intervals are empty.
     assert found["theorem4-cases"].low == -399
     assert found["theorem4-cases"].high == -9
 

@@ -21,7 +21,7 @@ def test_rates_by_hand() -> None:
 
 
 def test_the_notes_orders_of_magnitude() -> None:
-    # Notes D: 5.09 Mbit over 100 m (90.5 dB) at 1 W: 0.286, 0.066 and 0.019 s, and as many joules.
+    # 5.09 Mbit over 100 m (90.5 dB) at 1 W: 0.286, 0.066 and 0.019 s, and as many joules.
     bits, noise = 159_010 * 32, 10**-20.4
     for hz, seconds in ((1e6, 0.286), (5e6, 0.066), (20e6, 0.019)):
         found = bits * seconds_per_bit(np.ones(1), np.array([10**-9.05]), hz, noise)

@@ -1,4 +1,4 @@
-"""Remark 4's trade-off: more rounds of gossip agree better and cost more."""
+"""Remark 4's trade-off: more gossip agrees better and costs more (notes: balanced-gossip)."""
 
 from __future__ import annotations
 

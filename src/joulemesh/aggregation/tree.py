@@ -1,7 +1,7 @@
 """The minimum spanning tree (Algorithm 2, case 1 of Theorem 3): reduce to a root, broadcast back.
 
-A device's energy does not depend on the root (notes C.1), the critical path does, by about two
-times; so the root is the device that minimises it.
+A device's energy does not depend on the root (notes: price-of-an-exchange). The critical path does,
+by up to a factor of two (notes: critical-path-of-a-tree), so the root that minimises it is taken.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ def root_latencies_s(edges: IntArray, costs: LinkCosts, devices: int, root: int)
     """Critical path of reduce plus broadcast for every choice of root, in seconds per bit.
 
     With orthogonal channels it is the time for the farthest device to reach the root plus the time
-    for the root to reach the farthest device (notes C.2). Computed for all roots at once by
-    re-rooting the tree that hangs from ``root``; devices outside the tree get infinity.
+    for the root to reach the farthest device (notes: critical-path-of-a-tree). Computed for all
+    roots at once by re-rooting the tree that hangs from ``root``; devices outside the tree get
+    infinity.
     """
     tree = _hang(edges, costs, devices, root)
     gather = _farthest(tree, tree.up, tree.down)
@@ -147,10 +148,10 @@ def _farthest(tree: _Rooted, inward: FloatArray, outward: FloatArray) -> FloatAr
 
 
 def half_duplex_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> float:
-    """Critical path in seconds per bit when a device serves one link at a time (notes C.2).
+    """Critical path in seconds per bit when a device serves one link at a time.
 
     Up: children are received in the order in which they are ready. Down: the child with the most
-    work below it is served first. Both orders are optimal.
+    work below it is served first. Both orders are optimal (notes: critical-path-of-a-tree).
     """
     tree = _hang(edges, costs, devices, root)
     children: dict[int, list[int]] = {}

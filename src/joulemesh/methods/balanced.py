@@ -34,7 +34,7 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.budget import TOLERANCE
 from joulemesh.training.schedule import Mixing
 
-_TAU2 = 4  # suggested by the notes where nothing is known
+_TAU2 = 4  # where no constants are known (notes: baselines-of-fig-9)
 _MOST = 64  # of the grid of pairs
 _DENSE = 1000  # devices up to which a mixing matrix is kept dense
 

@@ -1,4 +1,4 @@
-"""Theorems 1 and 2 and Corollary 1 corrected (notes F.12).
+"""Theorems 1 and 2 and Corollary 1 corrected (notes: corrected-theorem-1).
 
 Setting: constant η <= 1/M, every F_i m-strongly convex and M-smooth, unbiased gradients, exact
 averaging after each of n iterations. The gap is (1/N) Σ_i E[F_i(w)] − F_i*, with F_i* the *local*

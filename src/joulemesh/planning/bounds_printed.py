@@ -1,6 +1,6 @@
 """Theorems 1 and 2 and Corollary 1 as the paper prints them, for comparison only.
 
-Their errors are listed in notes F.2 and F.3; the statements to rely on are in
+Their errors are listed (notes: printed-bounds); the statements to rely on are in
 ``bounds_corrected``. The printed T is n+1.
 """
 

@@ -1,6 +1,6 @@
 """What all convergence bounds share: the constants, the sums of rounds, two objectives.
 
-a = 1−mη, c = σMη/(2m), S_t = Σ_{s>=t} τ_s. See notes F.5, F.6 and F.12.
+a = 1−mη, c = σMη/(2m), S_t = Σ_{s>=t} τ_s. See notes: telescoping-noise, and what follows there.
 """
 
 from __future__ import annotations

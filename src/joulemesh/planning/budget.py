@@ -1,7 +1,7 @@
 """What each device may still train: eqs. `stau` and `tau`, with the network-wide exchange latency.
 
 Eq. `tau` as printed subtracts a device's own link; the deadline is met only if the slowest part of
-the exchange is subtracted (notes F.1.6).
+the exchange is subtracted (notes: deadline-cap).
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def longest(
 ) -> int:
     """Largest n for which every device affords ``least`` rounds and its exchange each iteration.
 
-    The closed form of Algorithm 3's loop: min over devices of ⌊δ_E / (E_cp + E_cm)⌋ (notes F.8).
+    The closed form of Algorithm 3's loop (notes: longest-plan): min over devices of
+    ⌊δ_E / (E_cp + E_cm)⌋.
 
     >>> longest(np.array([300.0, 400.0]), np.array([1.0, 1.0]), np.array([1.0, 1.0]))
     150

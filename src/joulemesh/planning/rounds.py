@@ -2,7 +2,7 @@
 
 Every policy but ``theorem4-literal`` gives integers with 1 <= τ <= cap and
 Σ_t τ = min(⌊total⌋, Σ_t cap) (``fixed``: n × rounds). ``total`` comes from the battery (the paper's
-eq. `stau`), ``cap`` from the deadline (eq. `tau`). See notes F.4 and F.5.
+eq. `stau`), ``cap`` from the deadline (eq. `tau`). See notes: water-filling.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
 
 
 def theorem4(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> NDArray[np.int64]:
-    """Theorem 4 corrected: water-filling with the weights of eq. `optt` (notes F.4).
+    """Theorem 4 corrected: water-filling with the weights of eq. `optt` (notes: water-filling).
 
     Args:
         iterations: n.
@@ -170,7 +170,7 @@ def backfill(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.in
     """The exact integer optimum of (P42): one round each, the surplus from the end backwards.
 
     It maximises every suffix sum at once, so it is optimal for every a in (0, 1), also with a cap
-    per iteration (proof: notes F.5).
+    per iteration (notes: back-filling).
 
     Args:
         iterations: n.

@@ -1,7 +1,7 @@
 """Whole rounds shared out in proportion to weights, at least one and at most a cap each.
 
-The corrected form of the paper's Theorem 4 (notes F.4) is a water-filling: for one device find the
-level λ with Σ_t clip(λ w_t, 1, cap_t) = Q, then round to integers by largest remainder. Here it is
+The corrected form of the paper's Theorem 4 (notes: water-filling): for one device find the level λ
+with Σ_t clip(λ w_t, 1, cap_t) = Q, then round to integers by largest remainder. Here it is
 done for all devices at once, in blocks that fit the cache.
 """
 

@@ -1,8 +1,9 @@
 """Fig. 4: accuracy against iterations under the aggregation schemes.
 
 (a) MLP on Fashion-MNIST, 2-column grid; (b) CNN on CIFAR-10, ring; (c) the same on the complete
-graph. The caption and the text name different graphs ("grid and completed", "grid" and "ring",
-notes F.9): all are done. Tree and ring both give the exact mean: one run serves both.
+graph. The caption and the text name different graphs ("grid and completed", "grid" and "ring";
+notes: figures-and-their-text): all are done. Tree and ring both give the exact mean:
+one run serves both.
 
 Full scale, 5 seeds: (a) 4 curves × 400 × 4 × 20 × 5 = 0.64 M MLP device-steps; (b), (c) 7 curves ×
 200 × 4 × 20 × 5 = 0.56 M CNN device-steps. Programs: mean and dense for each model, all of 20
@@ -67,8 +68,8 @@ class Config:
         devices: N = 20 ("divided into 20 parts").
         rounds: τ in every iteration. The curves of the paper come from its adaptive scheme, whose
             budgets it does not give; fixed rounds let nothing but the aggregation differ.
-        ticks: K_t of gossip, pairs that talk in one exchange (notes B); each device takes part in
-            2K/N of them. The paper's values are not given.
+        ticks: K_t of gossip, pairs that average in one exchange (notes: randomized-gossip); each
+            device takes part in 2K/N of them. The paper's values are not given.
         partition: the text does not say non-i.i.d. here, as it does of Fig. 5.
         chunk: iterations in one call of the program.
     """

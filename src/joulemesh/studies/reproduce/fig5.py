@@ -2,7 +2,7 @@
 
 (a) MNIST, (b) Fashion-MNIST. The paper divides one global set among the devices, so that more
 devices also hold fewer samples each; a second reading gives every device equally many whatever
-their number (notes E, "the N effect is confounded"). Both are done.
+their number (notes: number-of-devices). Both are done.
 
 Full scale, 5 seeds: 2 data sets × (5 + 10 + 20 + 40 + 5 + 10 + 20) × 400 × 5 × 5 = 2.2 M MLP
 device-steps (5.7 M with padding); with the most devices both readings are the same run. One program
@@ -51,7 +51,7 @@ class Config:
         iterations: n, large enough for the curves to flatten.
         rounds: τ in every iteration, fixed so that nothing but N differs.
         partition: "non-i.i.d." is all that the paper says: label skew by Dirichlet(0.1), within
-            the range that is common (notes D).
+            the range that is common (notes: open-settings).
         evaluations: points of a curve.
         chunk: iterations in one call of the program.
         margin: decrease of the gap that counts as none.

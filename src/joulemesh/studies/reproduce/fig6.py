@@ -40,7 +40,7 @@ class Config:
     Attributes:
         task: CNN on CIFAR-10.
         devices: N of exact averaging: the text has 5, 10, 15 and 20, the discussion 15 and 30
-            (notes F.9).
+            (notes: figures-and-their-text).
         mixed_devices: N of the Metropolis curves.
         few, many: the two that the discussion compares.
         target: "converged after its test accuracy is more than 0.5".

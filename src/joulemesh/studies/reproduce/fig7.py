@@ -36,13 +36,14 @@ class Config:
     """What is priced.
 
     Attributes:
-        iterations: T = 400 (the caption); as n, see DESIGN "n and T".
-        devices: N = 10, 20, ..., 50 (the text). All even: the grid has 2 columns (notes F.9).
+        iterations: T = 400 (the caption), read as n (notes: n-and-t).
+        devices: N = 10, 20, ..., 50 (the text). All even: the grid has 2 columns.
         topologies: those of the caption. The quasi-ring is undefined in the paper; ring plus two
-            chords gives the spectral gap of Balanced DFL's (notes A.2).
+            chords gives the spectral gap of Balanced DFL's (notes: quasi-ring).
         epsilons: 0.05 and 0.06 (the text).
         worlds: placements of the devices, one for each scenario seed; the paper shows one.
-        bandwidth, path loss, area: open in the paper; those of the preset ``paper`` (notes D).
+        bandwidth, path loss, area: open in the paper; those of the preset ``paper`` (notes:
+            open-settings).
         gossip_clock_most: ticks up to which gossip's clock is followed message by message.
     """
 

@@ -40,7 +40,7 @@ class Budget:
 
     Attributes:
         total: τ_total, the same for all devices.
-        cap: τ_0. Open in the paper; those of notes F.11.
+        cap: τ_0. Open in the paper (notes: open-settings).
         fixed: rounds of the fixed schemes; each runs total/rounds iterations.
         iterations: n of the others. In (b) the adaptive scheme's is not stated: that of the first
             fixed scheme.
@@ -62,8 +62,9 @@ class Config:
         task: CNN on CIFAR-10.
         devices: N = 20.
         halves: (a) and (b).
-        zeta: ζ = 400 (the text). With T = 400 eq. `optt` is 0/0; its limit is harmonic (F.4.33).
-        partitions: the paper does not say which; i.i.d., and the skew of notes F.11.
+        zeta: ζ = 400 (the text). With T = 400 eq. `optt` is 0/0, and its limit is harmonic (notes:
+            water-filling).
+        partitions: the paper does not say which; i.i.d., and label skew (notes: open-settings).
         chunk: iterations in one call of the program.
     """
 

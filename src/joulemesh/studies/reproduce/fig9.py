@@ -71,11 +71,12 @@ class Config:
         devices: N = 20.
         rounds: 3, 5, 7, 9 (the caption); the adaptive plan has the same total.
         topology: open in the paper; the 2-column grid of Section V-A, where PENS has neighbours to
-            choose from (on a ring there are two, notes A.3).
-        cap: τ_0 of the slowest device, in multiples of the rounds (notes D).
-        fraction: s of GL; its authors' configuration (notes A.1).
-        mixings: τ_2 of Balanced DFL; open in the paper, 4 by notes A.2.
-        phase1: iterations in which PENS looks for partners; its authors' 20 (notes A.3).
+            choose from (on a ring there are two; notes: baselines-of-fig-9).
+        cap: τ_0 of the slowest device, in multiples of the rounds; open in the paper.
+        fraction: s of GL; its authors' configuration (notes: baselines-of-fig-9).
+        mixings: τ_2 of Balanced DFL; open in the paper (notes: baselines-of-fig-9).
+        phase1: iterations in which PENS looks for partners; its authors' 20 (notes:
+            baselines-of-fig-9).
         partition: the paper does not say non-i.i.d. here.
         chunk: iterations in one call of the program.
     """

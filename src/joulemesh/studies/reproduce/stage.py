@@ -1,9 +1,9 @@
 """What the learning figures share: a task, its scenario, the rows of its curves.
 
-Choices that the paper leaves open, the same in every figure (notes D): batches of 32, constant
-learning rate, plain SGD, a round is one SGD step (eq. `sgd`; eqs. `ticp` and `eicp` count an
-epoch, notes F.1.3), uniform weights, MLP 784-200-10, PENS's CNN with 73,418 parameters. All
-devices hold equally many samples, also under label skew, so that nothing but labels differs.
+Choices that the paper leaves open, the same in every figure (notes: open-settings): batches of 32,
+constant learning rate, plain SGD, a round is one SGD step (eqs. `ticp` and `eicp` count an epoch;
+notes: rounds-steps-and-epochs), uniform weights, MLP 784-200-10, PENS's CNN of 73,418 parameters.
+All devices hold equally many samples, also under label skew, so that nothing but labels differs.
 Curves have few points: every one is measured on the whole test set and on as many training
 samples, and evaluation should stay below a tenth of the time.
 """
@@ -69,7 +69,7 @@ class Task:
         model: ``"mlp"`` or ``"cnn"``.
         title: for figures.
         hidden: of the MLP.
-        learning_rate: constant; Theorem 1 needs that (notes F.3.23).
+        learning_rate: constant; Theorem 1 needs that (notes: constant-step-size).
     """
 
     dataset: str

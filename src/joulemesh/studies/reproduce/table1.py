@@ -58,8 +58,8 @@ class Config:
 
     Attributes:
         bases: a of Table I, which the paper leaves a symbol.
-        settings: of Theorem 4; those of notes F.5. Section V has (n, total, ζ) = (400, 1600, 400)
-            and (100, 300, 400); a and the cap τ_0 it leaves open.
+        settings: of Theorem 4. Section V has (n, total, ζ) = (400, 1600, 400) and (100, 300, 400);
+            it leaves a and the cap τ_0 open.
         drawn: the setting whose rounds are drawn.
     """
 
@@ -114,7 +114,7 @@ def _floored(one: Setting4) -> IntArray:
     """The weights of eq. `optt` filled up to the cap, then floored, zeros and all.
 
     The nearest that the printed cases come to a definition: case 1 within the cap, and "1" read
-    as τ_0 (notes F.4.32).
+    as τ_0 (notes: theorem-4-as-printed).
     """
     weights = theorem4_weights(one.n, one.zeta)
     goal, full = min(one.total, one.n * one.cap), np.zeros(one.n, bool)
