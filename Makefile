@@ -4,15 +4,15 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-gpu cover mutate lint format bench comparison docs figures dist clean
+.PHONY: help run test test-all test-gpu cover mutate lint format bench comparison docs figures lock sbom audit dist clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt locks/base.txt locks/dev.txt locks/build.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python tools/install.py dev build
 	@touch $@
 
 run: .venv/ready ## the main job: train the embedded default scenario
@@ -52,8 +52,8 @@ bench: .venv/ready ## benchmarks; tables in docs/benchmarks
 comparison: .venv/ready ## the comparison in docs/comparison (wants an accelerator)
 	$(BIN)/python -m benchmarks.comparison
 
-.venv/docs: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+.venv/docs .venv/audit: .venv/%: .venv/ready locks/%.txt
+	$(BIN)/python tools/install.py $*
 	@touch $@
 
 docs: .venv/docs ## the documentation, in site/; warnings are errors
@@ -61,6 +61,15 @@ docs: .venv/docs ## the documentation, in site/; warnings are errors
 
 figures: .venv/ready ## the pictures in docs/figures
 	$(BIN)/python -m tools.figures
+
+lock: .venv/ready ## locks/ anew, from constraints.txt and the package index
+	$(BIN)/python -m tools.lock
+
+sbom: .venv/ready ## dist/sbom.json: what is installed, as CycloneDX
+	$(BIN)/python -m tools.sbom
+
+audit: .venv/audit ## known vulnerabilities of the locked versions
+	$(BIN)/python -m tools.audit
 
 dist: .venv/ready ## wheel and sdist, tried in an empty environment of every Python that is found
 	sh tools/check_dist.sh

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build wheel and sdist, then install the wheel into an empty environment of every Python that is
+# Build wheel and sdist twice, to the same bytes, with the locked tools, then install the wheel into an empty environment of every Python that is
 # found (3.11, 3.12, 3.13; PYTHONS names others), and the sdist into one more, and try them outside
 # the repository. Everything is made in a temporary folder but dist/ itself.
 set -eu
@@ -26,12 +26,19 @@ done
 [ -n "$first" ] || { echo "no Python of ${PYTHONS:-3.11 3.12 3.13} found"; exit 1; }
 
 "$first" -m venv "$work/build"
-"$work/build/bin/pip" install --quiet build
+"$work/build/bin/pip" install --quiet --require-hashes --no-deps -r "$root/locks/build.txt"
+# Files are dated by the commit, so that everybody builds the same bytes.
+if date=$(git -C "$root" log -1 --format=%ct 2>/dev/null); then
+  export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$date}"
+fi
 rm -rf "$root/dist"
-"$work/build/bin/python" -m build --outdir "$root/dist" "$root" >"$work/log" 2>&1 || {
-  cat "$work/log"
-  exit 1
-}
+for folder in "$root/dist" "$work/again"; do
+  "$work/build/bin/python" -m build --no-isolation --outdir "$folder" "$root" >"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+  }
+done
+diff -r "$root/dist" "$work/again" || { echo "two builds of the same files differ"; exit 1; }
 wheel=$(ls "$root"/dist/*.whl)
 sdist=$(ls "$root"/dist/*.tar.gz)
 
