@@ -378,7 +378,7 @@ ENORMOUS: list[tuple[dict[str, Any], str]] = [
         "100 iterations with 2000 ticks of gossip each are 200,000 to draw and price, more than",
     ),
     ({"devices.capacitance": 1e300}, r"device 0 has a round of .* J, beyond 1e-100 to 1e\+100;"),
-    ({"budget.energy_j": 1e200}, r"a battery of 1e\+200 J, .* mend budget.energy_j"),
+    ({"budget.energy_j": 1e200}, r"a battery of 1e\+200 J, .* correct budget.energy_j"),
     ({"budget.deadline_s": 1e200}, r"budget.deadline_s = 1e\+200 is beyond"),
     ({"network.noise_dbm_per_hz": 1e9}, r"noise_dbm_per_hz = 1e\+09 .* thermal noise is -174"),
     ({"network.shadowing_db": 1e9}, "has no usable rate"),

@@ -108,7 +108,7 @@ def test_accounting_and_clock_follow_the_physics_unless_set() -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": ({"devices": {"cout": 3}}, "devices.cout: unknown field; did you mean 'count'?"),
     "unknown section": ({"device": {}}, "device: unknown field; did you mean 'devices'?"),
-    "a far-off key": ({"budget": {"xyz": 1}}, "budget.xyz: unknown field; known are energy_j"),
+    "a far-off key": ({"budget": {"xyz": 1}}, "budget.xyz: unknown field; known fields: energy_j"),
     "negative": ({"budget": {"energy_j": -1}}, "budget.energy_j: must be greater than 0, not -1"),
     "zero deadline": ({"budget": {"deadline_s": 0}}, "budget.deadline_s: input should be greater"),
     "nan": ({"devices": {"cpu_hz": float("nan")}}, "devices.cpu_hz: must be a finite number"),

@@ -6,7 +6,7 @@ __all__ = ["InfeasibleError", "JoulemeshError", "ScenarioError", "UnitError"]
 
 
 class JoulemeshError(ValueError):
-    """Any refusal that the user can mend; its text says what, with the figure, and how."""
+    """Any error that the user can correct; the text says what is wrong, the figure and the fix."""
 
 
 class ScenarioError(JoulemeshError):

@@ -57,7 +57,7 @@ def _own_groups() -> list[Path]:
 
 
 def _quotas_of_version_1() -> list[tuple[int, int]]:
-    """The same of the older kind, as a container sees it: -1 is no limit."""
+    """The same of the older kind, as a container sees it: -1 means no limit."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     figures = [int(line) for name in names for line in _lines(_CGROUPS / "cpu" / name)]
     return [(figures[0], figures[1])] if len(figures) == 2 and figures[0] > 0 else []

@@ -28,7 +28,7 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
         asked: what names it, for refusals: ``"--load lazy.py"``.
 
     Raises:
-        ScenarioError: there is no such file, or it is no Python file.
+        ScenarioError: there is no such file, or it is not a Python file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +41,7 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
         raise ScenarioError(f"{asked}: there is no such file; name a Python file")
     spec = spec_from_file_location(f"joulemesh_loaded_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ScenarioError(f"{asked}: this is no Python file; name one that ends in .py")
+        raise ScenarioError(f"{asked}: this is not a Python file; name one that ends in .py")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     _FILES.add(path.resolve())

@@ -102,7 +102,7 @@ def test_devices_are_called_by_their_names(command: Command, tmp_path: Path) -> 
 def test_a_target_that_is_no_accuracy_is_refused_before_anything_is_made(
     command: Command, tmp_path: Path
 ) -> None:
-    refused(command("run", "--target", "90"), "target = 90.0 is no accuracy", "at most 1")
+    refused(command("run", "--target", "90"), "target = 90.0 is not an accuracy", "at most 1")
     assert list(tmp_path.iterdir()) == []
 
 

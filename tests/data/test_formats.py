@@ -270,7 +270,10 @@ def test_arrays_are_standardised_where_asked_for() -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ((["a", "b"], ["c", "a"]), r"data: y_test\[0\] = 'c' is no label of the training samples"),
+        (
+            (["a", "b"], ["c", "a"]),
+            r"data: y_test\[0\] = 'c' is not a label of the training samples",
+        ),
         ((["a", "b"], [0, 1]), "y_train is <U1"),
         ((["a", "a"], ["a", "a"]), "1 class"),
         ((["0.5", "1"], ["1", "1"]), "data: labels are numbers with fractions"),

@@ -52,8 +52,8 @@ def test_holders_are_matched(
     [
         (["a", "b", "c"], 2, (), "names 3 holders for 2 devices: set devices.count = 3"),
         (["a", "b", "a"], 4, (), "names 2 holders for 4 devices: set devices.count = 2"),
-        (["a", "x", "b"], 3, ("a", "b", "c"), "names 'x', which is no name in the device table"),
-        (["x", "y", "z"], 3, ("a", "b", "c"), "names 'x', which is no name in the device table"),
+        (["a", "x", "b"], 3, ("a", "b", "c"), "names 'x', which is not a name in the device table"),
+        (["x", "y", "z"], 3, ("a", "b", "c"), "names 'x', which is not a name in the device table"),
         (["a", "b", "a"], 3, ("a", "b", "c"),
          "gives no row to the device 'c', and names 2 of 3 devices"),
     ],

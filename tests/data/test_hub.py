@@ -144,7 +144,7 @@ BAD = {
     "hf:": "write hf:OWNER/NAME",
     "hf:../secret": "write hf:OWNER/NAME",
     "hf:o/grey?image": "write options as",
-    "hf:o/grey?colour=red": "the option 'colour' is unknown; known are config, image",
+    "hf:o/grey?colour=red": "the option 'colour' is unknown; known options: config, image",
 }
 
 

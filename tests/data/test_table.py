@@ -236,10 +236,10 @@ def test_a_text_column_can_be_left_out(tmp_path: Path) -> None:
         ("a,label\n1,x\n2," + "y" * 300 + "\n", "a label of 300 characters"),
         ('a,label\n1,x\n2,"' + "y" * 200_000 + '"\n3,"x\n', "line 3: field larger than field lim"),
         ('a,label\n1,x\n2,"y\n', "line 3: unexpected end of data"),
-        (b"a,label\n1,x\n2,M\xfcller\n", "line 3: the column 'label' is no text in UTF-8"),
+        (b"a,label\n1,x\n2,M\xfcller\n", "line 3: the column 'label' is not UTF-8 text"),
         (b"a,label\n1,x\n\xfc,y\n", r"line 3, column 'a': '\\udcfc' is not a number"),
-        (b"\xff\xfea\0,\0l\0\n\0", "is no text in UTF-8: save it as CSV in UTF-8"),
-        (bytes(range(256)) * 20, "is no text in UTF-8"),
+        (b"\xff\xfea\0,\0l\0\n\0", "is not UTF-8 text: save it as CSV in UTF-8"),
+        (bytes(range(256)) * 20, "is not UTF-8 text"),
         (b"\x1f\x8b" + b"garbage" * 10, "is corrupt"),
     ],
     ids=lambda value: ascii(value)[:30],
@@ -273,7 +273,7 @@ def test_more_than_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_label_that_numbers_the_rows_is_no_class(tmp_path: Path) -> None:
     text = "a,label\n" + "".join(f"{k % 7},{k}\n" for k in range(3000))
-    refused(tmp_path, text, "3,000 different labels among 3,000 samples are no classes")
+    refused(tmp_path, text, "3,000 different labels among 3,000 samples are too many to be classes")
 
 
 # Labels -------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_a_second_file_is_the_test_set(tmp_path: Path) -> None:
     [
         ("a,label\n1,cat\n", "test.csv lacks 'b', unlike"),
         ("a,b,c,label\n1,2,3,cat\n", "test.csv has 'c' as well"),
-        ("a,b,label\n1,2,cow\n", "test.csv, line 2: 'cow' is no label of"),
+        ("a,b,label\n1,2,cow\n", "test.csv, line 2: 'cow' is not a label of"),
         ("a,b,label\n1,,cat\n", "test.csv has missing values in 'b'"),
     ],
 )

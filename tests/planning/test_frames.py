@@ -130,7 +130,7 @@ def test_graphs_that_cannot_be_meant() -> None:
         (placed, "2 of 3 nodes of the graph have no 'pos'"),
         (loop, "joins device 1 to itself"),
         (solid, "has 3 coordinates"),
-        ([[0, 1]], "a list is no graph"),
+        ([[0, 1]], "a list is not a graph"),
     ):
         with pytest.raises(joulemesh.ScenarioError, match=why):
             BASE.with_graph(graph)

@@ -152,7 +152,7 @@ def test_a_comparison_says_what_it_was_trained_on(tmp_path: Path) -> None:
         (b"a,label\n", "has no rows"),
         (b"a,label\n1,x\n2\n", "line 3: 1 cells under 2 columns"),
         (b'a,label\n1,x\n2,"' + b"y" * 200_000 + b"\n", "line 3: field larger than field limit"),
-        (bytes(range(256)), "is no text in UTF-8"),
+        (bytes(range(256)), "is not UTF-8 text"),
         (b"a,b\n1,2\n", "has no column called label"),
     ],
     ids=["empty", "header only", "ragged", "huge field", "binary", "no label"],

@@ -281,7 +281,7 @@ def test_epochs_of_the_users_own_data_are_priced_by_them(small: Scenario, digits
         ({"methods": "fixed:3,fixed:3"}, "'fixed:3' is given twice"),
         ({"methods": ["fixed:x"]}, "tau = 'x' is out of range"),
         ({"equal": "joules"}, "equal = 'joules' is unknown"),
-        ({"target": 1.5}, "target = 1.5 is no accuracy"),
+        ({"target": 1.5}, "target = 1.5 is not an accuracy"),
         ({"seeds": 0}, "seeds are \\[\\]"),
         ({"seeds": [1, 1]}, "seeds are \\[1, 1\\]"),
     ],

@@ -63,5 +63,5 @@ def test_exact_where_every_iteration_is_evaluated() -> None:
 
 @pytest.mark.parametrize("target", [0.0, -0.1, 1.01, 90.0, float("nan")])
 def test_what_is_no_accuracy_is_refused(target: float) -> None:
-    with pytest.raises(ScenarioError, match="is no accuracy"):
+    with pytest.raises(ScenarioError, match="is not an accuracy"):
         to_target(WHEN, CURVES, ENERGY, TIME, target)

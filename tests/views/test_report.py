@@ -245,7 +245,7 @@ def test_a_plan_that_was_not_run_has_no_learning_section(plans):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"series": {"acuracy": np.zeros(3)}}, "series 'acuracy' is unknown; known are iteration"),
+        ({"series": {"acuracy": np.zeros(3)}}, "series 'acuracy' is unknown; known series: iter"),
         ({"series": {"iteration": np.zeros(3)}}, "series 'energy_j' is missing"),
         (
             {"series": {name: np.zeros(3 + (name == "time_s")) for name in

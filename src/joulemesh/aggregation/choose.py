@@ -69,7 +69,7 @@ def _no_ring(wanted: str, search: RingSearch) -> str:
     why = (
         search.reason
         if search.exhausted
-        else f"{search.reason}, which is no proof that none exists"
+        else f"{search.reason}, which does not prove that none exists"
     )
     remedy = 'plan.aggregation = "tree" or "gossip", or add links'
     more = "" if search.exhausted else ", or raise plan.ring_search_limit"

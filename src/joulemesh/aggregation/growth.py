@@ -124,7 +124,11 @@ class _Cycle:
         return False
 
     def swap(self, v: int, rng: np.random.Generator) -> int:
-        """Put v in the place of a device between two neighbours of v; who left, or v itself."""
+        """Replace a cycle device whose two cycle neighbours are both adjacent to v.
+
+        Returns:
+            The device removed, or v if there is none.
+        """
         places = [
             c
             for a in self.beside[v]

@@ -59,7 +59,7 @@ class Subgraph:
         return np.arange(len(self.edges)) if self.part is None else self.part[1]
 
     def own(self, costs: LinkCosts) -> LinkCosts:
-        """The costs of this subgraph's links, of all links'."""
+        """Select this subgraph's links from costs given for the whole graph."""
         return costs if self.part is None else costs.take(self.part[1])
 
     def in_whole(self, route: Route) -> Route:

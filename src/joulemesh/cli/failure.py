@@ -21,7 +21,7 @@ def ask_for_tracebacks(wanted: bool) -> None:
 
 
 def tell(error: Exception) -> bool:
-    """Print one line on standard error about what the user can mend, and notes that it carries.
+    """Print one line on standard error about an error that the user can correct, and its notes.
 
     That is a refusal of Joulemesh, and anything that passed through the user's own code.
 

@@ -50,7 +50,8 @@ def reproduce(
         typer.Option("--data-dir", help="Folder with the published files of the data sets."),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option("--cache", help="Folder of single runs; the user's cache else.")
+        Path | None,
+        typer.Option("--cache", help="Folder for cached runs (default: the user cache)."),
     ] = None,
     redraw: Annotated[
         bool,

@@ -46,7 +46,7 @@ class Table(Protocol):
         """Read all rows: some columns as numbers, some as text, the others not at all.
 
         Raises:
-            ScenarioError: a column of features is no column of numbers; a row is damaged.
+            ScenarioError: a column of features is not numeric, or a row is damaged.
         """
         ...
 

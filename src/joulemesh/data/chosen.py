@@ -82,7 +82,7 @@ def partition_for(
 
 
 def device_names(scenario: Scenario) -> tuple[str, ...]:
-    """Names of the devices in the device table's column ``name``; none where there is no such."""
+    """Names of the devices in the device table's column ``name``; empty without it."""
     table = scenario.devices.table
     columns: dict[str, Any] = {} if table is None else read_table(table)
     names = tuple(columns.get(_NAMES, ()))

@@ -225,7 +225,7 @@ def _header(where: str, stream: IO[str]) -> tuple[str, int]:
     if not header.strip():
         raise ScenarioError(f"{where} is empty: write the columns' names, and a row per sample")
     if not header.isprintable() and re.search("[\0-\x08\x0e-\x1f\ud800-\udfff]", header):
-        raise ScenarioError(f"{where} is no text in UTF-8: {_SAVE}")
+        raise ScenarioError(f"{where} is not UTF-8 text: {_SAVE}")
     if not header.endswith("\n") and len(header) >= _LONGEST_LINE:
         raise _too_long(where, lines)
     return header, lines
@@ -233,8 +233,8 @@ def _header(where: str, stream: IO[str]) -> tuple[str, int]:
 
 def _too_long(where: str, line: int) -> ScenarioError:
     return ScenarioError(
-        f"{where}, line {line} is longer than {_LONGEST_LINE:,} characters: this is no table; "
-        f"{_SAVE}"
+        f"{where}, line {line} is longer than {_LONGEST_LINE:,} characters, so this is not a "
+        f"table; {_SAVE}"
     )
 
 

@@ -175,12 +175,12 @@ def _check_room(table: Table, held_bytes: int) -> None:
 
 
 def _check_texts(table: Table, column: str, codes: Codes) -> None:
-    """Refuse a cell without a label or holder, and bytes that are no text."""
+    """Refuse a cell without a label or holder, and bytes that are not text."""
     for value, place in zip(codes.values, codes.places, strict=True):
         if value.strip().lower() in ("", "nan"):
             what = f"no value in the column {column!r}: fill it in, or delete the row"
         elif not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
-            what = f"the column {column!r} is no text in UTF-8: save the file as CSV in UTF-8"
+            what = f"the column {column!r} is not UTF-8 text: save the file as CSV in UTF-8"
         else:
             continue
         raise ScenarioError(f"{table.where}, {table.unit} {place}: {what}")

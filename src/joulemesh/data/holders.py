@@ -70,7 +70,7 @@ def _matched(holders: Holders, devices: int, names: tuple[str, ...]) -> tuple[In
     numbers = _numbers(found, devices)
     if names and strangers and (numbers is None or len(strangers) < len(found)):
         raise ScenarioError(
-            f"the column {column!r} names {strangers[0]!r:.60}, which is no name in the device "
+            f"the column {column!r} names {strangers[0]!r:.60}, which is not a name in the device "
             "table: correct it there or here"
         )
     by_name = bool(names) and not strangers

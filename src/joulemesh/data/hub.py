@@ -59,7 +59,7 @@ class _Wanted:
         if unknown:
             raise ScenarioError(
                 f"dataset = {text!r}: the option {unknown[0]!r} is unknown; "
-                f"known are {', '.join(_OPTIONS)}"
+                f"known options: {', '.join(_OPTIONS)}"
             )
         return cls(text, name, dict(pairs))
 
@@ -104,7 +104,7 @@ def hub_file(text: str, cache: str | Path | None = None) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ScenarioError(
-            f"cannot keep {text} in {place.parent}: {error.strerror}; mend the folder"
+            f"cannot keep {text} in {place.parent}: {error.strerror}; make the folder writable"
         ) from None
 
     write_whole(place, lambda draft: np.savez_compressed(draft, allow_pickle=False, **arrays))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 
-_MANY_CLASSES = 1000  # more pass only with two samples of each, or they are no classes
+_MANY_CLASSES = 1000  # more pass only with two samples of each, otherwise they are not classes
 _LONGEST_NAME = 200
 
 Ints = NDArray[np.int32]
@@ -138,8 +138,8 @@ def check_classes(where: str, classes: int, samples: int) -> None:
     """Refuse labels that can hardly be classes, such as a column that numbers the rows."""
     if classes > max(_MANY_CLASSES, samples // 2):
         raise ScenarioError(
-            f"{where}: {classes:,} different labels among {samples:,} samples are no classes: "
-            "take another column for the labels"
+            f"{where}: {classes:,} different labels among {samples:,} samples are too many to be "
+            "classes: take another column for the labels"
         )
 
 
@@ -156,7 +156,7 @@ def text_labels(y_train: NDArray[Any], y_test: NDArray[Any]) -> tuple[Ints, Ints
     if (test < 0).any():
         first = int((test[test_codes] < 0).argmax())
         raise ScenarioError(
-            f"y_test[{first}] = {str(y_test[first])!r:.60} is no label of the training samples: "
+            f"y_test[{first}] = {str(y_test[first])!r:.60} is not a label of the training samples: "
             "correct it, or move some of its samples to them"
         )
     return classes[codes], test[test_codes], names

@@ -93,6 +93,6 @@ def check_only_tables(dataset: str, reading: Reading) -> None:
     for field, value in given.items():
         if value:
             raise ScenarioError(
-                f"training.{field} is for tables (.csv, .tsv, .parquet), and {dataset!r} is none: "
+                f"training.{field} is for tables (.csv, .tsv, .parquet), which {dataset!r} is not: "
                 "leave it out"
             )

@@ -149,7 +149,7 @@ def _second(
         stranger = int((own < 0).argmax())
         raise ScenarioError(
             f"{other.where}, {other.unit} {found.label_codes.places[stranger]}: "
-            f"{values[stranger]!r:.60} is no label of {table.where}: correct it, or add such rows"
+            f"{values[stranger]!r:.60} is not a label of {table.where}: correct it, or add rows"
         )
     return found.take(np.ones(len(found), bool), scale)[1], own[found.labels]
 

@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _GAIN, _RELATIVE = "gain", "relative_gain"
-_MOST = 2**53  # beyond, floating point does not count
+_MOST = 2**53  # beyond this, float64 skips integers
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def read_trace(path: str, links: Links, end: str = "refuse") -> Trace:
 
     Args:
         path: of the file. A row holds for both directions of a link unless the other has a row of
-            the same t too. Rows of pairs that are no links are not used.
+            the same t too. Rows of pairs that are not linked are ignored.
         links: whose gains are wanted.
         end: what follows the last t.
 

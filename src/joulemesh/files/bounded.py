@@ -12,7 +12,7 @@ from joulemesh.errors import ScenarioError
 
 
 def require_regular(path: Path, most_bytes: int) -> int:
-    """Refuse what is no plain file (a device or a pipe would never end), or one that is too large.
+    """Refuse a file that is too large or is not a regular file: a device or a pipe might never end.
 
     Args:
         path: of the file.

@@ -195,7 +195,7 @@ def _find(name: str) -> Method:
         import_module(f"joulemesh.methods.{_BUILT_IN[name]}")
     if name not in _METHODS:
         close = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names())}"
+        hint = f"did you mean {close[0]!r}?" if close else f"known methods: {', '.join(names())}"
         raise ScenarioError(f"method {name!r} is unknown: {hint}")
     return _METHODS[name]
 
@@ -209,8 +209,9 @@ def _parse(text: str) -> tuple[Method, dict[str, Any]]:
         if not equals and place == 0 and method.main is not None:
             key, value = method.main, piece
         if key not in method.parameters:
-            known = ", ".join(method.parameters) or "it has none"
-            raise ScenarioError(f"{text}: {name} has no parameter {key!r}: known are {known}")
+            listed = ", ".join(method.parameters)
+            known = f"known parameters: {listed}" if listed else "it takes none"
+            raise ScenarioError(f"{text}: {name} has no parameter {key!r}; {known}")
         if key in given:
             raise ScenarioError(f"{text}: {key} is given twice: give it once")
         parameter = method.parameters[key]

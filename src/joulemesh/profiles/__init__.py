@@ -161,7 +161,7 @@ def _find(name: str, where: str, file: str, known: tuple[str, ...]) -> Profile:
     close = difflib.get_close_matches(name.lower().replace(" ", "-").replace("_", "-"), known, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     shown = name if len(name) <= 40 else name[:37] + "..."
-    raise ScenarioError(f"{where}: {shown!r} is unknown; {hint}known are {', '.join(known)}")
+    raise ScenarioError(f"{where}: {shown!r} is unknown; {hint}known profiles: {', '.join(known)}")
 
 
 @cache

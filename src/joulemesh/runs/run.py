@@ -41,7 +41,8 @@ __all__ = ["Progress", "mean_params", "run"]
 
 _TOGETHER = 64  # devices whose parameters are averaged at once
 _SAVE_EVERY_S = 0.25
-# Of several processes each may be told to stop more than once, by who has started it.
+# With several processes a stop signal can arrive more than once (terminal, parent, scheduler);
+# repeats within this time are ignored.
 _SETTLE_S = 2.0
 
 

@@ -93,7 +93,7 @@ class Group:
         assert process_id is not None
         host, _, port = coordinator.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-            raise ScenarioError(f"--coordinator {coordinator} is no address: write HOST:PORT")
+            raise ScenarioError(f"--coordinator {coordinator} is not an address: write HOST:PORT")
         if processes < 1:
             raise ScenarioError(f"--processes {processes} is out of range: use 1 or more")
         if not 0 <= process_id < processes:
@@ -169,7 +169,7 @@ def _set_aside(log: IO[bytes]) -> None:
 
 
 def _mourn(alive: int) -> None:
-    """End when the parent is gone: who kills the one means both."""
+    """Exit when the parent dies: killing the parent is meant to stop the child too."""
     os.read(alive, 1)
     os._exit(1)
 

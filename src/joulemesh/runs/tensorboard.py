@@ -54,7 +54,7 @@ class TensorBoard:
                     f"cannot log to {place}: {error.strerror}; choose another --tensorboard"
                 ) from None
         for name, value in row.items():
-            if name not in ("seed", "iteration", *COUNTS):  # counts are no curves
+            if name not in ("seed", "iteration", *COUNTS):  # counts are not curves
                 self._open[seed].add_scalar(name, value, iteration)
         self._open[seed].flush()
 

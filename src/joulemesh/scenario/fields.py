@@ -42,7 +42,7 @@ Quantity = float | str | tuple[float, ...] | dict[str, tuple[float, ...]]
 """A per-device quantity: one number, (low, high), a list, {"values": …}, or a column's name."""
 
 _LARGEST = sys.float_info.max  # whole numbers in TOML may be larger
-_MOST = 2**53  # beyond, floating point does not count
+_MOST = 2**53  # beyond this, float64 skips integers
 
 _MOST_K_DB = 60.0  # standard deviation of the power: 0.14 %
 
@@ -66,7 +66,7 @@ def in_si(value: Any, unit: str) -> Any:
         unit: the SI unit that the field's name ends in.
 
     Returns:
-        The same value; texts that are no quantities (names of columns) are left alone.
+        The same value; texts that are not quantities (names of columns) are left alone.
 
     Raises:
         UnitError: a quantity of another kind.

@@ -72,7 +72,7 @@ def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in values.items():
         section = _as_dict(value) if name in SECTIONS else None
-        if section is None:  # what is no section is refused by the validation
+        if section is None:  # validation refuses what is not a section
             fields[name] = value
         else:
             fields |= {f"{name}.{field}": item for field, item in section.items()}
@@ -80,7 +80,7 @@ def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_dict(section: Any) -> dict[str, Any] | None:
-    """A section's values, however it is given; None for what is no section."""
+    """A section's values, however it is given; None if it is not a section."""
     if isinstance(section, Section):
         return section.model_dump(exclude_unset=True)
     return dict(section or {}) if section is None or isinstance(section, Mapping) else None
@@ -155,5 +155,5 @@ def exists(path: Path) -> bool:
     """Is there such a file or folder?"""
     try:
         return path.exists()
-    except OSError:  # a name too long for a file is no file
+    except OSError:  # too long for the name of a file
         return False

@@ -26,7 +26,7 @@ def graph_fields(graph: Any) -> dict[str, Any]:
         nodes, edges = list(graph.nodes(data=True)), list(graph.edges(data=True))
     except (AttributeError, TypeError):
         raise ScenarioError(
-            f"a {type(graph).__name__} is no graph; give a networkx.Graph"
+            f"a {type(graph).__name__} is not a graph; give a networkx.Graph"
         ) from None
     if odd:
         raise ScenarioError(

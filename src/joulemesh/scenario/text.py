@@ -50,8 +50,8 @@ def check_table(devices: Devices, budget: Budget) -> None:
     found = ", ".join(f"{name!r:.40}" for name in list(columns)[:_MOST_COLUMNS])
     known = [name for name in Devices.model_fields if name not in ("count", "table")]
     raise ScenarioError(
-        f"{devices.table} has no column that is known, only {found}; "
-        f"known are {', '.join(known)} and energy_j: rename a column, or name it in a field"
+        f"{devices.table} has no known column, only {found}; "
+        f"known columns: {', '.join(known)} and energy_j; rename a column, or name it in a field"
     )
 
 
@@ -74,7 +74,7 @@ def one_line(error: ValidationError, scenario: type[BaseModel]) -> str:
         section = SECTIONS.get(where[0]) if len(where) > 1 else scenario
         known = list(section.model_fields) if section else []
         close = difflib.get_close_matches(where[-1], known, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
         return f"{field}: unknown field; {hint}"
     others = error.error_count() - 1
     more = f"; {others} more error{'s' if others > 1 else ''}" if others else ""
@@ -137,7 +137,7 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for the delete character.
+        # JSON's escapes are TOML's, except for the delete character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml_value(v)}" for key, v in value.items()) + " }"

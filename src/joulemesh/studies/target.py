@@ -17,15 +17,17 @@ SHARE_OF_FINAL = 0.95  # the target, unless given
 
 
 def check_target(target: float | None) -> None:
-    """Refuse a target that is no accuracy.
+    """Refuse a target that is not an accuracy.
 
     >>> check_target(0.9)
     >>> check_target(90)
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: target = 90 is no accuracy: give a number above 0, at most 1
+    joulemesh.errors.ScenarioError: target = 90 is not an accuracy: give a number above 0, at most 1
     """
     if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"target = {target} is no accuracy: give a number above 0, at most 1")
+        raise ScenarioError(
+            f"target = {target} is not an accuracy: give a number above 0, at most 1"
+        )
 
 
 def to_target(

@@ -28,7 +28,7 @@ def lay_out(folder: str | Path) -> tuple[Path, ...]:
         The files.
 
     Raises:
-        ScenarioError: the folder holds something, is no folder, or cannot be written.
+        ScenarioError: the folder is not empty, is not a folder, or cannot be written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:

@@ -200,7 +200,7 @@ def _known(text: str, name: str, wanted: str) -> _Unit:
 
 
 def _charge(found: str, text: str) -> str:
-    """A battery's charge is no energy, but almost."""
+    """How to turn a battery's charge, which is not an energy, into one."""
     if found != "A s":
         return ""
     return f"multiply by its voltage: at 3.7 V, {energy(3.7 * parse(text, found))}; "

@@ -1,6 +1,6 @@
 """What a notebook shows of a scenario, a plan, a result and a comparison.
 
-Colours are the notebook's own (``currentColor``) but for a few that are told apart on light and on
+Colours are the notebook's own (``currentColor``) except a few that are told apart on light and on
 dark ground, because notebooks set their theme without telling the browser.
 """
 

@@ -113,7 +113,7 @@ class Display:
 
     Args:
         quiet: show nothing.
-        every_s: seconds between two lines, where this is no terminal.
+        every_s: seconds between two lines, if the output is not a terminal.
 
     >>> with Display(quiet=True) as display:
     ...     display.stage("loading data")

@@ -129,7 +129,7 @@ def _check_series(series: Mapping[str, NDArray[Any]], seeds: int) -> None:
         return
     unknown = [name for name in series if name not in SERIES]
     if unknown:
-        raise ScenarioError(f"series {unknown[0]!r} is unknown; known are {', '.join(SERIES)}")
+        raise ScenarioError(f"series {unknown[0]!r} is unknown; known series: {', '.join(SERIES)}")
     missing = [name for name in _NEEDED if name not in series]
     if missing:
         raise ScenarioError(f"series {missing[0]!r} is missing; add it, or give no series at all")

@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-_UNBOUNDED = 10_000  # columns of what is no terminal: a file has no edge
+_UNBOUNDED = 10_000  # columns if the output is not a terminal: a file has no edge
 _MOST_PROSE = 72  # beyond, a line of prose is hard to read
 
 

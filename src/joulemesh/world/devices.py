@@ -134,7 +134,7 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     cpu_hz = resolve(scenario, "cpu_hz", devices.cpu_hz)
     cycles = resolve(scenario, "cycles_per_sample", devices.cycles_per_sample)
     capacitance = resolve(scenario, "capacitance", devices.capacitance)
-    with np.errstate(all="ignore"):  # what it comes to is looked at next
+    with np.errstate(all="ignore"):  # overflow and underflow are checked below
         latency_s = round_latency_s(cycles, round_samples, cpu_hz)
         energy_j = round_energy_j(capacitance, cycles, round_samples, cpu_hz)
     battery_j = resolve(scenario, "energy_j", scenario.budget.energy_j)

@@ -64,5 +64,5 @@ def require_usable(values: NDArray[np.float64], what: str, fields: str) -> None:
         device = int(np.argmin(fine))
         raise ScenarioError(
             f"device {device} has {what.format(f'{values[device]:.4g}')}, beyond {LEAST:g} to "
-            f"{MOST:g}; mend {fields}"
+            f"{MOST:g}; correct {fields}"
         )

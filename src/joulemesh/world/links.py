@@ -87,7 +87,7 @@ def link_costs(
     """
     forward_w, backward_w = power_w[edges[:, 0]], power_w[edges[:, 1]]
     both = gain if gain.ndim == 2 else np.broadcast_to(gain[:, None], (len(gain), 2))
-    with np.errstate(all="ignore"):  # what it comes to is looked at next
+    with np.errstate(all="ignore"):  # overflow and underflow are checked below
         radio = (bandwidth_hz, noise_w_per_hz, max_rate_bps)
         forward_s = seconds_per_bit(forward_w, both[:, 0], *radio)
         backward_s = seconds_per_bit(backward_w, both[:, 1], *radio)

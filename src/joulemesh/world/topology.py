@@ -168,7 +168,7 @@ def _known_devices(links: IntArray, count: int) -> IntArray:
         i, j = links[int(np.argmax(links.max(axis=1)))]
         raise ScenarioError(
             f"network.topology: the link {i}-{j} must join two of the devices 0..{count - 1}; "
-            f"mend it, or set devices.count to {links.max() + 1}"
+            f"correct it, or set devices.count to {links.max() + 1}"
         )
     return links
 

@@ -49,7 +49,7 @@ class Case:
     Attributes:
         task: what is learned.
         topologies: the graphs.
-        iterations: n; the paper leaves it open but for Fig. 7's 400.
+        iterations: n; the paper leaves it open except for Fig. 7's 400.
         evaluations: points of a curve.
     """
 

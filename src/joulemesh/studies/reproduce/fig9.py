@@ -1,4 +1,4 @@
-"""Fig. 9: adaptive rounds against GL, Balanced DFL and PENS; 3, 5, 7 and 9 rounds an iteration.
+"""Fig. 9: adaptive rounds against GL, Balanced DFL and PENS; 3, 5, 7 and 9 rounds per iteration.
 
 (a)-(d) MNIST, MLP; (e)-(h) CIFAR-10, CNN. At equal iterations, as in the paper, and at equal
 energy: batteries that just pay for the adaptive plan; every method runs until one is empty.

@@ -112,6 +112,6 @@ def _last_term(ratio: float, t: int) -> float:
 
 
 def _norm(devices: int) -> float:
-    """‖P − I‖² for P the averaging of N devices; rounded, since rounding errors are no growth."""
+    """‖P − I‖² for P the averaging of N devices; rounded, since rounding errors are not growth."""
     away = np.full((devices, devices), 1 / devices) - np.eye(devices)
     return round(float(np.linalg.norm(away, 2)) ** 2, 9)
