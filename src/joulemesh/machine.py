@@ -71,14 +71,25 @@ def _lines(path: Path) -> list[str]:
 
 
 def memory_bytes() -> int:
-    """Bytes of memory that this process may use: the machine's, or less by its control group.
+    """Bytes of memory that this process may use: the machine's, or less by its control group
+    or its resource limits.
 
     A number larger than any where the system does not tell.
 
     >>> memory_bytes() > 2**20
     True
     """
-    return min(_installed_bytes(), _memory_quota())
+    return min(_installed_bytes(), _memory_quota(), _resource_limit())
+
+
+def _resource_limit() -> int:
+    """Bytes that the limits of this process allow (``ulimit -v``); none is a large number."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return sys.maxsize
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((figure for figure in limits if 0 <= figure < _NO_LIMIT), default=sys.maxsize)
 
 
 def _memory_quota() -> int:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.data.files import cifar_images, idx_array, pickled_batch, tar_members, unpacked
+from joulemesh.data.files import cifar_images, idx_array, pickled_batch
 from joulemesh.data.locate import locate
+from joulemesh.data.packed import tar_members, unpacked
 from joulemesh.data.sources import Member, Source
 from joulemesh.errors import ScenarioError
 

@@ -161,7 +161,7 @@ def test_a_cache_that_cannot_be_written_breaks_nothing(
     def full_disk(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full_disk)
+    monkeypatch.setattr(np, "savez", full_disk)
     load_toy(tmp_path / "cache", data_dir=data)
     assert not [path for path in tmp_path.glob("cache/decoded/*/*") if path.is_file()]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh import machine
 from joulemesh.data import Dataset, Reading, load, spec
 from joulemesh.data import delimited as delimited_module
-from joulemesh.data import gather as gather_module
 from joulemesh.errors import JoulemeshError, ScenarioError
 
 ROWS = "a,b,label\n1,-0.5,cat\n2,0.25,dog\n3,1e-3,cat\n4,.5,dog\n5,7.,cat\n"
@@ -267,8 +267,8 @@ def test_files_that_are_cut_missing_or_endless(
 
 
 def test_more_than_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather_module, "memory_bytes", lambda: 30)
-    refused(tmp_path, ROWS, "takes more than 1.5e-08 GB, half of this machine's memory")
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 30)
+    refused(tmp_path, ROWS, "more than 1.5e-08 GB, half of this machine's memory")
 
 
 def test_a_label_that_numbers_the_rows_is_no_class(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from joulemesh.cli.common import JsonOption
 
 __all__ = ["verify"]
 
+_MOST_LINES = 100
+
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run or study folder.")],
@@ -32,7 +34,11 @@ def verify(
             typer.echo(f"not part of it: {name}")
         if found.intact:
             typer.echo(f"{folder} is intact: {found.files} files in {found.commits} commits")
-        for line in found.lines():
+        lines = found.lines()
+        if len(lines) > _MOST_LINES:
+            more = len(lines) - _MOST_LINES
+            lines = [*lines[:_MOST_LINES], f"{more:,} more files are damaged; --json names all"]
+        for line in lines:
             print(f"error: {line}", file=sys.stderr)
     if not found.intact:
         raise typer.Exit(2)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.limits import DATA_COLUMNS
 
 HOLDERS = ("device", "client", "holder", "node", "site", "user")  # names that say who holds a row
 
@@ -22,11 +23,13 @@ class Block(NamedTuple):
         numbers: float64 [rows, features]; NaN where a value is missing.
         texts: the cells of each other column that was asked for; empty where one is missing.
         place: the line (or row) in the file of the k-th row.
+        share: how much of the table has been read with it, from 0 to 1; 0 if that is unknown.
     """
 
     numbers: NDArray[np.float64]
     texts: tuple[Sequence[str], ...]
     place: Callable[[int], int]
+    share: float = 0.0
 
 
 class Table(Protocol):
@@ -58,15 +61,22 @@ def check_columns(where: str, columns: Sequence[str]) -> tuple[str, ...]:
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: a.csv: column 2 has no name: name it, or leave it out ...
     """
+    if len(columns) > DATA_COLUMNS.now:
+        raise ScenarioError(
+            f"{where} has {len(columns):,} columns, more than the {DATA_COLUMNS} that are read: "
+            "write one row per sample, or leave columns out"
+        )
     names = tuple(" ".join(name.split()) for name in columns)
+    seen: set[str] = set()
     for place, name in enumerate(names):
         if not name:
             raise ScenarioError(
                 f"{where}: column {place + 1} has no name: name it, or leave it out "
                 "(pandas writes none for its index with index=False)"
             )
-        if name in names[:place]:
+        if name in seen:
             raise ScenarioError(f"{where} names the column {name!r:.60} twice: rename one")
+        seen.add(name)
     return names
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["Frame", "Parquet", "is_frame"]
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from joulemesh.data.blocks import Block, check_columns, text_columns
 from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import require_regular
+from joulemesh.files.limits import DATA
 from joulemesh.optional import require
 
 _BLOCK_ROWS = 1 << 16
@@ -32,6 +35,8 @@ class Parquet:
         self.where = str(path)
         self._arrow = require("pyarrow", f"reading {self.where}")
         self._parquet = require("pyarrow.parquet", f"reading {self.where}", "pyarrow")
+        with self._explained():
+            require_regular(Path(self.where), sys.maxsize)
         with self._explained(), self._parquet.ParquetFile(self.where) as file:
             schema = file.schema_arrow
         self.columns = check_columns(self.where, schema.names)
@@ -45,12 +50,25 @@ class Parquet:
         names = [self._names[k] for k in (*features, *texts)]
         start = 1
         with self._explained(), self._parquet.ParquetFile(self.where) as file:
+            self._check_claims(file.metadata, len(features))
             for batch in file.iter_batches(_BLOCK_ROWS, columns=names):
                 columns = [batch.column(name) for name in names]
                 numbers = [self._numbers(column) for column in columns[: len(features)]]
                 words = [_words(column.to_pylist()) for column in columns[len(features) :]]
-                yield Block(_side_by_side(numbers, len(batch)), tuple(words), _counted(start))
+                block = Block(_side_by_side(numbers, len(batch)), tuple(words), _counted(start))
                 start += len(batch)
+                yield block._replace(share=min(1.0, (start - 1) / max(1, file.metadata.num_rows)))
+
+    def _check_claims(self, metadata: Any, features: int) -> None:
+        """Refuse what the file says about itself if it cannot be held."""
+        groups = (metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
+        takes = max(metadata.num_rows * features * 4, *groups, 0)
+        if takes > DATA.now:
+            raise ScenarioError(
+                f"{self.where} claims {metadata.num_rows:,} rows of {features:,} features, which "
+                f"take {takes / 1e9:.3g} GB, more than {DATA.now / 1e9:.3g} GB, half of this "
+                "machine's memory: use a part of its rows, or a machine with more"
+            )
 
     def _is_number(self, kind: Any) -> bool:
         types = self._arrow.types

@@ -22,13 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.blocks import Block, check_columns, text_columns
-from joulemesh.data.files import DAMAGE, open_unpacked
+from joulemesh.data.packed import DAMAGE, Opened, open_unpacked
 from joulemesh.errors import ScenarioError
+from joulemesh.files.limits import DATA_COLUMNS, DATA_LINE
 
 _SEPARATORS = ",;\t|"
 _BLOCK_CHARACTERS = 1 << 22
-_LONGEST_LINE = 1 << 24
+_LONGEST_LINE = DATA_LINE.now
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")
+_BLANK_LINES = 1000  # before the header
 _LOOKED_AT = 100  # rows in which the kind of a column shows
 _SAVE = "save it as CSV in UTF-8"
 
@@ -40,10 +42,15 @@ class Delimited:
 
     def __init__(self, path: str | Path) -> None:
         self.where = str(path)
-        with self._opened() as stream:
+        with self._opened() as (stream, _):
             header, self._header_lines = _header(self.where, stream)
         tabs = ".tsv" in Path(path).name.lower() and "\t" in header
         self._separator = "\t" if tabs else _separator(header)
+        if header.count(self._separator) >= DATA_COLUMNS.now:
+            raise ScenarioError(
+                f"{self.where} has more than the {DATA_COLUMNS} that are read: write one row per "
+                "sample, or leave columns out"
+            )
         names = next(csv.reader(io.StringIO(header), delimiter=self._separator))
         if all(_number(name, ".") is not None for name in names):
             raise ScenarioError(
@@ -56,27 +63,30 @@ class Delimited:
     def blocks(self, features: Sequence[int], texts: Sequence[int]) -> Iterator[Block]:
         """Read all rows; see `joulemesh.data.blocks.Table`."""
         wanted = _Wanted(len(self.columns), features, texts)
-        with self._opened() as stream:
+        with self._opened() as (stream, opened):
             for _ in range(self._header_lines):
                 stream.readline(_LONGEST_LINE)
             first = True
             for text, line in _pieces(self.where, stream, self._header_lines + 1):
+                if not text.strip("\n"):  # any number of blank lines costs little
+                    continue
                 if first and text.strip():
                     self._check_kinds(text, line, wanted)
                     first = False
                 decimal = self._decimal(text, line)
                 block = self._fast(text, line, wanted, decimal)
-                yield self._slow(text, line, wanted, decimal) if block is None else block
+                block = self._slow(text, line, wanted, decimal) if block is None else block
+                yield block._replace(share=opened.share)
 
     @contextmanager
-    def _opened(self) -> Iterator[IO[str]]:
+    def _opened(self) -> Iterator[tuple[IO[str], Opened]]:
         try:
             # Bytes that are not UTF-8 pass as lone surrogates, to be refused with their line.
             with (
-                open_unpacked(Path(self.where)) as raw,
-                io.TextIOWrapper(raw, "utf-8-sig", "surrogateescape") as stream,
+                open_unpacked(Path(self.where)) as opened,
+                io.TextIOWrapper(opened.stream, "utf-8-sig", "surrogateescape") as stream,
             ):
-                yield stream
+                yield stream, opened
         except ScenarioError:
             raise
         except FileNotFoundError:
@@ -128,7 +138,7 @@ class Delimited:
     def _fast(self, text: str, line: int, wanted: _Wanted, decimal: str) -> Block | None:
         """A block without any fault, or None."""
         quotes = text.count('"')
-        if quotes % 2 or not text.strip("\n"):
+        if quotes % 2:
             return None
         lines = [one + "\n" for one in text.split("\n")] if quotes else text.split("\n")
         try:
@@ -217,7 +227,11 @@ class _Wanted:
 def _header(where: str, stream: IO[str]) -> tuple[str, int]:
     """The first line that is not blank, and how many lines there are up to its end."""
     header, lines = "", 0
-    while not header.strip() or (header.count('"') % 2 and lines < _LOOKED_AT):
+    while not header.strip() or (
+        header.count('"') % 2 and lines < _LOOKED_AT and len(header) < _LONGEST_LINE
+    ):
+        if lines == _BLANK_LINES and not header.strip():
+            raise ScenarioError(f"{where} begins with {lines:,} blank lines: remove them")
         line = stream.readline(_LONGEST_LINE)
         if not line:
             break

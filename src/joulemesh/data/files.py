@@ -8,27 +8,17 @@ this file can be called by them whatever they hold; anything else in them is ref
 from __future__ import annotations
 
 __all__ = [
-    "DAMAGE",
     "check_member",
     "cifar_images",
     "idx_array",
-    "open_unpacked",
     "pickled_batch",
-    "tar_members",
-    "unpacked",
 ]
 
-import gzip
 import hashlib
 import io
-import lzma
 import math
 import pickle
-import tarfile
-import zlib
-from collections.abc import Collection
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,77 +26,9 @@ from numpy.typing import NDArray
 from joulemesh.data.sources import Member
 from joulemesh.errors import ScenarioError
 
-_BLOCK_BYTES = 1 << 20
-_PICKLE_LIMIT_BYTES = 1 << 26  # the published batches hold 31 MB
 _REMEDY = "delete it and download it again"
-DAMAGE = (zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
 
 Bytes = NDArray[np.uint8]
-
-
-def unpacked(path: Path, limit_bytes: int) -> bytes:
-    """Read a file, raw or in gzip or xz (told by its first bytes, not by its name).
-
-    Args:
-        path: the file.
-        limit_bytes: stop soon after this many; the file is then too long to be what it should.
-
-    Returns:
-        The content; what there is of it where the file was cut short.
-    """
-    chunks, size = [], 0
-    try:
-        with open_unpacked(path) as stream:
-            while size <= limit_bytes and (chunk := stream.read(_BLOCK_BYTES)):
-                chunks.append(chunk)
-                size += len(chunk)
-    except EOFError:
-        pass  # cut short: check_member reports how far it goes
-    except DAMAGE as error:
-        raise ScenarioError(f"{path} is corrupt ({error}): {_REMEDY}") from error
-    except OSError as error:
-        raise ScenarioError(f"{path} cannot be read ({error}): check its permissions") from error
-    return b"".join(chunks)
-
-
-def open_unpacked(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
-    """Open a file to read what is packed in it: raw, gzip or xz, told by its first bytes."""
-    with path.open("rb") as stream:
-        head = stream.read(6)
-    if head[:2] == b"\x1f\x8b":
-        return gzip.open(path, "rb")
-    if head == b"\xfd7zXZ\x00":
-        return lzma.open(path, "rb")
-    return path.open("rb")
-
-
-def tar_members(path: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Read the members with these base names from a tarball, in one pass, writing nothing.
-
-    Args:
-        path: the tarball.
-        wanted: base names, the folder within the tarball left out.
-
-    Returns:
-        Content by base name, for those that there are.
-    """
-    found = {}
-    try:
-        with tarfile.open(path, "r|*") as tar:
-            for entry in tar:
-                name = entry.name.rsplit("/", 1)[-1]
-                stream = tar.extractfile(entry) if entry.isreg() and name in wanted else None
-                if stream is not None:
-                    found[name] = stream.read(_PICKLE_LIMIT_BYTES)
-    except EOFError as error:
-        raise ScenarioError(
-            f"{path} is truncated: it ends after {path.stat().st_size:,} bytes: {_REMEDY}"
-        ) from error
-    except DAMAGE as error:
-        raise ScenarioError(f"{path} is corrupt or truncated ({error}): {_REMEDY}") from error
-    except OSError as error:
-        raise ScenarioError(f"{path} cannot be read ({error}): check its permissions") from error
-    return found
 
 
 def check_member(where: str, raw: bytes, member: Member) -> None:
@@ -165,10 +87,22 @@ def idx_array(where: str, raw: bytes) -> Bytes:
     body = len(raw) - 4 - 4 * rank
     if body != math.prod(shape):
         raise ScenarioError(
-            f"{where} is truncated or corrupt: its header promises {math.prod(shape):,} values "
-            f"({'x'.join(map(str, shape))}) and {body:,} follow: {_REMEDY}"
+            f"{where} is truncated or corrupt: its header promises {_product(shape)} and "
+            f"{body:,} follow: {_REMEDY}"
         )
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
+def _product(shape: list[int]) -> str:
+    """The number of values, with the shape where it can be shown.
+
+    >>> _product([2, 3]), _product([10**9] * 9)
+    ('6 values (2x3)', 'more than 10^18 values')
+    """
+    count = math.prod(shape)
+    if count > 10**18:
+        return "more than 10^18 values"
+    return f"{count:,} values ({'x'.join(map(str, shape))})"
 
 
 def cifar_images(where: str, raw: bytes) -> tuple[Bytes, Bytes]:

@@ -16,9 +16,10 @@ from joulemesh.data.labels import Codes
 from joulemesh.data.roles import Roles
 from joulemesh.data.scaling import Moments
 from joulemesh.errors import ScenarioError
-from joulemesh.machine import memory_bytes
+from joulemesh.files.limits import DATA
 
 _LARGEST = float(np.finfo(np.float32).max)
+_MARGIN = 2
 _SPLITS = {"train": False, "test": True}
 
 Ints = NDArray[np.int32]
@@ -99,8 +100,9 @@ def gather(table: Table, roles: Roles, *, wide: bool) -> Rows:
             splits.append(split_codes.add(next(texts), block.place))
         if roles.holder is not None:
             holders.append(holder_codes.add(next(texts), block.place))
-        held += chunk.nbytes
-        _check_room(table, held)
+        held += chunk.nbytes + labels[-1].nbytes
+        texts_bytes = sum(codes.nbytes for codes in (label_codes, split_codes, holder_codes))
+        _check_room(table, held + texts_bytes, block.share)
     if not sum(map(len, chunks)):
         raise ScenarioError(f"{table.where} has no rows under its header: write a row per sample")
     faults.refuse()
@@ -165,12 +167,18 @@ class _Faults:
         )
 
 
-def _check_room(table: Table, held_bytes: int) -> None:
-    most = memory_bytes() // 2
-    if held_bytes > most:
+def _check_room(table: Table, held_bytes: int, share: float) -> None:
+    """Refuse a table once it is, or by what was read of it will be, too large.
+
+    A table whose rows differ may be wrongly foreseen, hence the margin.
+    """
+    most = DATA.now
+    foreseen = held_bytes / share if share else 0.0
+    if held_bytes > most or foreseen > _MARGIN * most:
+        takes = f"about {foreseen / 1e9:.3g} GB, " if foreseen > _MARGIN * most else ""
         raise ScenarioError(
-            f"{table.where} takes more than {most / 1e9:.3g} GB, half of this machine's memory: "
-            "use a part of its rows, or a machine with more"
+            f"{table.where} takes {takes}more than {most / 1e9:.3g} GB, half of this machine's "
+            "memory: use a part of its rows, or a machine with more"
         )
 
 

@@ -23,6 +23,7 @@ from joulemesh.errors import ScenarioError
 
 _MANY_CLASSES = 1000  # more pass only with two samples of each, otherwise they are not classes
 _LONGEST_NAME = 200
+_TEXT_BYTES = 200  # that a text takes beside its characters, with its number and its place
 
 Ints = NDArray[np.int32]
 
@@ -37,6 +38,8 @@ class Codes:
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
+        self.nbytes = 0
+        """About what the distinct texts take in memory."""
         self.places: list[int] = []
 
     @property
@@ -57,6 +60,7 @@ class Codes:
             new = np.flatnonzero(codes >= known)
             rows = new[np.unique(codes[new], return_index=True)[1]]
             self.places += [place(int(row)) for row in rows]
+            self.nbytes += sum(len(texts[row]) + _TEXT_BYTES for row in rows.tolist())
         return codes
 
 

@@ -28,10 +28,11 @@ from joulemesh.data.reading import COLUMN, Reading, check_only_tables, is_own, i
 from joulemesh.data.sources import SOURCES, Source
 from joulemesh.data.table import from_table, open_table
 from joulemesh.errors import ScenarioError
+from joulemesh.files.arrays import open_arrays
 from joulemesh.files.cache import find, keep, user_cache
 
 _DIGITS_ORDER = 1797  # seed of the one fixed shuffle of digits
-_FORMAT = "v2"  # of the decoded arrays in the cache
+_FORMAT = "v3"  # of the decoded arrays in the cache
 _PARTS = ("x_train", "y_train", "x_test", "y_test")
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]
@@ -176,7 +177,7 @@ def _decoded(located: Located, cache: Path) -> Arrays:
     with suppress(OSError, ScenarioError):  # a cache that is read-only or full only costs time
         for part, array in zip(_PARTS, list[NDArray[Any]](arrays), strict=True):
             buffer = io.BytesIO()
-            np.save(buffer, array, allow_pickle=False)
+            np.savez(buffer, allow_pickle=False, **{part: array})
             keep(folder / part, buffer.getvalue())
         stamp.touch()
     return arrays
@@ -194,9 +195,10 @@ def _cached_arrays(source: Source, folder: Path) -> Arrays:
         content = find(folder / part)
         if content is None:
             raise ValueError(f"{part} is not what was kept")
-        array = np.load(io.BytesIO(content), allow_pickle=False)
         count = sizes.train if part.endswith("train") else sizes.test
         shape, dtype = ((count, *sizes.shape), np.uint8) if part[0] == "x" else ((count,), np.int32)
+        with open_arrays(content, len(content)) as file:
+            array = file[part]
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"{part} is not what this version wrote")
         arrays.append(array)

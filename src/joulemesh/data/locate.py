@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulemesh.data.files import check_member, pickled_batch, tar_members, unpacked
+from joulemesh.data.files import check_member, pickled_batch
+from joulemesh.data.packed import tar_members, unpacked
 from joulemesh.data.sources import Member, Source
 from joulemesh.errors import ScenarioError
+from joulemesh.files.limits import PICKLED_BATCH
 
 _SUFFIXES = (".gz", ".xz", "")
-_PICKLE_LIMIT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Located:
         for member, path in zip(self.source.members, self.paths, strict=True):
             where = str(path)
             if _is_pickle(member, path.name):
-                raw = unpacked(path, _PICKLE_LIMIT_BYTES)
+                raw = unpacked(path, PICKLED_BATCH.now)
                 yield where, pickled_batch(where, raw, member.pickle_md5)
             else:
                 raw = unpacked(path, member.size_bytes)

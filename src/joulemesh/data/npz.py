@@ -4,8 +4,7 @@ from __future__ import annotations
 
 __all__ = ["read_npz", "read_npz_sizes", "write_npz"]
 
-import zipfile
-import zlib
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,9 @@ from joulemesh.data.arrays import classes_of, from_arrays, reordered
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.reading import Reading
 from joulemesh.errors import ScenarioError
+from joulemesh.files.arrays import ArrayFile, open_arrays
+from joulemesh.files.bounded import open_bounded
+from joulemesh.files.limits import DATA
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("class_names", "x_mean", "x_std")
@@ -48,15 +50,15 @@ def read_npz(path: str | Path, reading: Reading | None = None) -> Dataset:
         arrays = [file[name] for name in _ARRAYS]
         if reading.holder is not None:
             name = f"{reading.holder}_train"
-            if name not in file.files:
+            if name not in file:
                 raise ScenarioError(
                     f"{path} has no array {name!r:.60} that says who holds a sample, only "
-                    f"{', '.join(file.files)}: save it, or use another training.partition"
+                    f"{_listed(file)}: save it, or use another training.partition"
                 )
             held_by[reading.holder] = file[name]
             order = f"{reading.holder}_names"
-            names = file[order] if order in file.files else None
-        more = {name: file[name] for name in _OPTIONAL if name in file.files}
+            names = file.get(order)
+        more = {name: file[name] for name in _OPTIONAL if name in file}
     made = from_arrays(*arrays, name=str(path), normalize=reading.normalize, held_by=held_by)
     if made.holders is not None and names is not None:
         made = replace(made, holders=reordered(str(path), made.holders, names))
@@ -119,23 +121,14 @@ def read_npz_sizes(path: str | Path) -> tuple[int, int, tuple[int, ...], int]:
     """
     with _opened(path) as file:
         y_train = file["y_train"]
-        named = len(file["class_names"].ravel()) if "class_names" in file.files else 0
+        named = len(file["class_names"].ravel()) if "class_names" in file else 0
+        train, test = file.shape("x_train"), file.shape("x_test")
     classes = classes_of(path, y_train)
-    with _explained(path), zipfile.ZipFile(path) as archive:
-        train, test = (_header_shape(archive, name) for name in ("x_train.npy", "x_test.npy"))
     if len(train) < 2 or len(test) < 2:
         raise ScenarioError(
             f"{path}: x_train has shape {train} and x_test {test}: use [samples, ...]"
         )
     return train[0], test[0], train[1:], named or classes
-
-
-def _header_shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
-    with archive.open(name) as stream:
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape: tuple[int, ...] = read(stream)[0]
-    return shape
 
 
 @contextmanager
@@ -149,8 +142,8 @@ def _explained(path: str | Path) -> Iterator[None]:
         raise ScenarioError(f"dataset file {path} does not exist: correct its path") from error
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read ({error}): check the file") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:160]
         raise ScenarioError(
             f"{path} is not a readable .npz file ({reason}): write it again with "
             f"numpy.savez_compressed, without Python objects"
@@ -158,16 +151,26 @@ def _explained(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
-    with _explained(path), open(path, "rb") as stream:
-        loaded = np.load(stream, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
+def _opened(path: str | Path) -> Iterator[ArrayFile]:
+    with _explained(path):
+        if _is_one_array(Path(path)):
             raise ScenarioError(f"{path} holds one array, not an .npz of {', '.join(_ARRAYS)}")
-        with loaded as file:
-            missing = [name for name in _ARRAYS if name not in file.files]
-            if missing:
-                raise ScenarioError(
-                    f"{path} lacks {', '.join(missing)} (it holds {', '.join(file.files)}): "
-                    f"save {', '.join(_ARRAYS)}"
-                )
-            yield file
+    with _explained(path), open_arrays(Path(path), DATA.now, packed=True) as file:
+        missing = [name for name in _ARRAYS if name not in file]
+        if missing:
+            raise ScenarioError(
+                f"{path} lacks {', '.join(missing)} (it holds {_listed(file)}): "
+                f"save {', '.join(_ARRAYS)}"
+            )
+        yield file
+
+
+def _is_one_array(path: Path) -> bool:
+    with open_bounded(path, sys.maxsize) as file:
+        return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+
+
+def _listed(file: ArrayFile) -> str:
+    names = file.names[:20]
+    more = f" and {len(file.names) - 20} more" if len(file.names) > 20 else ""
+    return ", ".join(f"{name:.60}" for name in names) + more

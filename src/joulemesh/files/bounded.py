@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["read_bounded", "require_regular"]
+__all__ = ["open_bounded", "parse_json", "read_bounded", "read_json", "require_regular"]
 
+import json
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.limits import RECORD_PARTS
 
 
 def require_regular(path: Path, most_bytes: int) -> int:
@@ -38,6 +42,22 @@ def require_regular(path: Path, most_bytes: int) -> int:
     return found.st_size
 
 
+def open_bounded(path: Path, most_bytes: int) -> BufferedReader:
+    """Open a plain file of at most so many bytes.
+
+    Raises:
+        ScenarioError: it is something else, or larger.
+        OSError: it cannot be read.
+
+    >>> open_bounded(Path("/dev/null"), 100)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: /dev/null is a device, pipe or socket; name a file
+    """
+    require_regular(path, most_bytes)
+    return path.open("rb")
+
+
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """The contents of a plain file of at most so many bytes.
 
@@ -50,9 +70,54 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     ...
     joulemesh.errors.ScenarioError: /dev/null is a device, pipe or socket; name a file
     """
-    require_regular(path, most_bytes)
+    size = require_regular(path, most_bytes)
     with path.open("rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:  # it has grown since
+        content = file.read(size + 1)
+    if len(content) > size:
         raise ScenarioError(f"{path} is being written to; wait until it is complete")
     return content
+
+
+def read_json(path: Path, most_bytes: int) -> Any:
+    """The value in a JSON file of at most so many bytes.
+
+    Raises:
+        ScenarioError: it is no plain file, or larger.
+        ValueError: it is not JSON, or JSON of a kind that nobody writes.
+        OSError: it cannot be read.
+    """
+    return parse_json(read_bounded(path, most_bytes))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value that a JSON text writes, if no object in it names a key twice.
+
+    Raises:
+        ValueError: it is not JSON; it names a key twice, nests too deeply, or has too many parts.
+
+    >>> parse_json('{"seed": 1}')
+    {'seed': 1}
+    >>> parse_json('{"seed": 1, "seed": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: 'seed' is given twice
+    """
+    text = text.decode("utf-8") if isinstance(text, bytes) else text
+    parts = text.count("[") + text.count("{")
+    if parts > RECORD_PARTS.now:
+        raise ValueError(f"{parts:,} objects and lists are more than {RECORD_PARTS} that are read")
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except RecursionError:
+        raise ValueError("its objects and lists are nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{name!r:.60} is given twice")
+            seen.add(name)
+    return values

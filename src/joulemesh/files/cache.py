@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import open_bounded
+from joulemesh.files.limits import CACHED
 from joulemesh.files.whole import make_folder, write_whole
 
 _MARK = b"joulemesh cache 1 "
@@ -50,21 +52,22 @@ def keep(path: Path, content: bytes) -> None:
     write_whole(path, write)
 
 
-def find(path: Path, most_bytes: int = 2**34) -> bytes | None:
+def find(path: Path, most_bytes: int | None = None) -> bytes | None:
     """What was kept; None if there is nothing, or if it is not what was written.
 
     Args:
         path: where.
-        most_bytes: a larger file is taken for damaged.
+        most_bytes: a larger file is taken for damaged; what fits into memory unless given.
     """
-    with suppress(OSError):
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > most_bytes + _HEAD:
-                return None
-            content = file.read()
-        head, body = content[:_HEAD], memoryview(content)[_HEAD:]
-        if head == _MARK + hashlib.sha256(body).hexdigest().encode() + b"\n":
-            return bytes(body)
+    most = CACHED.now if most_bytes is None else most_bytes
+    with suppress(OSError, ScenarioError), open_bounded(path, most + _HEAD) as file:
+        head, size = file.read(_HEAD), os.fstat(file.fileno()).st_size - _HEAD
+        if not head.startswith(_MARK):
+            return None
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if head == _MARK + found.encode() + b"\n":  # only then is it worth the memory
+            file.seek(_HEAD)
+            return file.read(size)
     return None
 
 

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import open_bounded, parse_json
 from joulemesh.files.disk import DISK
+from joulemesh.files.limits import MANIFEST_FILE, MANIFEST_LINE, MANIFEST_NAMES
 
 MANIFEST = "manifest.jsonl"
 _FIRST = "0" * 64
 _PIECE = 2**20
-_MOST_LINE = 2**26
 
 
 @dataclass(frozen=True)
@@ -114,21 +115,30 @@ class Manifest:
             if self.path.is_symlink():
                 self.fault = "it is a symbolic link"
                 return
-            with self.path.open("rb") as file:
-                while line := file.readline(_MOST_LINE):
+            names = 0
+            with open_bounded(self.path, MANIFEST_FILE.now) as file:
+                while line := file.readline(MANIFEST_LINE.now):
+                    if len(line) == MANIFEST_LINE.now:
+                        raise ScenarioError(f"it has more than {MANIFEST_LINE}")
                     if not line.endswith(b"\n"):
                         return  # an append that a crash has cut short
                     self.commits.append(self._parsed(line))
+                    names += len(self.newest.files)
+                    if names > MANIFEST_NAMES.now:
+                        self.commits.pop()
+                        raise ScenarioError(f"more than {MANIFEST_NAMES} are named")
                     self._good_bytes += len(line)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "its contents have changed"
+            reason = "its contents have changed"
+            if isinstance(error, OSError | ScenarioError):
+                reason = getattr(error, "strerror", None) or str(error)
             self.fault = f"line {len(self.commits) + 1}: {reason}"
 
     def _parsed(self, line: bytes) -> Commit:
         text = line[:-1]
-        record = json.loads(text)
+        record = parse_json(text)
         own = record.pop("sha256")
         before = self.commits[-1] if self.commits else None
         if own != _line_digest(record) or _line(record, own) != line:

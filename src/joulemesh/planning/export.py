@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import math
-import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,9 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
+from joulemesh.files.arrays import ArrayFile, open_arrays
+from joulemesh.files.bounded import parse_json
+from joulemesh.files.limits import PLAN, RECORD
 from joulemesh.optional import frame, require
 from joulemesh.scenario import Origin, Scenario
 
@@ -34,6 +36,7 @@ __all__ = [
     "plan_json",
     "plan_record",
     "save_plan",
+    "stored_record",
 ]
 
 _MOST_ENTRIES = 1_000_000
@@ -205,6 +208,21 @@ def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
 _FORMATS = {".npz": _write_npz, ".json": _write_json, ".csv": _write_csv}
 
 
+def stored_record(file: ArrayFile) -> dict[str, Any]:
+    """Everything but its arrays in the file of a plan.
+
+    Raises:
+        ValueError: there is no such record, or it is damaged.
+    """
+    array = file["plan"]
+    if array.dtype.kind != "U" or array.size != 1 or array.nbytes > 4 * RECORD.now:
+        raise ValueError("its record is damaged")
+    record = parse_json(str(array))
+    if not isinstance(record, dict):
+        raise ValueError("its record is damaged")
+    return record
+
+
 def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     """The plan that `save_plan` wrote, with the figures that it holds.
 
@@ -230,10 +248,10 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     from joulemesh.planning.workload import Workload
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            record = json.loads(str(file["plan"]))
+        with open_arrays(Path(path), PLAN.now) as file:
+            record = stored_record(file)
             names = ("rounds", "exchange_j", "exchange_s", "active", "exchanged")
-            stored = {name: file[name] for name in names}
+            stored: dict[str, Any] = {name: file[name] for name in names}
             samples = file["round_samples"]
         sizes = int(record["parameters"]), float(record["model_bits"])
         work = Workload(*sizes, samples, record.get("operations"))
@@ -241,7 +259,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
         shape = stored["rounds"].shape[1:]
         if shape != made.rounds.shape[1:]:
             raise ValueError(f"it is of {shape[0]} devices")
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise ScenarioError(
             f"{path} holds no plan of this scenario ({reason}); plan again"
@@ -255,10 +273,10 @@ def plan_from_json(text: str) -> Plan:
     from joulemesh.planning.plan import plan
 
     try:
-        record = json.loads(text)
+        record = parse_json(text)
         said = record["scenario"], int(record["parameters"]), int(record["device_rounds"])
         spent_j = float(record["energy_j"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         reason = " ".join(str(error).split())[:160]
         raise ScenarioError(
             f"the text is no plan ({type(error).__name__}: {reason}); Plan.to_json writes one"

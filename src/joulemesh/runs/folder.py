@@ -27,13 +27,16 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes, write_text, write_whole
+from joulemesh.files.arrays import ArrayFile, open_arrays
+from joulemesh.files.bounded import read_json
 from joulemesh.files.disk import DISK
 from joulemesh.files.growing import GrowingFile
+from joulemesh.files.limits import EVALUATIONS, PLAN, RECORD
 from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import ahead_of, strangers_in
 from joulemesh.files.whole import sweep
-from joulemesh.planning.export import load_plan, origins_of
+from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.formats import safetensors
 from joulemesh.runs.identity import difference, repetition_seeds, start_of
@@ -136,15 +139,14 @@ class RunFolder:
     def scenario(self) -> Scenario:
         """The scenario of the run in the folder, as resolved when it started."""
         self.require_started()
-        with np.load(self.path / "plan.npz", allow_pickle=False) as file:
-            origins = origins_of(json.loads(str(file["plan"])))
+        with self._arrays("plan.npz") as file:
+            origins = origins_of(stored_record(file))
         return Scenario.load(self.path / "scenario.toml").with_origins(origins)
 
     def start_record(self) -> dict[str, Any]:
         """What ``begin`` wrote of versions, seeds and everything else that decides the bits."""
         self.require_started()
-        record: dict[str, Any] = json.loads((self.path / "versions.json").read_text("utf-8"))
-        return record
+        return self._read_json("versions.json")
 
     def as_left(self) -> str:
         """How the run in the folder was started and whether it is finished, as JSON; or empty."""
@@ -185,8 +187,14 @@ class RunFolder:
         known = self.manifest.newest.files.get("metrics.csv")
         if known is None:
             return ""
+        path = self.path / "metrics.csv"
+        if known.bytes > EVALUATIONS.now:
+            raise ScenarioError(
+                f"{path} holds {known.bytes:,} bytes of evaluations, more than the "
+                f"{EVALUATIONS.now:,} that are read on this machine: use one with more memory"
+            )
         self.refuse_damage(["metrics.csv"], remedy="restore it from a copy")
-        with (self.path / "metrics.csv").open("rb") as file:
+        with path.open("rb") as file:
             return file.read(known.bytes).decode()
 
     # Beginning, or taking up --------------------------------------------------------------------
@@ -361,12 +369,11 @@ class RunFolder:
         if not self.finished:
             return None
         self.refuse_damage(["result.json"], remedy="restore it from a copy")
-        found: dict[str, Any] = json.loads((self.path / "result.json").read_text("utf-8"))
-        return found
+        return self._read_json("result.json")
 
     def labels(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Label counts of the devices that the report shows, and the classes' names if any."""
-        with np.load(self.path / "labels.npz", allow_pickle=False) as file:
+        with self._arrays("labels.npz") as file:
             return np.asarray(file["counts"]), tuple(file["classes"].tolist())
 
     def plan(self) -> Plan:
@@ -403,6 +410,32 @@ class RunFolder:
             text.detach()  # flushes, and leaves the draft open
 
         write_whole(self.path / "ledger.csv", write)
+
+    @contextmanager
+    def _arrays(self, name: str) -> Iterator[ArrayFile]:
+        """A file of arrays that this version, or an earlier one, wrote."""
+        with self._undamaged(name), open_arrays(self.path / name, PLAN.now) as file:
+            yield file
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        with self._undamaged(name):
+            record = read_json(self.path / name, RECORD.now)
+            if not isinstance(record, dict):
+                raise ValueError("it is no record")
+            return record
+
+    @contextmanager
+    def _undamaged(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ScenarioError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:160]
+            raise ScenarioError(
+                f"{self.path / name} is damaged: {reason}; restore it from a copy, or run the "
+                "scenario again"
+            ) from None
 
     def _write_json(self, name: str, value: Any) -> None:
         write_text(self.path / name, json.dumps(value, indent=1) + "\n")

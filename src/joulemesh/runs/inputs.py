@@ -12,6 +12,7 @@ from joulemesh.data import Dataset
 from joulemesh.data.npz import write_npz
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes, write_text
+from joulemesh.files.bounded import read_bounded
 from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.inputs import FOLDER, RECORD, input_files, with_files
@@ -125,7 +126,7 @@ class _Keeper:
         known = {"name": path.name, "bytes": size, "sha256": digest, "kept": kept}
         self.record.setdefault("files", {})[field] = known
         if kept is not None:
-            self._write(kept, path.read_bytes())
+            self._write(kept, read_bounded(path, size))
 
     def data(self, data: Dataset) -> None:
         """Write data that the user gave in memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import platform
 import sys
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from joulemesh._version import __version__
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import write_text
+from joulemesh.files.bounded import read_bounded, read_json
+from joulemesh.files.limits import RECORD, STUDY_TABLE
 from joulemesh.machine import cpus
 from joulemesh.studies.claims import claims_csv, read_claims
 from joulemesh.studies.reproduce import FIGURES, LEARNED, redo, redraw
@@ -83,7 +86,7 @@ class Reproduction:
         }
         table = self.folder / "claims.csv"
         if same and table.is_file():
-            self.claims = list(read_claims(table.read_text("utf-8")))
+            self.claims = list(read_claims(_text(table)))
 
     def file(self, outcome: Outcome, account: Account) -> None:
         """Write one part's numbers and figures."""
@@ -224,11 +227,10 @@ def redraw_folder(folder: str | Path) -> Reproduction:
     for name in ("notes", "pictures", "setups"):
         kept.setdefault(name, {})
     made = Reproduction(place, kept["size"], tuple(kept["seeds"]), kept["command"], timings=kept)
-    made.claims = list(read_claims(table.read_text("utf-8")))
+    made.claims = list(read_claims(_text(table)))
     for name in kept["figures"]:
         try:
-            with (place / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
+            rows = list(csv.DictReader(io.StringIO(_text(place / f"{name}.csv"), newline="")))
             shown = redraw(name, rows, quick=made.size == "quick")
         except (OSError, KeyError, ValueError):
             raise ScenarioError(
@@ -281,9 +283,13 @@ def _runner(
     )
 
 
+def _text(path: Path) -> str:
+    return read_bounded(path, STUDY_TABLE.now).decode("utf-8")
+
+
 def _earlier(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = read_json(path, RECORD.now)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

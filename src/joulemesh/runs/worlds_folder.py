@@ -18,6 +18,8 @@ from typing import Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_text
+from joulemesh.files.bounded import read_json
+from joulemesh.files.limits import RECORD
 from joulemesh.files.lock import LOCK, FolderLock
 from joulemesh.files.manifest import MANIFEST
 from joulemesh.files.whole import sweep
@@ -70,7 +72,7 @@ class WorldsFolder:
         """What the folder was begun for."""
         path = self.path / _MARK
         try:
-            said = json.loads(path.read_text("utf-8"))
+            said = read_json(path, RECORD.now)
             origins = {name: Origin.parse(text) for name, text in said["origins"].items()}
             numbers = int(said["worlds"]), int(said["seeds"]), bool(said["deterministic"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import read_json
+from joulemesh.files.limits import RECORD as RECORD_LIMIT
 from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario.given import FILES, INPUTS, file_named, path_in
 
@@ -66,7 +67,7 @@ def input_notes(folder: Path, scenario: Scenario) -> Iterator[str]:
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = json.loads((folder / RECORD).read_text("utf-8"))
+        record = read_json(folder / RECORD, RECORD_LIMIT.now)
     if not isinstance(record, dict):
         return
     now = input_files(scenario)

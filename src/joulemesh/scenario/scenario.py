@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -14,7 +13,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import read_bounded
+from joulemesh.files.bounded import parse_json, read_bounded
+from joulemesh.files.limits import SCENARIO
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import Layer, absolute_paths, fields_of, latest, nested
 from joulemesh.scenario.graph import graph_fields
@@ -33,7 +33,6 @@ from joulemesh.scenario.text import check_links, check_table, one_line, to_toml
 __all__ = ["PRESETS", "Scenario"]
 
 PRESETS = ("default", "paper", "narrowband")
-_MOST_BYTES = 16 * 2**20  # of a scenario file
 
 
 class Scenario(BaseModel):
@@ -153,9 +152,9 @@ class Scenario(BaseModel):
     def load(cls, path: str | Path) -> Self:
         """Read a scenario from a TOML (or ``.json``) file; paths in it are relative to it."""
         path = Path(path)
-        kind, read = ("JSON", _json) if path.suffix == ".json" else ("TOML", tomllib.loads)
+        kind, read = ("JSON", parse_json) if path.suffix == ".json" else ("TOML", tomllib.loads)
         try:
-            values = read(read_bounded(path, _MOST_BYTES).decode())
+            values = read(read_bounded(path, SCENARIO.now).decode())
         except ScenarioError:
             raise
         except OSError as error:
@@ -180,7 +179,7 @@ class Scenario(BaseModel):
         True
         """
         try:
-            values = _json(text)
+            values = parse_json(text)
         except (ValueError, RecursionError) as error:
             raise ScenarioError(
                 f"the text is no JSON ({_reason(error)}); Scenario.to_json writes it"
@@ -261,23 +260,15 @@ def field_names() -> tuple[str, ...]:
     return ("seed", *own)
 
 
-def _json(text: str) -> Any:
-    """Parse JSON in which no object names a key twice."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{twice!r} is given twice")
-        return values
-
-    return json.loads(text, object_pairs_hook=once)
-
-
 def _mapping(values: Any, where: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ScenarioError(f"{where} holds no scenario: write an object with sections")
+    fields, known = len(fields_of(values)), len(field_names())
+    if fields > 10 * known:  # each unknown one would be looked at
+        raise ScenarioError(
+            f"{where} has {fields:,} fields, and a scenario {known}; "
+            "`joulemesh init FILE` writes a good one"
+        )
     return values
 
 

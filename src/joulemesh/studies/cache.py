@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from joulemesh.files.cache import find, keep, require_usable, user_cache
+from joulemesh.files.limits import KEPT_RUN
 from joulemesh.studies.record import Record, from_bytes, to_bytes
 
 
@@ -18,9 +19,6 @@ def default_folder() -> Path:
     ('joulemesh', 'compare')
     """
     return user_cache() / "compare"
-
-
-_MOST_BYTES = 2**31
 
 
 class Cache:
@@ -47,7 +45,7 @@ class Cache:
         """The run under a key; None if there is none, or if its file is damaged."""
         if key is None:
             return None
-        content = find(self._place(key), _MOST_BYTES)
+        content = find(self._place(key), KEPT_RUN.now)
         with suppress(ValueError):
             return None if content is None else from_bytes(content)
         return None

@@ -25,6 +25,8 @@ from scipy import sparse
 
 import joulemesh
 from joulemesh.data.chosen import device_names
+from joulemesh.files.bounded import read_bounded
+from joulemesh.files.limits import SOURCE
 from joulemesh.methods import Contender, Setting
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.training.digests import array_parts, data_digest, digest, model_digest
@@ -110,7 +112,7 @@ def contender_digest(contender: Contender) -> str | None:
         if place is None:
             return None
         if _HOME not in place.parents:  # the package's own code has its digest already
-            parts += [path.read_bytes() for path in _with_neighbours(place)]
+            parts += [read_bounded(path, SOURCE.now) for path in _with_neighbours(place)]
     return digest([*parts, str(schedule.mixing_rounds).encode()])
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ["CURVES", "Record", "from_bytes", "to_bytes"]
 
 import io
-import zipfile
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from joulemesh.files.arrays import open_arrays
 
 FloatArray = NDArray[np.float64]
 
@@ -91,8 +92,8 @@ def from_bytes(content: bytes) -> Record:
         ValueError: it is not such a file, or it is damaged.
     """
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in (f.name for f in fields(Record))}
+        with open_arrays(content, len(content)) as file:
+            arrays: dict[str, Any] = {name: file[name] for name in (f.name for f in fields(Record))}
         return Record(**{**arrays, "diverged": int(arrays["diverged"])})
-    except (KeyError, EOFError, OSError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise ValueError(f"not a kept run: {error}") from None

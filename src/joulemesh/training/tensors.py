@@ -7,6 +7,7 @@ __all__ = ["read_tree", "write_tree"]
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.files import write_whole
+from joulemesh.files.bounded import open_bounded, parse_json
+from joulemesh.files.limits import CHECKPOINT_HEADER
 
 _TYPES = {
     "float64": "F64",
@@ -31,7 +34,6 @@ _TYPES = {
     "bool": "BOOL",
 }
 _PIECE = 2**24
-_MOST_HEADER = 2**27
 
 
 def _named(tree: Any) -> dict[str, NDArray[Any]]:
@@ -102,42 +104,51 @@ def read_tree(path: Path, like: Any) -> Any:
         OSError: it cannot be read.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    with path.open("rb") as file:
-        described, start = _header(file)
-        digests = json.loads(described.pop("__metadata__")["sha256"])
+    with open_bounded(path, sys.maxsize) as file:
+        described, digests, start = _header(file)
         names = [jax.tree_util.keystr(where) for where, _ in leaves]
         if sorted(described) != sorted(names):
             raise ValueError("its arrays are not those of this run")
         read = []
         for name, (_, wanted) in zip(names, leaves, strict=True):
             entry = described[name]
-            first, stop = entry["data_offsets"]
+            first, stop = _offsets(entry, os.fstat(file.fileno()).st_size - start)
             dtype, shape = np.dtype(wanted.dtype), tuple(wanted.shape)
             size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            if (entry["dtype"], tuple(entry["shape"]), stop - first) != (
-                _TYPES[dtype.name],
-                shape,
-                size,
-            ):
+            claimed = entry.get("dtype"), entry.get("shape"), stop - first
+            if claimed != (_TYPES[dtype.name], list(shape), size):
                 raise ValueError(f"{name} has another shape or type than in this run")
             file.seek(start + first)
             leaf = np.empty(shape, dtype)
             if file.readinto(_bytes_of(leaf)) != size:
                 raise ValueError(f"{name} is cut short")
-            if hashlib.sha256(_bytes_of(leaf)).hexdigest() != digests[name]:
+            if hashlib.sha256(_bytes_of(leaf)).hexdigest() != digests.get(name):
                 raise ValueError(f"{name} has changed since it was written")
             read.append(leaf)
     return jax.tree.unflatten(structure, read)
 
 
-def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """The header of a safetensors file, and where its data begin."""
+def _header(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """The header of a safetensors file: its arrays, their digests, and where the data begin."""
     size = int.from_bytes(file.read(8), "little")
-    if not 2 <= size <= min(_MOST_HEADER, os.fstat(file.fileno()).st_size - 8):
+    if not 2 <= size <= min(CHECKPOINT_HEADER.now, os.fstat(file.fileno()).st_size - 8):
         raise ValueError("its header is damaged")
     try:
-        described = json.loads(file.read(size))
-        json.loads(described["__metadata__"]["sha256"])
-    except (ValueError, KeyError, TypeError):
+        described = parse_json(file.read(size))
+        digests = parse_json(described.pop("__metadata__")["sha256"])
+        if not all(isinstance(entry, dict) for entry in (digests, *described.values())):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError("its header is damaged") from None
-    return described, 8 + size
+    return described, digests, 8 + size
+
+
+def _offsets(entry: dict[str, Any], held: int) -> tuple[int, int]:
+    """Where the data of an array begin and stop, among those that the file holds."""
+    offsets = entry.get("data_offsets")
+    if not isinstance(offsets, list) or [type(place) for place in offsets] != [int, int]:
+        raise ValueError("its header is damaged")
+    first, stop = offsets
+    if not 0 <= first <= stop <= held:
+        raise ValueError(f"it is cut short, or its header is damaged: {held:,} bytes of data")
+    return first, stop

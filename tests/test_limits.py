@@ -1,0 +1,112 @@
+"""Limits on files: every reader asks one, and the documentation prints them all."""
+
+from __future__ import annotations
+
+import ast
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import joulemesh
+from joulemesh import machine
+from joulemesh.files import limits
+from joulemesh.files.limits import LIMITS
+from tools.reference import limits_page
+
+HOME = Path(joulemesh.__file__).parent
+
+# Readers without a limit of their own, and why that is right.
+ALLOWED = {
+    "machine.py": "files of the kernel",
+    "profiles/__init__.py": "the package's own",
+    "scenario/scenario.py": "the package's own presets",
+    "templates/__init__.py": "the package's own",
+    "templates/project/data.py": "a template: the user's code",
+    "views/figures.py": "a picture that it has just drawn",
+    "views/comparison_page.py": "the package's own",
+    "views/notebook.py": "the package's own",
+    "views/report.py": "the package's own",
+    "studies/fingerprint.py": "the package's own code; others' by SOURCE",
+    "files/lock.py": "the first 1,000 bytes",
+    "files/bounded.py": "the readers with a limit",
+    "files/growing.py": "a digest, a piece at a time",
+    "files/manifest.py": "a digest, a piece at a time; MANIFEST_LINE",
+    "files/disk.py": "writes",
+    "runs/folder.py": "EVALUATIONS",
+    "runs/supervise.py": "the end of a log of its own processes",
+    "data/load.py": "scikit-learn's own file",
+    "data/packed.py": "XZ, TARBALL, a block at a time",
+    "data/delimited.py": "DATA_LINE, a block at a time",
+    "files/arrays.py": "ARRAY_HEADER, ARRAY_LIST",
+}
+NAMES = {"read_text", "read_bytes", "loadtxt", "genfromtxt", "fromfile", "memmap", "open_memmap"}
+FUNCTIONS = {"np.load", "json.load", "json.loads", "tarfile.open", "gzip.open", "lzma.open"}
+FUNCTIONS |= {"pickle.load", "pickle.loads", "zipfile.ZipFile", "tomllib.load"}
+
+
+def unbounded(tree: ast.AST) -> list[str]:
+    """Calls that read as much as there is."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            name = called.rsplit(".", 1)[-1]
+            whole = name == "read" and not node.args
+            opened = name == "open" and not {"w", "wb", "a"} & {
+                part.value for part in node.args if isinstance(part, ast.Constant)
+            }
+            if called in FUNCTIONS or name in NAMES or whole or (opened and called != "self._open"):
+                found.append(f"line {node.lineno}: {called}")
+    return found
+
+
+def test_no_reader_is_without_a_limit() -> None:
+    """Whoever adds a reader gives it a limit, or says here why it needs none."""
+    wrong, idle = {}, set(ALLOWED)
+    for path in sorted(HOME.rglob("*.py")):
+        name = path.relative_to(HOME).as_posix()
+        found = unbounded(ast.parse(path.read_text("utf-8")))
+        if found and name not in ALLOWED:
+            wrong[name] = found
+        if found:
+            idle.discard(name)
+    assert not wrong
+    assert not idle  # reasons for what is no longer there
+
+
+def test_the_search_for_readers_sees_them() -> None:
+    code = "np.load(a)\njson.loads(b)\nfile.read()\npath.read_bytes()\npath.open('rb')\nf.read(9)"
+    assert len(unbounded(ast.parse(code))) == 5
+
+
+def test_every_limit_is_used_and_documented() -> None:
+    source = {p: p.read_text("utf-8") for p in HOME.rglob("*.py") if p.name != "limits.py"}
+    names = [name for name in limits.__all__ if name not in ("LIMITS", "Limit")]
+    assert len(names) == len(LIMITS)
+    page = limits_page()
+    for name in names:
+        assert any(f"import {name}" in text or f"{name}.now" in text for text in source.values())
+        one = getattr(limits, name)
+        assert one.now > 0
+        assert f"| {one.reads} | {one} | {one.why} |" in page
+
+
+def test_limits_follow_the_memory(monkeypatch) -> None:
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 2**31)
+    assert limits.DATA.now == 2**30
+    assert limits.TABLE.now == 2**26
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 2**50)
+    assert limits.TABLE.now == 256 * 2**20
+
+
+def test_memory_is_what_the_resource_limits_allow() -> None:
+    code = "from joulemesh.machine import memory_bytes; print(memory_bytes())"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limit
+    )
+    assert int(done.stdout) <= 2**30
