@@ -1,9 +1,9 @@
 """Bombs and liars: files that unpack to far more than they hold, or claim what they do not hold.
 
-Each is read in a process of its own within 2 GiB of address space. None of these processes imports
-JAX, whose libraries reserve more than that before anything is read: commands that only plan or
-verify are run as they are, and readers of training's files are called without it. Each must end
-with one line, and the most memory that the process ever held must stay below 500 MB.
+Each is read in a process of its own within 2 GiB of address space (RLIMIT_AS). Commands that only
+plan or verify are run as they are; other readers are called directly, most without JAX, whose
+libraries take much of that space. Each must end with one line and exit code 2, and the most memory
+that the process ever held must stay below 500 MB.
 """
 
 from __future__ import annotations
@@ -222,6 +222,12 @@ def manifest_of_many(folder: Path) -> Path:
     return folder
 
 
+def curves_of_a_terabyte(folder: Path) -> Path:
+    sparse("metrics.csv", 2**40)(folder)
+    Manifest(folder).commit({"metrics.csv": FileDigest(2**40, "0" * 64, grows=True)})
+    return folder
+
+
 def manifest_bomb(text: bytes) -> Make:
     def make(folder: Path) -> Path:
         (folder / "manifest.jsonl").write_bytes(text)
@@ -283,6 +289,7 @@ MANIFEST = calling(
     "from joulemesh.files.manifest import Manifest; fault = Manifest(place).fault; "
     "sys.exit(print('error:', fault, file=sys.stderr) or 2 if fault else 0)"
 )
+CURVES = calling("from joulemesh.runs.folder import RunFolder; RunFolder(place).metrics_text()")
 REDRAW = calling("from joulemesh.runs.reproduce import redraw_folder; redraw_folder(place)")
 
 KINDS: dict[str, tuple[Make, tuple[str, ...], str]] = {
@@ -505,6 +512,11 @@ KINDS: dict[str, tuple[Make, tuple[str, ...], str]] = {
         ),
         STORED_PLAN,
         "compressed in a way",
+    ),
+    "metrics.csv of 1 TB that its manifest names": (
+        curves_of_a_terabyte,
+        CURVES,
+        "metrics.csv holds 1,099,511,627,776 bytes of evaluations",
     ),
     "cached file of 100 GB": (
         sparse("a", 10**11, b"joulemesh cache 1 " + b"0" * 64 + b"\n"),
