@@ -17,7 +17,17 @@ HOME = Path(joulemesh.__file__).parent
 
 # Rooms in the order in which data flows; those of one line may import each other.
 ORDER = (
-    ("_version", "errors", "files", "machine", "optional", "own_code", "tables", "units"),
+    (
+        "_version",
+        "errors",
+        "files",
+        "machine",
+        "optional",
+        "own_code",
+        "printable",
+        "tables",
+        "units",
+    ),
     ("fading", "presets", "profiles", "templates"),
     ("scenario",),
     ("data", "models"),
@@ -39,6 +49,7 @@ NEVER_JAX = (
     "machine",
     "optional",
     "own_code",
+    "printable",
     "tables",
     "units",
     "fading",

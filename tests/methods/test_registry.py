@@ -124,7 +124,7 @@ def test_a_users_own_method(small: Scenario, monkeypatch: pytest.MonkeyPatch) ->
         prices = setting.route_prices(given["tau"], lambda t: route, alike=True)
         return setting.contender(name, given["tau"], prices, exchanged=False)
 
-    with pytest.raises(ScenarioError, match="leave out colon"):
+    with pytest.raises(ScenarioError, match="use letters, digits"):
         register("my:own", alone)
     register("alone", alone, parameters={"tau": whole()}, main="tau")
     made = build("alone:2", small)
@@ -153,3 +153,43 @@ def test_runs_beyond_all_measure_are_refused(small: Scenario) -> None:
     rich = small.override({"budget.energy_j": 1e9})
     with pytest.raises(ScenarioError, match="more than 1000000 iterations of fedavg:1"):
         build("fedavg:1", rich, equal="energy")
+
+
+NOT_FIRST = ("-a", "_a", "../a", "a" * 65)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a b",
+        "a,b",
+        "a=b",
+        "[red]",
+        "[/]",
+        "$x$",
+        "<b>",
+        'a"b',
+        "a'b",
+        "a\nb",
+        "\x1b[m",
+        *NOT_FIRST,
+    ],
+)
+def test_names_that_break_tables_figures_or_pages_are_refused(name: str) -> None:
+    with pytest.raises(ScenarioError, match="use letters, digits") as refused:
+        register(name, lambda name, setting, given: None)  # type: ignore[arg-type, return-value]
+    assert str(refused.value).isprintable()
+    assert name not in registry._METHODS
+
+
+@pytest.mark.parametrize("value", ["[red]", "$x$", "<b>", "a\nb", "\x1b[31m"])
+def test_so_are_texts_of_parameters(
+    small: Scenario, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    takes = {"word": registry.Parameter(str, "any word")}
+    register("own", lambda name, setting, given: None, parameters=takes)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ScenarioError, match=r"word = .* is unusable") as refused:
+        build(f"own:word={value}", small)
+    assert str(refused.value).isprintable()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from joulemesh import files
 from joulemesh.cli import completion
 from joulemesh.errors import ScenarioError
+from joulemesh.printable import say
 from joulemesh.scenario import Scenario, profile_notes
 from joulemesh.scenario.inputs import input_notes
 from joulemesh.tables import is_number, read_table
@@ -73,7 +73,7 @@ def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> 
     kept = [] if file is None else input_notes(file.parent, scenario)
     other = profile_notes(scenario.devices, scenario.network)
     for note in [*kept, *other, *_table_notes(scenario)]:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}", err=True)
     return scenario
 
 

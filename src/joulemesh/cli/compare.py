@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +21,7 @@ from joulemesh.cli.common import (
     read_scenario,
 )
 from joulemesh.own_code import run_file
+from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.runs.compare import Comparison
@@ -96,7 +96,7 @@ def compare(
             quiet=json,
         )
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from the runs that are kept", file=sys.stderr)
+        say("stopped; the same command goes on from the runs that are kept", err=True)
         raise typer.Exit(130) from None
     if json:
         typer.echo(json_format.dumps(found.summary()))
@@ -106,9 +106,9 @@ def compare(
 
         show_comparison(found, open_console())
         if out is not None:
-            typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
+            say(f"kept in {out}; the report is {out / 'report.html'}")
     if not any(entry.ran for entry in found.entries):
-        print("error: none of the methods could run; the reasons are above", file=sys.stderr)
+        say("error: none of the methods could run; the reasons are above", err=True)
         raise typer.Exit(2)
 
 

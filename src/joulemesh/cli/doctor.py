@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from joulemesh.cli.common import JsonOption
+from joulemesh.printable import say
 
 __all__ = ["doctor"]
 
@@ -23,7 +24,7 @@ def doctor(
     from joulemesh.runs.doctor import examine
 
     found = examine(self_test=not quick)
-    typer.echo(json_format.dumps(found) if json else _text(found))
+    say(json_format.dumps(found) if json else _text(found), lines=True)
     if found["problems"]:
         raise typer.Exit(1)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 
 from joulemesh.errors import JoulemeshError
 from joulemesh.own_code import place_in
+from joulemesh.printable import say
 
 __all__ = ["ask_for_tracebacks", "tell"]
 
@@ -33,10 +33,10 @@ def tell(error: Exception) -> bool:
         return False
     if _asked:
         traceback.print_exception(error)
-    print(f"error: {line}", file=sys.stderr)
+    say(f"error: {line}", err=True)
     for note in getattr(error, "__notes__", ()):
         if isinstance(error, JoulemeshError) and "\n" not in note:  # JAX adds its own, of several
-            print(f"note: {note}", file=sys.stderr)
+            say(f"note: {note}", err=True)
     return True
 
 

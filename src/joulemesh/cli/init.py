@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from joulemesh.cli.common import PresetOption, SetOption, read_scenario, write_text
+from joulemesh.printable import say
 
 __all__ = ["init"]
 
@@ -21,4 +22,4 @@ def init(
     """Write a scenario file in which every field is explained."""
     scenario = read_scenario(None, preset, changes)
     write_text(file, scenario.to_toml(comments=True), force=force)
-    typer.echo(f"wrote {file}; now: joulemesh plan {file}")
+    say(f"wrote {file}; now: joulemesh plan {file}")

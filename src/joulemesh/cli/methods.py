@@ -45,9 +45,9 @@ def methods(
     if json:
         typer.echo(json_format.dumps([_record(method) for method in chosen]))
         return
-    from rich.console import Console
+    from joulemesh.views.terminal import open_console
 
-    console = Console()
+    console = open_console()
     for k, method in enumerate(chosen):
         if k:
             console.print()

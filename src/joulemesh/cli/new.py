@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.printable import say
+
 __all__ = ["new"]
 
 
@@ -21,6 +23,6 @@ def new(
     from joulemesh.templates import lay_out
 
     made = lay_out(folder)
-    typer.echo(f"wrote {', '.join(path.name for path in made)} in {folder}; now:")
+    say(f"wrote {', '.join(path.name for path in made)} in {folder}; now:")
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    typer.echo(f"{there}python data.py && joulemesh plan scenario.toml")
+    say(f"{there}python data.py && joulemesh plan scenario.toml")

@@ -14,6 +14,7 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
+from joulemesh.printable import say
 
 __all__ = ["plan"]
 
@@ -58,4 +59,4 @@ def plan(
     show_plan(made, open_console())
     for path in (out, figure):
         if path is not None:
-            typer.echo(f"wrote {path}")
+            say(f"wrote {path}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.printable import say
+
 __all__ = ["report"]
 
 
@@ -21,4 +23,4 @@ def report(
 
     target = out or folder / "report.html"
     report_of_folder(folder, target)
-    typer.echo(f"wrote {target}")
+    say(f"wrote {target}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ import typer
 from joulemesh.cli import completion
 from joulemesh.cli.common import JsonOption
 from joulemesh.errors import ScenarioError
+from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def reproduce(
         _redraw(out, quick=quick, json=json)
         return
     if not quick and not json:
-        print("the full size is meant for a GPU; --quick takes minutes on a CPU", file=sys.stderr)
+        say("the full size is meant for a GPU; --quick takes minutes on a CPU", err=True)
     try:
         with _progress(quiet=json) as show:
             made = redo(
@@ -87,7 +87,7 @@ def reproduce(
                 on_step=show,
             )
     except KeyboardInterrupt:
-        print("stopped; the same command goes on with what is missing", file=sys.stderr)
+        say("stopped; the same command goes on with what is missing", err=True)
         raise typer.Exit(130) from None
     if json:
         typer.echo(json_format.dumps(made.summary()))
@@ -97,9 +97,9 @@ def reproduce(
 
         mine = [row for row in made.claims if row["figure"] in made.outcomes]
         show_claims(mine, open_console())
-        typer.echo(f"results are in {made.folder}; begin with {made.folder / 'README.md'}")
+        say(f"results are in {made.folder}; begin with {made.folder / 'README.md'}")
     for name, why in made.failures.items():
-        print(f"error: {name} was not redone: {why}", file=sys.stderr)
+        say(f"error: {name} was not redone: {why}", err=True)
     if made.failures:
         raise typer.Exit(2)
 
@@ -111,7 +111,7 @@ def _redraw(out: Path | None, *, quick: bool, json: bool) -> None:
     if json:
         typer.echo(json_format.dumps(made.summary()))
     else:
-        typer.echo(f"figures and {made.folder / 'README.md'} are drawn and written again")
+        say(f"figures and {made.folder / 'README.md'} are drawn and written again")
 
 
 def _command(figure: str, quick: bool, seeds: int | None) -> str:

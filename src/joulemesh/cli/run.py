@@ -22,6 +22,7 @@ from joulemesh.cli.common import (
     read_scenario,
 )
 from joulemesh.cli.failure import tell
+from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.runs.result import Result
@@ -181,7 +182,7 @@ def _together(group: Group, order: _Order) -> NoReturn:
             _carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
     except hosts.HostLostError as error:
         code = 1
-        print(f"error: {error}; {resume}", file=sys.stderr)
+        say(f"error: {error}; {resume}", err=True)
     except typer.Exit as end:
         code = end.exit_code
     except KeyboardInterrupt:
@@ -225,7 +226,7 @@ def _carry_out(
     if before is not None and before.finished and worlds == 1:
         told(lambda: folder.require_same(scenario, seeds, deterministic))
         if leads:
-            typer.echo(f"the run in {out} is finished; nothing to do", err=order.json)
+            say(f"the run in {out} is finished; nothing to do", err=order.json)
             if order.json:
                 typer.echo(json_format.dumps(folder.result()))
         return
@@ -248,7 +249,7 @@ def _carry_out(
     def one_of_several(k: int, mine: Scenario, place: Path | None) -> Result:
         assert place is not None
         if leads and not order.json:
-            print(f"world {k + 1} of {worlds} (seed {mine.seed})", file=sys.stderr)
+            say(f"world {k + 1} of {worlds} (seed {mine.seed})", err=True)
         return train(mine, place, order.tensorboard and order.tensorboard / place.name)
 
     result: Result | WorldsResult
@@ -270,13 +271,13 @@ def _carry_out(
             raise
         if leads:
             again = f"`joulemesh run --out {out} --resume`"
-            print(f"stopped; {again} goes on from here", file=sys.stderr)
+            say(f"stopped; {again} goes on from here", err=True)
         raise typer.Exit(130) from None
     if leads:
         _show(result, out, json=order.json)
     if isinstance(result, WorldsResult) and not result.results:
         if leads:
-            print("error: none of the worlds could run; the reasons are above", file=sys.stderr)
+            say("error: none of the worlds could run; the reasons are above", err=True)
         raise typer.Exit(2)
 
 
@@ -307,10 +308,10 @@ def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
         typer.echo(json_format.dumps(result.summary()))
     elif isinstance(result, WorldsResult):
         show_worlds(result, open_console())
-        typer.echo(f"kept in {out}; the table is {out / 'summary.csv'}")
+        say(f"kept in {out}; the table is {out / 'summary.csv'}")
     else:
         show_result(result, open_console())
-        typer.echo(f"kept in {out}; the report is {out / 'report.html'}")
+        say(f"kept in {out}; the report is {out / 'report.html'}")
 
 
 def _logger(folder: Path | None, seeds: int) -> AbstractContextManager[TensorBoard | None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from joulemesh.cli.common import JsonOption
+from joulemesh.printable import say
 
 __all__ = ["verify"]
 
@@ -31,14 +31,14 @@ def verify(
         typer.echo(json_format.dumps(found.record()))
     else:
         for name in found.strangers:
-            typer.echo(f"not part of it: {name}")
+            say(f"not part of it: {name}")
         if found.intact:
-            typer.echo(f"{folder} is intact: {found.files} files in {found.commits} commits")
+            say(f"{folder} is intact: {found.files} files in {found.commits} commits")
         lines = found.lines()
         if len(lines) > _MOST_LINES:
             more = len(lines) - _MOST_LINES
             lines = [*lines[:_MOST_LINES], f"{more:,} more files are damaged; --json names all"]
         for line in lines:
-            print(f"error: {line}", file=sys.stderr)
+            say(f"error: {line}", err=True)
     if not found.intact:
         raise typer.Exit(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["Method", "build", "lookup", "names", "register", "split"]
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,11 @@ class Method:
 
 _METHODS: dict[str, Method] = {}
 
+_MOST_LETTERS = 64
+_NAME = re.compile(rf"[^\W_][\w.+-]{{0,{_MOST_LETTERS - 1}}}")
+# What a parameter's text may hold: it stands wherever the method's name does.
+_GIVEN = re.compile(r"[\w.+\-/%:*]*")
+
 
 def register(
     name: str,
@@ -83,7 +89,8 @@ def register(
     """Make a method known by name; a name that is taken gets the new method.
 
     Args:
-        name: without colon, comma or equals sign.
+        name: of letters, digits, ``.``, ``+``, ``-`` and ``_``, so that it can stand in a list of
+            methods, in tables, figures, pages and file names as it is.
         builder: (name as written, setting, parameters as read) -> Contender.
         description: what the method does, in one line; otherwise the first line of the builder's
             docstring, or of its file's.
@@ -98,8 +105,11 @@ def register(
     >>> build("hasty", Scenario.preset("default")).schedule.rounds.shape
     (100, 20)
     """
-    if not name or set(name) & set(":,= "):
-        raise ScenarioError(f"method name {name!r} is unusable: leave out colon, comma, =, space")
+    if not _NAME.fullmatch(name):
+        raise ScenarioError(
+            f"method name {name!r} is unusable: use letters, digits, '.', '+', '-' and '_', at "
+            f"most {_MOST_LETTERS} of them, beginning with a letter or a digit"
+        )
     require_call(builder, "name, setting, parameters", f"the builder of method {name!r}")
     said = " ".join(description.split()) or _first_line(builder)
     _METHODS[name] = Method(name, builder, said, citation, dict(parameters or {}), main)
@@ -215,6 +225,10 @@ def _parse(text: str) -> tuple[Method, dict[str, Any]]:
         if key in given:
             raise ScenarioError(f"{text}: {key} is given twice: give it once")
         parameter = method.parameters[key]
+        if not _GIVEN.fullmatch(value):
+            raise ScenarioError(
+                f"{name}: {key} = {value!r} is unusable: use letters, digits and . + - _ / % : *"
+            )
         try:
             given[key] = parameter.read(value)
         except ValueError:

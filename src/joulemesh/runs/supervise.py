@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Self
 
 from joulemesh.errors import ScenarioError
+from joulemesh.printable import printable
 
 _MOST_SECONDS = 86_400
 # What JAX writes before it ends a process because of another.
@@ -209,4 +210,4 @@ def _attend(child: int, report: int, log: IO[bytes], group: Group, resume: str) 
 
 def _say(words: str) -> None:
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    print(f"{show_cursor}error: {words}", file=sys.stderr, flush=True)
+    print(f"{show_cursor}error: {printable(words)}", file=sys.stderr, flush=True)

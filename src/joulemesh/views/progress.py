@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["Display", "Pace", "facts", "progress_line"]
 
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,9 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task, TaskID
 from rich.text import Text
 
+from joulemesh.printable import say
 from joulemesh.units import duration, energy
+from joulemesh.views.terminal import open_console
 
 _EVERY_S = 1.0
 _LEAST_BAR, _MOST_BAR = 8, 30
@@ -121,7 +122,7 @@ class Display:
     """
 
     def __init__(self, *, quiet: bool = False, every_s: float = _EVERY_S) -> None:
-        console = Console(stderr=True)
+        console = open_console(stderr=True)
         self._shown: _Live | _Lines | None = None
         if not quiet:
             live = console.is_terminal and not console.is_dumb_terminal
@@ -247,4 +248,4 @@ class _Lines:
 
 
 def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say(line, err=True)

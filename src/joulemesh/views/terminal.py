@@ -11,10 +11,13 @@ from typing import TypeAlias
 
 from rich.box import HEAVY_HEAD, Box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from joulemesh.printable import printable
 
 _UNBOUNDED = 10_000  # columns if the output is not a terminal: a file has no edge
 _MOST_PROSE = 72  # beyond, a line of prose is hard to read
@@ -23,12 +26,32 @@ _MOST_PROSE = 72  # beyond, a line of prose is hard to read
 def open_console(*, stderr: bool = False) -> Console:
     """A console as wide as its terminal; in a file or a pipe, as wide as what is printed.
 
-    The variable ``COLUMNS`` decides where it is set.
+    The variable ``COLUMNS`` decides where it is set. Texts are shown as they are: brackets are no
+    markup, and control codes are shown as escapes.
     """
-    console = Console(stderr=stderr)
-    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return console
-    return Console(stderr=stderr, width=_UNBOUNDED)
+    console = Console(stderr=stderr, markup=False)
+    if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        console = Console(stderr=stderr, markup=False, width=_UNBOUNDED)
+    console.push_render_hook(_Safely())
+    return console
+
+
+class _Safely(RenderHook):
+    """Shows control codes within texts as escapes; those of the console itself remain."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Safe(renderable) for renderable in renderables]
+
+
+@dataclass(frozen=True)
+class _Safe:
+    """Something to be shown, of which every piece of text is made printable."""
+
+    shown: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self.shown, options):
+            yield Segment(text if control else printable(text, lines=True), style, control)
 
 
 Cell: TypeAlias = str | Text
@@ -102,6 +125,7 @@ def show_table(
     └───────┴──────────┘
     not shown: battery
     """
+    rows = [[_printable(cell) for cell in row] for row in rows]
     kept, broken = list(range(len(columns))), False
     while True:
         sheet = _Sheet(
@@ -122,6 +146,10 @@ def show_table(
     left_out = [column.name for k, column in enumerate(columns) if k not in kept]
     if left_out:
         console.print(Text(f"not shown: {', '.join(left_out)}", style="dim"))
+
+
+def _printable(cell: Cell) -> Cell:
+    return printable(cell, lines=True) if isinstance(cell, str) else cell
 
 
 class _Sheet:

@@ -1,0 +1,96 @@
+"""Names and paths that hold control codes or markup are shown, not obeyed."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from joulemesh.cli.main import main
+from joulemesh.printable import printable
+from joulemesh.views import terminal
+from joulemesh.views.terminal import Column, open_console, show_table
+
+RED = "\x1b[31m"
+SCENARIO = """
+[devices]
+count = 3
+table = "{table}"
+[plan]
+iterations = 2
+"""
+TABLE = f"""name,energy_j,spare{RED}
+{RED}hot,1,1
+[/],1.1,2
+[red]plain,1.2,3
+"""
+
+
+def answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
+) -> tuple[int, str]:
+    """The exit code of a command, and all that it prints, in which no control code is left."""
+    monkeypatch.setattr(sys, "argv", ["joulemesh", *map(str, arguments)])
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    caught = capsys.readouterr()
+    said = caught.out + caught.err
+    assert printable(said, lines=True) == said
+    return code, said
+
+
+@pytest.mark.parametrize("name", [f"{RED}x", "a\rb", "a\nb", "\x9b31m", "\u202eb", "\udcff"])
+def test_a_path_is_shown_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = answer(monkeypatch, capsys, "plan", "--out", f"{name}/plan.json")
+    assert code == 2
+    assert said.startswith("error: cannot write")
+    assert len(said.splitlines()) == 1
+    assert printable(name) in said
+
+
+def test_cells_and_paths_of_a_scenario_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / f"{RED}folder"
+    folder.mkdir()
+    (folder / "devices.csv").write_text(TABLE)
+    (folder / "s.toml").write_text(SCENARIO.format(table="devices.csv"))
+    code, said = answer(monkeypatch, capsys, "plan", folder / "s.toml", "--out", folder / "p.json")
+    assert code == 0, said
+    for shown in (r"\x1b[31mhot", "[/]", "[red]plain", r"wrote ", r"\x1b[31mfolder"):
+        assert shown in said
+    assert r"column 'spare\x1b[31m'" in said  # the note about a column that nobody takes
+
+
+def test_a_console_keeps_its_own_codes_and_shows_those_of_texts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = io.StringIO()
+
+    def on_a_terminal(**options: object) -> Console:
+        return Console(file=file, force_terminal=True, color_system="standard", width=60)
+
+    monkeypatch.setattr(terminal, "Console", on_a_terminal)
+    console = open_console()
+    console.print(Text(f"{RED}text", style="bold"))
+    show_table(console, [Column("name", figures=False)], [[f"{RED}cell"]])
+    shown = file.getvalue()
+    assert "\x1b[1m\\x1b[31mtext\x1b[0m" in shown
+    assert RED not in shown
+    edges = [len(line) for line in shown.splitlines() if line.startswith(("│", "└"))]
+    assert len(set(edges)) == 1  # the escape has its place in the table
+
+
+@pytest.mark.parametrize("text", ["naïve – 10 µJ ✓", "👩‍🚀", "a\u00adb"])
+def test_what_harms_nobody_is_left_as_it_is(text: str) -> None:
+    assert printable(text) == text
