@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh import fading, machine
+from joulemesh import machine
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning import plan as planning
 from joulemesh.planning import pricing
+from joulemesh.registries import CHANNELS
 from joulemesh.scenario import SECTIONS
 
 LIMIT_S = 20.0
@@ -127,7 +128,7 @@ WORDS = sorted(
     }
     | {"longest", "bound", "estimate", "epsilon", "balanced", "partition", "digits", "sgd"}
     | {"ring", "quasi-ring", "grid", "complete", "geometric", "-inf"}
-    | {*fading.names(), "trace:trace.csv", "trace:gains.csv", "trace:missing.csv", "trace:"}
+    | {*CHANNELS.names(), "trace:trace.csv", "trace:gains.csv", "trace:missing.csv", "trace:"}
 )
 FILES = ["folder", "missing.csv", "empty.csv", "binary.csv", "devices.csv", "links.csv"]
 FILES += [

@@ -14,7 +14,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import require_regular
 from joulemesh.files.limits import SOURCE
 
-__all__ = ["place_in", "place_of", "require_call", "run_file"]
+__all__ = ["files_run", "place_in", "place_of", "require_call", "run_file"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _FILES: set[Path] = set()  # those that were run
@@ -50,6 +50,11 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
     _FILES.add(path.resolve())
     spec.loader.exec_module(module)
     return module
+
+
+def files_run() -> tuple[Path, ...]:
+    """The user's own files that `run_file` has run in this process."""
+    return tuple(sorted(path for path in _FILES if path.is_file()))
 
 
 def place_in(error: BaseException) -> str | None:

@@ -39,11 +39,6 @@ register("bare", lambda name, setting, given: None)
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    for name in names():  # a module registers its methods once, when it is imported
-        registry.lookup(name)
-    # The docstring of `register` registers one, if it was tested in this process.
-    known = {name: method for name, method in registry._METHODS.items() if name != "hasty"}
-    monkeypatch.setattr(registry, "_METHODS", known)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
@@ -55,7 +50,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         caught = capsys.readouterr()
         return int(code), caught.out, caught.err
 
-    return run
+    with registry.METHODS.scoped():
+        yield run
 
 
 def test_all_methods_are_listed_with_parameters_and_citations(command) -> None:
@@ -115,7 +111,7 @@ def test_methods_of_the_users_own_are_listed(command, tmp_path: Path) -> None:
 
 def test_refusals_are_one_line(command) -> None:
     for arguments, words in (
-        (("methods", "fixd"), "method 'fixd' is unknown: did you mean 'fixed'?"),
+        (("methods", "fixd"), "method 'fixd' is unknown; did you mean 'fixed'?"),
         (("methods", "--load", "none.py"), "--load none.py: there is no such file"),
     ):
         code, out, err = command(*arguments)

@@ -71,8 +71,8 @@ def command(
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
-    yield run
-    registry._METHODS.pop("own", None)
+    with registry.METHODS.scoped():
+        yield run
 
 
 EMPTY = "Route.build('own', edges=[], edge=[], forward=[], step=0, bits=8.0, repeats=1, uses=1)"

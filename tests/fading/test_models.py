@@ -15,12 +15,12 @@ from scipy import stats
 from joulemesh import fading
 from joulemesh.errors import ScenarioError
 from joulemesh.fading import Fading, Links
-from joulemesh.fading.model import _MODELS
+from joulemesh.registries import CHANNELS
 from joulemesh.scenario import Network
 
 FloatArray = NDArray[np.float64]
 
-DRAWN = [name for name in fading.names() if name not in ("none", "trace")]
+DRAWN = [name for name in CHANNELS.names() if name not in ("none", "trace")]
 # More parameters than the defaults of a scenario: the ends of their ranges, and between.
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("rayleigh", {}),
@@ -50,7 +50,7 @@ def defaults(name: str) -> dict[str, Any]:
 # Every model -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", fading.names())
+@pytest.mark.parametrize("name", CHANNELS.names())
 def test_a_model_says_what_it_is_and_its_parameters_are_fields(name: str) -> None:
     model = fading.find(f"{name}:x" if name == "trace" else name)[0]
     assert model.name == name
@@ -168,11 +168,16 @@ def test_gains_are_powers_times_means() -> None:
 # The registry ----------------------------------------------------------------------------------
 
 
-def test_a_new_model_is_known_to_scenario_and_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_model_is_known_to_scenario_and_planner() -> None:
+    with CHANNELS.scoped():
+        _try_a_new_model()
+    assert "halves" not in CHANNELS
+
+
+def _try_a_new_model() -> None:
     import joulemesh
 
-    monkeypatch.setattr(fading.model, "_MODELS", dict(_MODELS))
-    fading.register(
+    CHANNELS.register(
         fading.distribution(
             "halves",
             "half or one and a half",
@@ -193,5 +198,5 @@ def test_a_new_model_is_known_to_scenario_and_planner(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b"])
 def test_a_models_name_can_be_written_in_a_scenario(name: str) -> None:
-    with pytest.raises(ScenarioError, match="leave out colon and space"):
-        fading.register(fading.FadingModel(name, "", lambda *_: None))
+    with pytest.raises(ScenarioError, match="use letters, digits"):
+        CHANNELS.register(fading.FadingModel(name, "", lambda *_: None))

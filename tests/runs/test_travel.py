@@ -17,7 +17,6 @@ from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.data.npz import write_npz
 from joulemesh.errors import ScenarioError
-from joulemesh.methods import registry
 from joulemesh.own_code import run_file
 from joulemesh.runs import inputs as inputs_module
 from joulemesh.training.digests import data_digest
@@ -277,11 +276,9 @@ def test_a_comparison_is_made_again_elsewhere(
 
 
 def test_a_comparison_of_ones_own_method_and_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None
 ) -> None:
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_METHODS", {**registry._METHODS})
     Path("mine.py").write_text(METHOD)
     run_file(Path("mine.py"), "--load mine.py")
     scenario = joulemesh.Scenario.preset("default").override({**TINY, **READ})

@@ -10,6 +10,7 @@ import typer
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
+    LoadOption,
     PresetOption,
     SetOption,
     read_scenario,
@@ -22,12 +23,13 @@ def bounds(
     file: FileArgument = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
+    load: LoadOption = None,
     json: JsonOption = False,
 ) -> None:
     """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1."""
     from joulemesh.studies.gap import gap_under_bound
 
-    study = gap_under_bound(read_scenario(file, preset, changes))
+    study = gap_under_bound(read_scenario(file, preset, changes, load))
     if json:
         record = {
             "iteration": study.iteration.tolist(),

@@ -12,6 +12,7 @@ import typer
 from joulemesh import files
 from joulemesh.cli import completion
 from joulemesh.errors import ScenarioError
+from joulemesh.own_code import run_file
 from joulemesh.printable import say
 from joulemesh.scenario import Scenario, profile_notes
 from joulemesh.scenario.inputs import input_notes
@@ -52,7 +53,9 @@ SetOption = Annotated[
 ]
 LoadOption = Annotated[
     list[Path] | None,
-    typer.Option("--load", help="A Python file that registers methods; repeatable."),
+    typer.Option(
+        "--load", help="A Python file that registers methods, schemes, models, …; repeatable."
+    ),
 ]
 WorldsOption = Annotated[
     int | None,
@@ -65,8 +68,20 @@ WorldsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def read_scenario(file: Path | None, preset: str, changes: list[str] | None) -> Scenario:
-    """The scenario that a command's arguments name."""
+def load_files(paths: list[Path] | None) -> None:
+    """Run the user's own files, which register what a scenario or a comparison may name."""
+    for path in paths or []:
+        run_file(path, f"--load {path}")
+
+
+def read_scenario(
+    file: Path | None,
+    preset: str,
+    changes: list[str] | None = None,
+    load: list[Path] | None = None,
+) -> Scenario:
+    """The scenario that a command's arguments name, after running the user's own files."""
+    load_files(load)
     scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
     if changes:
         scenario = scenario.override(dict(_change(text) for text in changes), source="--set")

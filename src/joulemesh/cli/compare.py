@@ -20,7 +20,6 @@ from joulemesh.cli.common import (
     WorldsOption,
     read_scenario,
 )
-from joulemesh.own_code import run_file
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
@@ -79,9 +78,7 @@ def compare(
     Runs are kept: another method or seed computes only what is new, and a comparison that was
     stopped goes on when it is asked for again. A method that cannot run is a row that says why.
     """
-    scenario = read_scenario(file, preset, changes)
-    for path in load or []:
-        run_file(path, f"--load {path}")
+    scenario = read_scenario(file, preset, changes, load)
     try:
         found = _with_progress(
             scenario,

@@ -9,6 +9,7 @@ import typer
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
+    LoadOption,
     PresetOption,
     SetOption,
     read_scenario,
@@ -21,6 +22,7 @@ def estimate(
     file: FileArgument = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
+    load: LoadOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure m, M, σ, G, δ and the initial gap on the scenario's own model and data.
@@ -29,7 +31,7 @@ def estimate(
     """
     from joulemesh.training.constants import estimate_bounds
 
-    constants = estimate_bounds(read_scenario(file, preset, changes))
+    constants = estimate_bounds(read_scenario(file, preset, changes, load))
     if json:
         typer.echo(json_format.dumps(constants))
         return

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from joulemesh.cli import completion
-from joulemesh.cli.common import JsonOption, LoadOption
-from joulemesh.own_code import run_file
+from joulemesh.cli.common import JsonOption, LoadOption, load_files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +38,7 @@ def methods(
     """
     from joulemesh.methods import lookup, names
 
-    for path in load or []:
-        run_file(path, f"--load {path}")
+    load_files(load)
     chosen = [lookup(one) for one in (names() if name is None else (name,))]
     if json:
         typer.echo(json_format.dumps([_record(method) for method in chosen]))

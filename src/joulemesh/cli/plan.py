@@ -10,6 +10,7 @@ import typer
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
+    LoadOption,
     PresetOption,
     SetOption,
     read_scenario,
@@ -23,6 +24,7 @@ def plan(
     file: FileArgument = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
+    load: LoadOption = None,
     json: JsonOption = False,
     out: Annotated[
         Path | None,
@@ -43,7 +45,7 @@ def plan(
 
     if out is not None:
         check_format(out)
-    made = make_plan(read_scenario(file, preset, changes))
+    made = make_plan(read_scenario(file, preset, changes, load))
     if out is not None:
         made.save(out)
     if figure is not None:

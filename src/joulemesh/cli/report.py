@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.cli.common import LoadOption, load_files
 from joulemesh.printable import say
 
 __all__ = ["report"]
@@ -17,10 +18,12 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it; report.html in the folder.")
     ] = None,
+    load: LoadOption = None,
 ) -> None:
     """Write the HTML report of a run, finished or not."""
     from joulemesh.runs.report import report_of_folder
 
+    load_files(load)
     target = out or folder / "report.html"
     report_of_folder(folder, target)
     say(f"wrote {target}")

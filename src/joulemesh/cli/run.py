@@ -16,9 +16,11 @@ import typer
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
+    LoadOption,
     PresetOption,
     SetOption,
     WorldsOption,
+    load_files,
     read_scenario,
 )
 from joulemesh.cli.failure import tell
@@ -59,6 +61,7 @@ class _Order:
     file: Path | None
     preset: str
     changes: list[str] | None
+    load: list[Path] | None
     out: Path | None
     seeds: int | None
     worlds: int | None
@@ -73,6 +76,7 @@ def run(
     file: FileArgument = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
+    load: LoadOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="A new folder for the run; runs/NAME-001 and so on by default."),
@@ -153,8 +157,20 @@ def run(
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
     check_target(target)
+    load_files(load)
     order = _Order(
-        file, preset, changes, out, seeds, worlds, resume, deterministic, tensorboard, target, json
+        file=file,
+        preset=preset,
+        changes=changes,
+        load=load,
+        out=out,
+        seeds=seeds,
+        worlds=worlds,
+        resume=resume,
+        deterministic=deterministic,
+        tensorboard=tensorboard,
+        target=target,
+        json=json,
     )
     group = Group.asked(hosts, coordinator, processes, process_id, join_timeout)
     if group is not None:
@@ -168,8 +184,9 @@ def _together(group: Group, order: _Order) -> NoReturn:
 
     if not order.resume:
         read_scenario(order.file, order.preset, order.changes)  # a bad one need not meet the others
+    own = "".join(f"--load {path} " for path in order.load or [])
     folder = f"--out {order.out} " if order.out is not None else ""
-    resume = f"`joulemesh run {folder}--resume` goes on from the last checkpoint"
+    resume = f"`joulemesh run {own}{folder}--resume` goes on from the last checkpoint"
     child = supervise(group, resume)
     from joulemesh.training import hosts, joining
 
@@ -270,7 +287,8 @@ def _carry_out(
         if leads and not (folder.started or several.started):
             raise
         if leads:
-            again = f"`joulemesh run --out {out} --resume`"
+            own = "".join(f"--load {path} " for path in order.load or [])
+            again = f"`joulemesh run {own}--out {out} --resume`"
             say(f"stopped; {again} goes on from here", err=True)
         raise typer.Exit(130) from None
     if leads:

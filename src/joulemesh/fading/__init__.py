@@ -5,20 +5,7 @@ sent over the links.
 
 from __future__ import annotations
 
-from joulemesh.fading import distributions, trace
 from joulemesh.fading.distributions import distribution
-from joulemesh.fading.model import Fading, FadingModel, Links, find, names, register, spellings
+from joulemesh.fading.model import Fading, FadingModel, Links, find, spellings
 
-__all__ = [
-    "Fading",
-    "FadingModel",
-    "Links",
-    "distribution",
-    "find",
-    "names",
-    "register",
-    "spellings",
-]
-
-for _model in (*distributions.MODELS, *trace.MODELS):
-    register(_model)
+__all__ = ["Fading", "FadingModel", "Links", "distribution", "find", "spellings"]

@@ -5,7 +5,7 @@ M. K. Simon, M.-S. Alouini, "Digital Communication over Fading Channels", Wiley 
 
 from __future__ import annotations
 
-__all__ = ["MODELS", "distribution"]
+__all__ = ["distribution"]
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.fading.model import FadingModel, Links
+from joulemesh.registries import CHANNELS
 
 FloatArray = NDArray[np.float64]
 
@@ -113,7 +114,7 @@ def _linear(decibels: float | str) -> float:
     return float(10 ** (float(decibels) / 10))
 
 
-MODELS = (
+for _model in (
     FadingModel(
         "none", "gains stay as path loss and shadowing make them", lambda links, given, _: None
     ),
@@ -137,4 +138,5 @@ MODELS = (
         quantile=_nakagami_quantile,
         parameters=("nakagami_m",),
     ),
-)
+):
+    CHANNELS.register(_model)

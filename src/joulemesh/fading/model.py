@@ -1,11 +1,10 @@
-"""What a fading model is, and the registry of those that are known."""
+"""What a fading model is, and how a scenario names one."""
 
 from __future__ import annotations
 
-__all__ = ["Fading", "FadingModel", "Links", "find", "names", "register", "spellings"]
+__all__ = ["Fading", "FadingModel", "Links", "find", "spellings"]
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.registries import CHANNELS
 
 FloatArray = NDArray[np.float64]
 
@@ -80,45 +80,15 @@ class FadingModel:
     argument: str = ""
 
 
-_MODELS: dict[str, FadingModel] = {}
-
-
-def register(model: FadingModel) -> None:
-    """Make a fading model known by its name; a name that is taken gets the new model.
-
-    >>> from joulemesh.fading import distribution
-    >>> two_state = distribution(
-    ...     "two-state", "each link is good or bad with equal chance",
-    ...     draw=lambda rng, links: np.where(rng.random(links) < 0.5, 0.5, 1.5),
-    ...     quantile=lambda q: 1.5 if q < 0.5 else 0.5,
-    ... )
-    >>> register(two_state)
-    >>> find("two-state")[0].description
-    'each link is good or bad with equal chance'
-    >>> del _MODELS["two-state"]
-    """
-    if not model.name or set(model.name) & set(": "):
-        raise ScenarioError(f"fading model {model.name!r} is unusable: leave out colon and space")
-    _MODELS[model.name] = model
-
-
-def names() -> tuple[str, ...]:
-    """The fading models that are known.
-
-    >>> names()
-    ('none', 'rayleigh', 'rician', 'nakagami', 'trace')
-    """
-    return tuple(_MODELS)
-
-
-def spellings() -> tuple[str, ...]:
-    """How a scenario writes them, arguments included.
+def spellings(names: Iterable[str] | None = None) -> tuple[str, ...]:
+    """How a scenario writes some models (all that are known by default), arguments included.
 
     >>> spellings()[-1]
     'trace:FILE.csv'
     """
+    models = [CHANNELS[name] for name in (CHANNELS.names() if names is None else names)]
     return tuple(
-        f"{name}:{model.argument}" if model.argument else name for name, model in _MODELS.items()
+        f"{model.name}:{model.argument}" if model.argument else model.name for model in models
     )
 
 
@@ -126,19 +96,15 @@ def find(text: str) -> tuple[FadingModel, str]:
     """The model that a scenario names, and its argument.
 
     Raises:
-        ValueError: there is no such model, or its argument is missing or too many.
+        ScenarioError: there is no such model, or its argument is missing or too many.
 
     >>> model, argument = find("trace:gains.csv")
     >>> model.name, argument
     ('trace', 'gains.csv')
     """
     name, colon, argument = text.partition(":")
-    model = _MODELS.get(name)
-    if model is None:
-        close = difflib.get_close_matches(name, names(), 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"must be one of {', '.join(spellings())}, not {text!r:.60}{hint}")
+    model = CHANNELS[name]
     if bool(argument) != bool(model.argument) or (colon and not model.argument):
         wanted = f"{name}:{model.argument}" if model.argument else name
-        raise ValueError(f"must be written {wanted!r}, not {text!r:.60}")
+        raise ScenarioError(f"must be written {wanted!r}, not {text!r:.60}")
     return model, argument

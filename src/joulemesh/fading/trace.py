@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MODELS", "Trace", "read_trace"]
+__all__ = ["Trace", "read_trace"]
 
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.fading.model import FadingModel, Links
+from joulemesh.registries import CHANNELS
 from joulemesh.tables import number_column, read_links, read_table
 
 FloatArray = NDArray[np.float64]
@@ -169,7 +170,7 @@ def _table(
     return gains, np.concatenate([before, np.arange(1, last + 1)])
 
 
-MODELS = (
+for _model in (
     FadingModel(
         "trace",
         "gains from a CSV file: t, i, j, and gain or relative_gain",
@@ -177,4 +178,5 @@ MODELS = (
         parameters=("trace_end",),
         argument="FILE.csv",
     ),
-)
+):
+    CHANNELS.register(_model)

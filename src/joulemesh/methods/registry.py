@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Method", "build", "lookup", "names", "register", "split"]
+__all__ = ["METHODS", "Method", "build", "lookup", "names", "register", "split"]
 
-import difflib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import ScenarioError
@@ -18,24 +16,13 @@ from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import Parameter
 from joulemesh.methods.setting import Setting
 from joulemesh.own_code import place_of, require_call
+from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
 
 Builder = Callable[[str, Setting, Mapping[str, Any]], Contender]
-
-# Each registers itself when its module is first needed: JAX is loaded by those that use it.
-_BUILT_IN = {
-    "adaptive": "adaptive",
-    "fixed": "fixed",
-    "inverse": "inverse",
-    "gossip-learning": "gossip_learning",
-    "balanced": "balanced",
-    "pens": "pens",
-    "d-psgd": "d_psgd",
-    "fedavg": "fedavg",
-}
 
 
 @dataclass(frozen=True)
@@ -69,10 +56,21 @@ class Method:
         return self.build.__module__.startswith(f"{__package__}.")
 
 
-_METHODS: dict[str, Method] = {}
+# Each registers itself when its module is first needed: JAX is loaded by those that use it.
+METHODS: Registry[Method] = Registry(
+    "method",
+    {
+        "adaptive": "joulemesh.methods.adaptive",
+        "fixed": "joulemesh.methods.fixed",
+        "inverse": "joulemesh.methods.inverse",
+        "gossip-learning": "joulemesh.methods.gossip_learning",
+        "balanced": "joulemesh.methods.balanced",
+        "pens": "joulemesh.methods.pens",
+        "d-psgd": "joulemesh.methods.d_psgd",
+        "fedavg": "joulemesh.methods.fedavg",
+    },
+)
 
-_MOST_LETTERS = 64
-_NAME = re.compile(rf"[^\W_][\w.+-]{{0,{_MOST_LETTERS - 1}}}")
 # What a parameter's text may hold: it stands wherever the method's name does.
 _GIVEN = re.compile(r"[\w.+\-/%:*]*")
 
@@ -101,18 +99,14 @@ def register(
     >>> def hasty(name, setting, given):  # one round, then the plan's exchange
     ...     route = setting.scheme.route(setting.costs(0))
     ...     return setting.contender(name, 1, setting.route_prices(1, lambda t: route, alike=True))
-    >>> register("hasty", hasty)
-    >>> build("hasty", Scenario.preset("default")).schedule.rounds.shape
+    >>> with METHODS.scoped():
+    ...     register("hasty", hasty)
+    ...     build("hasty", Scenario.preset("default")).schedule.rounds.shape
     (100, 20)
     """
-    if not _NAME.fullmatch(name):
-        raise ScenarioError(
-            f"method name {name!r} is unusable: use letters, digits, '.', '+', '-' and '_', at "
-            f"most {_MOST_LETTERS} of them, beginning with a letter or a digit"
-        )
     require_call(builder, "name, setting, parameters", f"the builder of method {name!r}")
     said = " ".join(description.split()) or _first_line(builder)
-    _METHODS[name] = Method(name, builder, said, citation, dict(parameters or {}), main)
+    METHODS.register(Method(name, builder, said, citation, dict(parameters or {}), main))
 
 
 def _first_line(builder: Builder) -> str:
@@ -127,7 +121,7 @@ def names() -> tuple[str, ...]:
     >>> names()[:3]
     ('adaptive', 'fixed', 'inverse')
     """
-    return tuple(dict.fromkeys([*_BUILT_IN, *_METHODS]))
+    return METHODS.names()
 
 
 def lookup(name: str) -> Method:
@@ -139,7 +133,7 @@ def lookup(name: str) -> Method:
     >>> lookup("fixed:3").citation.arxiv, list(lookup("fixed:3").parameters)
     ('2403.20075', ['tau'])
     """
-    return _find(name.strip().partition(":")[0])
+    return METHODS[name.strip().partition(":")[0]]
 
 
 def split(text: str) -> list[str]:
@@ -200,19 +194,9 @@ def build(
     return made
 
 
-def _find(name: str) -> Method:
-    if name not in _METHODS and name in _BUILT_IN:
-        import_module(f"joulemesh.methods.{_BUILT_IN[name]}")
-    if name not in _METHODS:
-        close = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known methods: {', '.join(names())}"
-        raise ScenarioError(f"method {name!r} is unknown: {hint}")
-    return _METHODS[name]
-
-
 def _parse(text: str) -> tuple[Method, dict[str, Any]]:
     name, colon, rest = text.strip().partition(":")
-    method = _find(name)
+    method = METHODS[name]
     given: dict[str, Any] = {}
     for place, piece in enumerate(rest.split(",") if colon else []):
         key, equals, value = piece.partition("=")

@@ -36,6 +36,7 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import ahead_of, strangers_in
 from joulemesh.files.whole import sweep
+from joulemesh.own_code import files_run
 from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.formats import safetensors
@@ -243,7 +244,7 @@ class RunFolder:
             partition: who holds which samples; the report shows the labels of some devices.
             own_model: whether the user gave the model, which cannot be kept.
         """
-        copies = keep_inputs(plan.scenario, self.path, data, own_model=own_model)
+        copies = keep_inputs(plan.scenario, self.path, data, own_model=own_model, code=files_run())
         plan.save(self.path / "plan.npz")
         shown = labelled_devices(partition.devices)
         counts = partition.histogram(data.y_train, data.classes, shown)

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from typing import Any
 
 from joulemesh._version import __version__
+from joulemesh.files.manifest import sha256_of
+from joulemesh.own_code import files_run
 from joulemesh.runs.inputs import asked
 from joulemesh.scenario import Scenario
 
@@ -43,7 +45,10 @@ def repetition_seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[in
 
 def start_of(scenario: Scenario, seeds: Sequence[int]) -> dict[str, Any]:
     """What is asked for and with what, as plain values."""
-    return {"asked": asked(scenario), "seeds": list(seeds), "versions": versions()}
+    start = {"asked": asked(scenario), "seeds": list(seeds), "versions": versions()}
+    if files := files_run():
+        start["code"] = {path.name: sha256_of(path) for path in files}
+    return start
 
 
 def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -65,6 +70,11 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
         if name in now and then.get(name) != now[name]:
             also = "are" if word == "were" else "is"
             return f"{name} {word} {_short(then.get(name))} and {also} {_short(now[name])}"
+    if "asked" in now and "versions" in now:  # a whole start, not a part of one
+        for name, old, new in _fields(then.get("code", {}), now.get("code", {})):
+            if new is None:
+                return f"{name} was loaded and is not (add --load {name})"
+            return f"{name} was {'another file' if old else 'not loaded'}"
     if "versions" in now:
         for name, old, new in _fields(then.get("versions"), now["versions"]):
             if name not in _MAY_DIFFER:

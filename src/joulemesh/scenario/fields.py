@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core import core_schema
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
@@ -29,6 +38,7 @@ __all__ = [
     "PositiveQuantity",
     "Quantity",
     "RadioProfile",
+    "Registered",
     "RicianK",
     "Samples",
     "Topology",
@@ -177,14 +187,6 @@ def _gains(value: Any) -> str | tuple[float, ...]:
     return tuple(_number(gain, 0.0, strict=True) for gain in value)
 
 
-def _fading(value: Any) -> str:
-    """The name of a fading model, with its argument if it takes one."""
-    if not isinstance(value, str):
-        raise ValueError(f"must be one of {', '.join(fading.spellings())}, not {value!r}")
-    fading.find(value)
-    return value
-
-
 def _rician_k(value: Any) -> float | str:
     """Decibels, or the word for none: JSON has no infinity."""
     if value in ("-inf", -math.inf):
@@ -200,16 +202,57 @@ def _rician_k(value: Any) -> float | str:
     return decibels
 
 
-_PARTITIONS = ("iid", "dirichlet", "shards", "quantity", "resample")
+class Registered:
+    """A text that names an entry of a registry, in one of the spellings that are now known.
+
+    Args:
+        spellings: gives the texts that may be written; ``trace:FILE.csv`` stands for the word
+            before the colon with anything after it.
+
+    >>> words = Registered(lambda: ("iid", "column:NAME"))
+    >>> words.check("column:site")
+    'column:site'
+    >>> words.check("idd")
+    Traceback (most recent call last):
+    ...
+    ValueError: must be one of iid, column:NAME, not 'idd'; did you mean 'iid'?
+    """
+
+    def __init__(self, spellings: Callable[[], Iterable[str]]) -> None:
+        self._spellings = spellings
+
+    def check(self, value: Any) -> str:
+        """The value, if it is one of the spellings."""
+        known = {text.partition(":")[0]: text for text in self._spellings()}
+        name, colon, argument = value.partition(":") if isinstance(value, str) else (None, "", "")
+        if name in known:
+            takes = ":" in known[name]
+            if bool(colon) == takes and bool(argument.strip()) == takes:
+                return str(value)
+            raise ValueError(f"must be written {known[name]!r}, not {value!r:.60}")
+        close = difflib.get_close_matches(str(value)[:60], known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "; --load FILE.py adds your own"
+        raise ValueError(f"must be one of {', '.join(known.values())}, not {value!r:.60}{hint}")
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        known = tuple(self._spellings())
+        plain: dict[str, Any] = {"enum": [name for name in known if ":" not in name]}
+        patterns = [
+            {"type": "string", "pattern": f"^{re.escape(name.partition(':')[0])}:.+"}
+            for name in known
+            if ":" in name
+        ]
+        return {"anyOf": [plain, *patterns]} if patterns else {**plain, "type": "string"}
 
 
-def _partition(value: Any) -> str:
-    """A way to deal samples out, or the column that says who holds them."""
-    if isinstance(value, str):
-        column = value.removeprefix("column:")
-        if value in _PARTITIONS or (column != value and column.strip()):
-            return value
-    raise ValueError(f"must be one of {', '.join(_PARTITIONS)} or column:NAME, not {value!r}")
+_PARTITIONS = ("iid", "dirichlet", "shards", "quantity", "resample", "column:NAME")
 
 
 def _or_word(check: Callable[[Any], Any], *words: str) -> BeforeValidator:
@@ -284,13 +327,7 @@ DeviceProfile = Annotated[
         }
     ),
 ]
-PartitionKind = Annotated[
-    str,
-    BeforeValidator(_partition),
-    WithJsonSchema(
-        {"anyOf": [{"enum": list(_PARTITIONS)}, {"type": "string", "pattern": "^column:.+"}]}
-    ),
-]
+PartitionKind = Annotated[str, Registered(lambda: _PARTITIONS)]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
 _LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 Topology = Annotated[
@@ -303,23 +340,7 @@ Gains = Annotated[
     BeforeValidator(_gains),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
 ]
-_FADING = fading.spellings()
-FadingName = Annotated[
-    str,
-    BeforeValidator(_fading),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": [name for name in _FADING if ":" not in name]},
-                *(
-                    {"type": "string", "pattern": f"^{name.partition(':')[0]}:.+"}
-                    for name in _FADING
-                    if ":" in name
-                ),
-            ]
-        }
-    ),
-]
+FadingName = Annotated[str, Registered(fading.spellings)]
 RicianK = Annotated[
     Any,
     BeforeValidator(_rician_k),

@@ -15,6 +15,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from joulemesh.fading import spellings
+from joulemesh.registries import CHANNELS
 from joulemesh.scenario.fields import (
     Constant,
     Coordinate,
@@ -134,7 +135,9 @@ class Network(Section):
         2, description="quasi-ring: chords added to the ring"
     )
     mean_degree: Positive = Field(20.0, description="geometric: wanted mean number of neighbours")
-    fading: FadingName = Field("none", description=f"block fading: {' | '.join(spellings())}")
+    fading: FadingName = Field(
+        "none", description=f"block fading: {' | '.join(spellings(CHANNELS.built_in))}"
+    )
     rician_k_db: RicianK = Field(
         6.0, description='rician: line of sight over scattered power; "-inf" is rayleigh'
     )

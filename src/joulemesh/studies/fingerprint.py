@@ -28,6 +28,7 @@ from joulemesh.data.chosen import device_names
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import SOURCE
 from joulemesh.methods import Contender, Setting
+from joulemesh.own_code import files_run
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.training.digests import array_parts, data_digest, digest, model_digest
 
@@ -154,5 +155,6 @@ def run_key(setting: Setting, contender: Contender, *, seed: int, learned: str) 
         return None
     # Where the data lie does not matter: the samples themselves are in ``learned``.
     asked = setting.scenario.model_dump(mode="json", exclude={"training": _PLACES})
-    said = [contender.name, setting.equal, seed, learned, done, code_digest()]
+    own = [digest([path.read_bytes()]) for path in files_run()]  # schemes, models, … of the user's
+    said = [contender.name, setting.equal, seed, learned, done, code_digest(), own]
     return digest([json.dumps([asked, *said], sort_keys=True).encode()])

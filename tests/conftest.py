@@ -1,0 +1,26 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from joulemesh import own_code
+
+
+@pytest.fixture(autouse=True)
+def _no_files_of_another_test() -> Iterator[None]:
+    """Forget the user's files that a test runs: runs record them."""
+    before = set(own_code._FILES)
+    yield
+    own_code._FILES.intersection_update(before)
+
+
+@pytest.fixture
+def own_methods() -> Iterator[None]:
+    """Forget, at the end, the methods that a test registers."""
+    from joulemesh.methods.registry import METHODS
+
+    with METHODS.scoped():
+        yield
