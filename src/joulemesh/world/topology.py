@@ -13,6 +13,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.scenario import TOPOLOGIES, Scenario
 from joulemesh.tables import read_links, read_table
 from joulemesh.world.devices import resolve, stream
+from joulemesh.world.limits import MOST
 
 __all__ = ["Graph", "build_graph", "components"]
 
@@ -144,6 +145,7 @@ def _geometric(positions: FloatArray, area_m: float, mean_degree: float) -> IntA
     from scipy.spatial import cKDTree  # half of the package's start-up time
 
     count = len(positions)
+    _require_measurable(positions, area_m)
     radius = area_m * np.sqrt(min(mean_degree, count - 1) / (np.pi * max(count - 1, 1)))
     edges = cKDTree(positions).query_pairs(radius, output_type="ndarray").astype(np.int64)
     parts, label = components(edges, count)
@@ -161,6 +163,19 @@ def _geometric(positions: FloatArray, area_m: float, mean_degree: float) -> IntA
         edges = np.concatenate([edges, np.array(bridges, np.int64)])
         parts, label = components(edges, count)
     return edges
+
+
+def _require_measurable(positions: FloatArray, area_m: float) -> None:
+    """Refuse places so far apart that the squares of their distances are infinite."""
+    reach = np.abs(positions).max(axis=1)
+    if reach.max() > MOST:
+        device = int(reach.argmax())
+        raise ScenarioError(
+            f"device {device} stands {reach[device]:.4g} m from the origin, beyond {MOST:g}; mend "
+            "devices.x_m and y_m, or network.area_m"
+        )
+    if area_m > MOST:
+        raise ScenarioError(f"network.area_m = {area_m:.4g} is beyond {MOST:g}; lower it")
 
 
 def _known_devices(links: IntArray, count: int) -> IntArray:
