@@ -194,6 +194,8 @@ def test_the_label_by_its_name_and_the_first_of_the_usual_ones(tmp_path: Path) -
         ("a,a,label\n1,2,0\n", {}, "names the column 'a' twice"),
         (",a,label\n0,2,0\n", {}, "column 1 has no name: .*index=False"),
         ("1,2,3\n4,5,6\n", {}, r"the first line holds numbers \('1,2,3'\): write the columns' n"),
+        ("a," + "b" * 200_000 + ",label\n1,2,0\n", {},
+         r"line 1: field larger than field limit .*: correct the columns' names"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit(

@@ -51,7 +51,12 @@ class Delimited:
                 f"{self.where} has more than the {DATA_COLUMNS} that are read: write one row per "
                 "sample, or leave columns out"
             )
-        names = next(csv.reader(io.StringIO(header), delimiter=self._separator))
+        try:
+            names = next(csv.reader(io.StringIO(header), delimiter=self._separator))
+        except csv.Error as error:
+            raise ScenarioError(
+                f"{self.where}, line {self._header_lines}: {error}: correct the columns' names"
+            ) from None
         if all(_number(name, ".") is not None for name in names):
             raise ScenarioError(
                 f"{self.where}: the first line holds numbers ({header[:40].strip()!r}): write the "
