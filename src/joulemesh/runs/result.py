@@ -49,12 +49,10 @@ def cumulative(
     return np.cumsum(plan.iteration_j)[iteration - 1], np.cumsum(plan.latency_s)[iteration - 1]
 
 
-def metrics(
-    plan: Plan, trace: Trace, seeds: Sequence[int], *, since: int = 0, until: int | None = None
-) -> Iterator[Metrics]:
-    """One row for every seed of some of the evaluations, with the joules and seconds so far."""
+def metrics(plan: Plan, trace: Trace, seeds: Sequence[int]) -> Iterator[Metrics]:
+    """One row for every seed of the evaluations, with the joules and seconds so far."""
     energy, clock = cumulative(plan, trace.iteration)
-    for k, iteration in list(enumerate(trace.iteration.tolist()))[since:until]:
+    for k, iteration in enumerate(trace.iteration.tolist()):
         for s, seed in enumerate(seeds):
             values = {name: float(getattr(trace, name)[k, s]) for name in CURVES}
             costs = {"energy_j": float(energy[k]), "time_s": float(clock[k])}

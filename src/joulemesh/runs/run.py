@@ -241,8 +241,9 @@ class _Session:
         self.chunks: list[Chunk] = []
         self.saved_at = 0.0
         self.steps = steps_per_round(plan.scenario, engine.partitions)
-        # Traces and chunks that are kept on disk, and evaluations that were told.
+        # Traces and chunks that are kept on disk, and traces whose evaluations were told.
         self.kept_traces = self.kept_chunks = self.told = 0
+        self.trained_s = 0.0
 
     def resume_or_begin(self, out: str | Path | None, resume: bool, stack: ExitStack) -> None:
         """Take up the run in the folder where it was left, or start it.
@@ -271,7 +272,7 @@ class _Session:
             text = hosts.on_leader(lambda: self.folder.metrics_text() if self.folder else "")
             wide = engine.options.precision == "float64"
             self.traces = [trace_of(text, engine.seeds, np.float64 if wide else np.float32)]
-            self.kept_traces, self.told = 1, len(self.traces[0].iteration)
+            self.kept_traces = self.told = 1
         self.first = self.completed
         self.setup_s = time.perf_counter() - self.begun
 
@@ -312,6 +313,7 @@ class _Session:
         start, clock = self.completed, time.perf_counter()
         self.state, trace = self.engine.run_chunk(self.state, start)
         wall = time.perf_counter() - clock
+        self.trained_s += wall
         self.traces.append(trace)
         steps = self.plan.rounds[start : self.completed].sum(axis=0) * self.steps
         self.chunks.append(Chunk(self.completed, int(steps.sum()), wall))
@@ -341,13 +343,11 @@ class _Session:
 
     def tell(self, listener: Callable[[Metrics], None]) -> None:
         """Pass on the evaluations that are kept and were not passed on before."""
-        kept = self.traces if self.folder is None else self.traces[: self.kept_traces]
-        known = sum(len(trace.iteration) for trace in kept)
-        if known > self.told:
-            trace = Trace.join(kept)
-            for row in metrics(self.plan, trace, self.engine.seeds, since=self.told, until=known):
+        known = len(self.traces) if self.folder is None else self.kept_traces
+        for trace in self.traces[self.told : known]:
+            for row in metrics(self.plan, trace, self.engine.seeds):
                 listener(row)
-            self.told = known
+        self.told = known
 
     @property
     def trace(self) -> Trace:
@@ -357,7 +357,7 @@ class _Session:
         done, total = self.completed, self.plan.iterations
         measured = (t.test_accuracy for t in reversed(self.traces) if len(t.iteration))
         accuracy = next(measured, np.zeros((0, 1)))
-        pace = sum(chunk.wall_s for chunk in self.chunks) / max(done - self.first, 1)
+        pace = self.trained_s / max(done - self.first, 1)
         return Progress(
             done,
             total,
