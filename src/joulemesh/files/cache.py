@@ -13,7 +13,7 @@ from typing import IO
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import open_bounded
 from joulemesh.files.limits import CACHED
-from joulemesh.files.whole import make_folder, write_whole
+from joulemesh.files.whole import make_folder, sweep, write_whole
 
 _MARK = b"joulemesh cache 1 "
 _HEAD = len(_MARK) + 64 + 1
@@ -42,7 +42,7 @@ def keep(path: Path, content: bytes) -> None:
     ...     find(Path(folder, "a", "b")), find(Path(folder, "c"))
     (b'result', None)
     """
-    make_folder(path.parent)
+    sweep(make_folder(path.parent))
     head = _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
     def write(draft: IO[bytes]) -> None:
@@ -74,6 +74,8 @@ def find(path: Path, most_bytes: int | None = None) -> bytes | None:
 def require_usable(folder: Path, remedy: str) -> None:
     """Refuse a cache folder that cannot be written, before anything is computed for it.
 
+    Drafts that killed processes have left in it are removed.
+
     Args:
         folder: made if need be.
         remedy: what the user can do.
@@ -82,6 +84,7 @@ def require_usable(folder: Path, remedy: str) -> None:
         ScenarioError: it cannot be made, or not be written to.
     """
     make_folder(folder, remedy=remedy)
+    sweep(folder)
     probe = folder / ".probe"
     try:
         write_whole(probe, lambda draft: draft.write(b""))

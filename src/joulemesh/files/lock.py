@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["LOCK", "FolderLock"]
+__all__ = ["LOCK", "FolderLock", "take"]
 
 import json
 import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -53,7 +54,7 @@ class FolderLock:
                 f"cannot lock {self.folder}: {error.strerror}; make it writable"
             ) from None
         try:
-            _take(descriptor)
+            take(descriptor)
         except OSError:
             holder = os.read(descriptor, 1000)
             os.close(descriptor)
@@ -61,9 +62,10 @@ class FolderLock:
                 f"{self.folder} is in use by {_words(holder)}; wait for it, or stop it"
             ) from None
         who = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        os.write(descriptor, json.dumps(who).encode())
+        with suppress(OSError):  # a full disk: others are told "another process"
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, json.dumps(who).encode())
         self._descriptor = descriptor
         return self
 
@@ -85,18 +87,20 @@ def _words(holder: bytes) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(who["since"])))
         host = "".join(c for c in str(who["host"]) if c.isalnum() or c in ".-_")
         return f"process {int(who['process'])} on {host} since {since}"
-    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+    except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
         return "another process"
 
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _take(descriptor: int) -> None:
+    def take(descriptor: int) -> None:
+        """Lock a file until it is closed; refuse (OSError) if another process has locked it."""
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _take(descriptor: int) -> None:
+    def take(descriptor: int) -> None:
+        """Lock a file until it is closed; refuse (OSError) if another process has locked it."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import open_bounded, parse_json
 from joulemesh.files.disk import DISK
 from joulemesh.files.limits import MANIFEST_FILE, MANIFEST_LINE, MANIFEST_NAMES
+from joulemesh.files.whole import write_bytes
 
 MANIFEST = "manifest.jsonl"
 _FIRST = "0" * 64
@@ -176,25 +177,26 @@ class Manifest:
             "facts": facts,
         }
         own = _line_digest(record)
-        line, disk = _line(record, own), DISK.get()
-        try:
-            self._drop_unfinished()
-            disk.append(self.path, line)
-            if before is None:
-                disk.sync_folder(self.folder)
-        except OSError as error:
-            raise ScenarioError(
-                f"cannot write {self.path}: {error.strerror}; make room, then --resume"
-            ) from None
+        line = _line(record, own)
+        if before is None:  # nothing to fall back to if a power cut tears it
+            write_bytes(self.path, line)
+        else:
+            self._append(line)
         self.commits.append(self._parsed(line))
         self._good_bytes += len(line)
         self.fault = None
         return self.newest
 
-    def _drop_unfinished(self) -> None:
-        """Cut off what follows the good commits."""
-        if self.path.exists() and self.path.stat().st_size > self._good_bytes:
-            DISK.get().truncate(self.path, self._good_bytes)
+    def _append(self, line: bytes) -> None:
+        disk = DISK.get()
+        try:
+            if self.path.stat().st_size > self._good_bytes:  # what follows the good commits
+                disk.truncate(self.path, self._good_bytes)
+            disk.append(self.path, line)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot write {self.path}: {error.strerror}; make room, then --resume"
+            ) from None
 
     def go_back(self, commit: Commit) -> None:
         """Forget the commits after one; the next commit takes their place."""

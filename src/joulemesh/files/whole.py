@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["DRAFT", "make_folder", "sweep", "write_bytes", "write_text", "write_whole"]
 
+import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import IO
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.disk import DISK
+from joulemesh.files.lock import take
 
 DRAFT = ".part"
 
@@ -39,9 +41,10 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
     path, disk = Path(path), DISK.get()
     if not path.name or (path.is_dir() and not path.is_symlink()):
         raise ScenarioError(f"cannot write {path}: Is a directory; choose another place")
-    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}{DRAFT}")
+    draft = path
     try:
-        with disk.create(draft) as file:
+        file, draft = _draft_for(path)
+        with file:
             write(file)
             disk.sync(file)
         disk.replace(draft, path)
@@ -50,8 +53,25 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
         reason = error.strerror or str(error)
         raise ScenarioError(f"cannot write {path}: {reason}; choose another place") from None
     finally:
-        with suppress(OSError):  # gone after the replacement; left by a failure or Ctrl-C
-            draft.unlink()
+        if draft != path:
+            with suppress(OSError):  # gone after the replacement; left by a failure or Ctrl-C
+                draft.unlink()
+
+
+def _draft_for(path: Path) -> tuple[IO[bytes], Path]:
+    """A new file beside a path, open and locked: a draft that nobody has locked is litter."""
+    while True:
+        draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}{DRAFT}")
+        file = DISK.get().create(draft)
+        try:
+            take(file.fileno())
+            if os.fstat(file.fileno()).st_nlink:
+                return file, draft
+        except BlockingIOError:
+            pass
+        except OSError:  # a file system without locks; there nothing is swept either
+            return file, draft
+        file.close()  # `sweep` has come between: it is removing, or has removed, the draft
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -84,7 +104,22 @@ def make_folder(path: str | Path, *, remedy: str = "choose another place") -> Pa
 
 
 def sweep(folder: Path) -> None:
-    """Remove drafts that a killed process has left in a folder; nobody else may be writing."""
-    for path in folder.glob(f".*{DRAFT}"):
+    """Remove drafts that killed processes have left in a folder and those within it.
+
+    Drafts that are being written are locked, and are left alone.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     left = Path(place, f".note.txt.0123456789abcdef{DRAFT}")
+    ...     left.touch()
+    ...     sweep(Path(place))
+    ...     left.exists()
+    False
+    """
+    for path in folder.rglob(f".*{DRAFT}"):
         with suppress(OSError):
-            DISK.get().remove(path)
+            if path.is_symlink() or path.is_dir():
+                continue  # nothing that `write_whole` has made
+            with path.open("rb") as file:
+                take(file.fileno())
+                DISK.get().remove(path)

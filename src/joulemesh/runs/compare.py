@@ -16,6 +16,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.files.lock import FolderLock
 from joulemesh.files.verify import commit_all
+from joulemesh.files.whole import sweep
 from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
@@ -65,6 +66,7 @@ class Comparison(Study):
         """
         place = make_folder(folder)
         with FolderLock(place):
+            sweep(place)
             self._write(place, [Path(path) for path in code])
             commit_all(place, stage="study")
 

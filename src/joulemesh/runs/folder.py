@@ -118,6 +118,11 @@ class RunFolder:
             raise ScenarioError(
                 f"{self.path} is not a run folder: it has no readable {MANIFEST}{fault}; name one"
             )
+        lacking = [name for name in _START if name not in self.manifest.newest.files]
+        if lacking:  # a comparison has a manifest, too
+            raise ScenarioError(
+                f"{self.path} is not a run folder: its {MANIFEST} names no {lacking[0]}; name one"
+            )
         inputs = [name for name in self.manifest.newest.files if name.startswith(f"{INPUTS}/")]
         self.refuse_damage(
             [*_START, *inputs], remedy="restore it from a copy, or run the scenario again"

@@ -75,7 +75,14 @@ class WorldsFolder:
             said = read_json(path, RECORD.now)
             origins = {name: Origin.parse(text) for name, text in said["origins"].items()}
             numbers = int(said["worlds"]), int(said["seeds"]), bool(said["deterministic"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise ScenarioError(
                 f"{path} is damaged ({type(error).__name__}); restore it from a copy, or choose "
                 "another --out"
