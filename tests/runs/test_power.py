@@ -1,77 +1,172 @@
-"""A power cut at any moment of a run: resumed, it ends with the same bits."""
+"""A power cut at any moment of a run or comparison: resumed, it ends with the same bits."""
 
 from __future__ import annotations
 
+import gc
 import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import joulemesh
+from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import using
 from joulemesh.files.verify import verified
-from tests.power import RecordingDisk, after_a_cut
-
-TINY = {
-    "devices.count": 4,
-    "plan.iterations": 8,
-    "training.model": "logistic",
-    "training.chunk_iterations": 2,
-    "training.eval_every": 1,
-}
-SAME = ("model.safetensors", "metrics.csv", "ledger.csv", "scenario.toml")
+from tests.power import SURVIVING, FullDisk, RecordingDisk, Step, after_a_cut
+from tests.works import WORKS
 
 
-@pytest.fixture(scope="module")
-def scenario() -> joulemesh.Scenario:
-    return joulemesh.Scenario.preset("default").override(TINY)
+@dataclass(frozen=True)
+class Work:
+    """Something that writes: what it does, what must come of it, and the steps of its writing."""
+
+    do: Callable[[Path], None]
+    folder: str  # with a manifest
+    wanted: dict[str, bytes]
+    steps: list[Step]
+    writes: int = 0  # that need room on the disk
+
+    def fault_of(self, place: Path) -> str:
+        """What is wrong with the files after the work was done again; empty if nothing is."""
+        for name, content in self.wanted.items():
+            if (place / name).read_bytes() != content:
+                return f"another {name}"
+        found = verified(place / self.folder)
+        litter = [path.name for path in place.rglob(".*.part")]
+        return "; ".join([*found.lines(), *found.strangers, *litter])
+
+    def after(self, at: int, how: str, seed: int, place: Path) -> str:
+        """Cut the power, do the work again, and say what is wrong."""
+        after_a_cut(self.steps, at, random.Random(seed), place, how)
+        try:
+            self.do(place)
+        except JoulemeshError as error:
+            return f"unresumable: {error}"
+        return self.fault_of(place)
 
 
-@pytest.fixture(scope="module")
-def recorded(scenario, tmp_path_factory):
-    """A run with a checkpoint after every chunk, and every step of its writing."""
-    folder = tmp_path_factory.mktemp("power") / "run"
+def recorded(kind: str, place: Path, forgets: str = "") -> Work:
+    """Do some work once, and write down every step of its writing."""
+    do, folder, names = WORKS[kind]
+    with using(RecordingDisk(place, forgets)) as disk:
+        do(place)
+    wanted = {name: (place / name).read_bytes() for name in names}
+    return Work(do, folder, wanted, disk.steps, disk.writes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_checkpoint_after_every_chunk() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr("joulemesh.runs.run._SAVE_EVERY_S", 0.0)
-    with using(RecordingDisk(folder)) as disk:
-        joulemesh.run(scenario, out=folder)
+    yield
     patch.undo()
-    return folder, disk.steps
 
 
-def cut_and_resume(scenario, recorded, at: int, how: str, seed: int, place: Path) -> None:
-    folder, steps = recorded
-    place.mkdir()
-    after_a_cut(steps, at, random.Random(seed), place, how)
-    joulemesh.run(scenario, out=place, resume=True)
-    for name in SAME:
-        assert (place / name).read_bytes() == (folder / name).read_bytes(), (at, how, seed, name)
-    found = verified(place)
-    assert found.intact, found.lines()
-    assert not found.strangers
+@pytest.fixture(scope="module")
+def works(tmp_path_factory) -> Iterator[Callable[[str], Work]]:
+    """The recordings, each made once; what is compiled for them serves all that follows."""
+    made: dict[str, Work] = {}
+
+    def work(kind: str) -> Work:
+        if kind not in made:
+            made[kind] = recorded(kind, tmp_path_factory.mktemp(kind))
+            gc.collect()
+            gc.freeze()  # a run collects garbage four times, which else takes most of its time
+        return made[kind]
+
+    yield work
+    gc.unfreeze()
 
 
-def test_the_recording_is_whole(recorded, tmp_path) -> None:
-    folder, steps = recorded
-    after_a_cut(steps, len(steps), random.Random(0), tmp_path, "none")
-    kept = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    there = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    there.pop(Path(".lock"))
-    assert kept == there  # nothing that was written waits for a sync at the end
+@pytest.mark.parametrize("kind", WORKS)
+def test_nothing_waits_for_a_sync_at_the_end(works, kind, tmp_path) -> None:
+    work = works(kind)
+    after_a_cut(work.steps, len(work.steps), random.Random(0), tmp_path, "none")
+    assert work.fault_of(tmp_path) == ""
 
 
-@pytest.mark.parametrize("case", range(24))
-def test_a_power_cut_loses_nothing(scenario, recorded, case, tmp_path) -> None:
-    rng = random.Random(case)
-    at = rng.randint(0, len(recorded[1]))
-    how = ("none", "some", "all")[case % 3]
-    cut_and_resume(scenario, recorded, at, how, case, tmp_path / "cut")
+def cut_often(work: Work, cases: range, place: Path) -> None:
+    """Cut at every step in turn (7 and the steps' number have no common divisor, as a rule)."""
+    for case in cases:
+        at, how = case * 7 % (len(work.steps) + 1), SURVIVING[case % len(SURVIVING)]
+        assert work.after(at, how, case, place / str(case)) == "", (at, how, case)
+
+
+def test_a_power_cut_during_a_run_loses_nothing(works, tmp_path) -> None:
+    cut_often(works("run"), range(24), tmp_path)
+
+
+def test_a_power_cut_during_a_comparison_loses_nothing(works, tmp_path) -> None:
+    cut_often(works("compare"), range(4), tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("portion", range(10))
-def test_a_thousand_power_cuts(scenario, recorded, portion, tmp_path) -> None:
-    steps = len(recorded[1])
-    for case in range(100 * portion, 100 * portion + 100):
-        how = ("none", "some", "some", "all")[case % 4]
-        cut_and_resume(scenario, recorded, case * 7 % (steps + 1), how, case, tmp_path / str(case))
+@pytest.mark.parametrize("piece", range(1, 22))
+def test_hundreds_of_power_cuts_during_a_run(works, piece, tmp_path) -> None:
+    cut_often(works("run"), range(40 * piece, 40 * piece + 40), tmp_path)  # 840 in all
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(1, 21))
+def test_hundreds_of_power_cuts_during_a_comparison(works, piece, tmp_path) -> None:
+    cut_often(works("compare"), range(8 * piece, 8 * piece + 8), tmp_path)  # 160 in all
+
+
+@pytest.mark.parametrize(
+    "piece", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))]
+)
+def test_a_second_cut_while_resuming_after_the_first(works, piece, tmp_path) -> None:
+    work = works("run")
+    for case in range(5 * piece, 5 * piece + 5):
+        rng, place = random.Random(case), tmp_path / str(case)
+        first, second = place / "first", place / "second"
+        at = rng.randint(0, len(work.steps))
+        after_a_cut(work.steps, at, rng, first, rng.choice(SURVIVING))
+        first.mkdir(exist_ok=True, parents=True)
+        with using(RecordingDisk(first)) as disk:
+            there = len(disk.steps)
+            work.do(first)
+        again = Work(work.do, work.folder, work.wanted, disk.steps)
+        at = rng.randint(there, len(disk.steps))
+        assert again.after(at, rng.choice(SURVIVING), case, second) == "", case
+
+
+@pytest.mark.parametrize("forgets", ["sync", "sync_folder", "append"])
+def test_a_missing_sync_is_noticed(works, forgets, tmp_path) -> None:
+    """The cuts above would fail if any one of the syncs were left out."""
+    works("run")  # compiled
+    work = recorded("run", tmp_path / "forgetful", forgets)
+    found = (
+        work.after(case * 7 % len(work.steps), SURVIVING[case % 4], case, tmp_path / str(case))
+        for case in range(100)
+    )
+    assert any(found)
+
+
+def fill_up(work: Work, room: int, place: Path, capfd) -> None:
+    """Let a write fail for want of room: one line says so, and nothing is lost."""
+    place.mkdir()
+    capfd.readouterr()
+    with using(FullDisk(room)), pytest.raises(ScenarioError, match="No space left") as refusal:
+        work.do(place)
+    assert "\n" not in str(refusal.value)
+    assert capfd.readouterr() == ("", "")
+    work.do(place)
+    assert work.fault_of(place) == "", room
+
+
+@pytest.mark.parametrize("kind", WORKS)
+def test_a_full_disk_is_one_line_and_no_loss(works, kind, tmp_path, capfd) -> None:
+    work = works(kind)
+    for room in range(0, work.writes, 9 if kind == "run" else 50):
+        fill_up(work, room, tmp_path / str(room), capfd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(8))
+@pytest.mark.parametrize("kind", WORKS)
+def test_every_write_may_find_the_disk_full(works, kind, piece, tmp_path, capfd) -> None:
+    work = works(kind)
+    for room in range(piece, work.writes, 8):
+        fill_up(work, room, tmp_path / str(room), capfd)
