@@ -19,9 +19,17 @@ from typing import Any
 import joulemesh
 from benchmarks.common import machine, progress, publish, table
 from joulemesh.errors import JoulemeshError
+from joulemesh.files.lock import LOCK
 from joulemesh.files.verify import verified
 from joulemesh.runs.report import report_of_folder
 
+TITLE = "Damaged folders"
+WORDS = {
+    "running": "a run half way",
+    "finished": "a finished run",
+    "study": "a comparison",
+    "cache": "a cache of runs",
+}
 SCENARIO = {
     "devices.count": 4,
     "plan.iterations": 8,
@@ -145,19 +153,22 @@ def prepare(place: Path) -> Base:
     )
 
 
+def files_of(folder: Path) -> list[str]:
+    """Names of the files in a folder; its lock holds nothing."""
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in names if name != LOCK)
+
+
 def cases(base: Base) -> Iterator[tuple[str, str, str, str]]:
     """Every (folder, file, fault, command)."""
     commands = {
         "running": ("resume", "report", "verify"),
         "finished": ("resume", "report", "verify"),
-        "study": ("verify",),
-        "cache": ("compare",),
+        "study": ("resume", "report", "verify", "compare"),
+        "cache": ("resume", "report", "verify", "compare"),
     }
     for kind, folder in base.folders.items():
-        files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-        for name in files:
-            if name == ".lock":
-                continue
+        for name in files_of(folder):
             for fault in FAULTS:
                 for command in commands[kind]:
                     yield kind, name, fault, command
@@ -185,6 +196,8 @@ def outcome(base: Base, kind: str, name: str, fault: str, command: str, place: P
 
 def _resume(base: Base, kind: str, folder: Path) -> str:
     joulemesh.run(base.scenario, out=folder, resume=True)
+    if kind in ("study", "cache"):
+        return "a run in a folder of something else"
     for name in SAME:
         if (folder / name).read_bytes() != base.wanted[name]:
             return f"another {name}"
@@ -201,8 +214,15 @@ def _verify(base: Base, kind: str, folder: Path) -> str:
 
 
 def _compare(base: Base, kind: str, folder: Path) -> str:
-    found = _compared(base.scenario, folder).table_csv()
-    return "same" if found == base.table else "another table"
+    """Compare with the folder as cache, or save into it as into a study that is made again."""
+    found = _compared(base.scenario, folder if kind == "cache" else base.folders["cache"])
+    if found.table_csv() != base.table:
+        return "another table"
+    if kind == "cache":
+        return "same"
+    found.save(folder)
+    good = (folder / "table.csv").read_text("utf-8") == base.table and verified(folder).intact
+    return "same" if good else "another study"
 
 
 _ACTIONS: dict[str, Callable[[Base, str, Path], str]] = {
@@ -229,27 +249,35 @@ def main() -> None:
             counts[case[3], came if good else "failed"] += 1
             if not good:
                 failures.append(f"{' / '.join(case)}: {came}")
-    commands = sorted({command for command, _ in counts})
-    kinds = ("same", "refused", "failed")
-    rows = [[command, *(str(counts[command, kind]) for kind in kinds)] for command in commands]
-    total = sum(counts.values())
-    body = (
-        f"Every file of a run half way, a finished run, a study and a cache was "
-        f"{', '.join(FAULTS)} (a link leads to changed contents), and each command tried: "
-        f"{total} cases, {len(failures)} failures. A case is good if the result has the same bits "
-        "as without the damage, or if the command refuses with one line and exit code 2.\n\n"
-        + table(["command", "same bits", "refused", "failed"], rows)
-        + ("\n\n" + "\n".join(f"- {line}" for line in failures) if failures else "")
-    )
     record = {
         "machine": machine("jax"),
-        "cases": total,
+        "cases": sum(counts.values()),
+        "files": {kind: len(files_of(folder)) for kind, folder in base.folders.items()},
         "failures": failures,
         "counts": {f"{command} {kind}": n for (command, kind), n in sorted(counts.items())},
     }
-    publish("faults", "Damaged folders", body, record)
+    publish("faults", TITLE, page(record), record)
     if failures:
         raise SystemExit(json.dumps(failures, indent=1))
+
+
+def page(record: dict[str, Any]) -> str:
+    """The page's body."""
+    counts, kinds = record["counts"], ("same", "refused", "failed")
+    commands = sorted({name.split()[0] for name in counts})
+    rows = [[one, *(str(counts.get(f"{one} {kind}", 0)) for kind in kinds)] for one in commands]
+    files = ", ".join(f"{WORDS[kind]} ({count})" for kind, count in record["files"].items())
+    failures = record["failures"]
+    return (
+        f"Every file of {files} was {', '.join(FAULTS)}, and each command was tried: "
+        f"{record['cases']:,} cases, {len(failures)} failures. A case is good if the result has "
+        "the same bits as without the damage, or if the command refuses with one line and exit "
+        "code 2. A symbolic link leads to changed contents; a stale file is the one of an earlier "
+        "moment, or missing if there was none; an unreadable one is a folder where the commands "
+        "run as root, who may read everything.\n\n"
+        + table(["command", "same bits", "refused", "failed"], rows)
+        + ("\n\n" + "\n".join(f"- {line}" for line in failures) if failures else "")
+    )
 
 
 if __name__ == "__main__":
