@@ -32,30 +32,47 @@ def test_totals_beyond_counting_are_the_largest_that_floating_point_counts() -> 
     assert rounds_cap(1e300, 0.0, one).tolist() == [2**53]
 
 
-def test_decimal_figures_that_divide_evenly_are_not_short_of_a_round() -> None:
-    # In binary 0.3 - 0.1 is just below 0.2, and 0.7/0.1 just below 7.
-    assert rounds_total(np.array([0.3]), np.array([0.1]), np.array([0.1])).tolist() == [2]
-    assert rounds_total(np.array([0.7]), np.array([0.0]), np.array([0.1])).tolist() == [7]
+def test_a_round_is_not_lost_to_the_rounding_of_a_quotient() -> None:
+    # In binary (0.012 - 0.006) / 0.001 is just below 6, and 0.006 + 6 * 0.001 is 0.012.
     assert rounds_cap(0.012, 0.006, np.array([0.001])).tolist() == [6]
+    assert rounds_total(np.array([10.0]), np.array([0.0]), np.array([2.5])).tolist() == [4]
+
+
+def test_a_round_is_not_bought_with_the_rounding_of_a_sum() -> None:
+    # In binary 3 * 0.1 is more than 0.3, so the third round would overdraw the battery.
+    assert rounds_total(np.array([0.3]), np.array([0.0]), np.array([0.1])).tolist() == [2]
+    assert rounds_cap(0.3, 0.0, np.array([0.1])).tolist() == [2]
+
+
+def test_hardly_anything_left_buys_hardly_anything() -> None:
+    """A tolerance of 1e-12 of this battery bought more than a thousand rounds."""
+    round_j = np.array([2.0**-51])
+    left = 10 * round_j
+    assert rounds_total(np.array([1.0]), 1.0 - left, round_j).tolist() == [10]
+    assert rounds_cap(1.0, float(1.0 - left[0]), round_j).tolist() == [10]
 
 
 @given(
-    rounds=st.integers(1, 10**6),
+    rounds=st.integers(0, 10**6),
     exchange=st.integers(0, 10**6),
     milli=st.integers(1, 10**4),
     off=st.sampled_from([-1, 0, 1]),
 )
 @settings(max_examples=200, deadline=None)
-def test_total_equals_exact_arithmetic_on_decimal_figures(
+def test_total_is_the_most_that_exact_arithmetic_allows(
     rounds: int, exchange: int, milli: int, off: int
 ) -> None:
     """A battery of whole millijoules that pays exactly, or one millijoule more or less."""
-    battery = rounds * milli + exchange + off
-    exact = Fraction(battery - exchange, milli)
-    found = rounds_total(
-        np.array([battery / 1000]), np.array([exchange / 1000]), np.array([milli / 1000])
-    )
-    assert found.tolist() == [exact.__floor__()]
+    battery = max(rounds * milli + exchange + off, 1) / 1000
+    fixed, unit = exchange / 1000, milli / 1000
+    found = int(rounds_total(np.array([battery]), np.array([fixed]), np.array([unit]))[0])
+
+    def pays(count: int) -> bool:
+        exactly = Fraction(fixed) + count * Fraction(unit) <= Fraction(battery)
+        return exactly and fixed + count * unit <= battery
+
+    assert found < 0 or pays(found)
+    assert found < -1 or not pays(found + 1)
 
 
 @given(
@@ -67,8 +84,9 @@ def test_total_equals_exact_arithmetic_on_decimal_figures(
 def test_cap_fits_and_one_more_does_not(deadline: float, share: float, ratio: float) -> None:
     exchange, one = deadline * share, deadline * ratio
     cap = int(rounds_cap(deadline, exchange, np.array([one]))[0])
-    assert exchange + cap * one <= deadline * (1 + 1e-9) or cap < 0
-    assert exchange + (cap + 1) * one > deadline * (1 - 1e-9)
+    exactly = [Fraction(exchange) + k * Fraction(one) for k in (cap, cap + 1)]
+    assert (exactly[0] <= deadline and exchange + cap * one <= deadline) or cap < 0
+    assert exactly[1] > deadline or exchange + (cap + 1) * one > deadline or cap < -1
 
 
 @given(value=st.floats(1e-300, 1e300))

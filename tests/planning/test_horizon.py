@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,14 @@ CONSTANTS = {
 def test_longest_is_algorithm_3s_loop(
     battery: list[int], exchange: list[int], rounds: list[int], least: int
 ) -> None:
+    battery_j, exchange_j, round_j = (np.array(x) / 10 for x in (battery, exchange, rounds))
+    figures = [[Fraction(x) for x in each] for each in (battery_j, exchange_j, round_j)]
     n = 0
-    while all(
-        (n + 1) * (least * r + e) <= b for b, e, r in zip(battery, exchange, rounds, strict=True)
+    while all((n + 1) * (least * r + e) <= b for b, e, r in zip(*figures, strict=True)) and all(
+        (n + 1) * least * r + (n + 1) * e <= b  # in float64, as the ledger adds
+        for b, e, r in zip(battery_j, exchange_j, round_j, strict=True)
     ):
         n += 1
-    battery_j, exchange_j, round_j = (np.array(x) / 10 for x in (battery, exchange, rounds))
     assert longest(battery_j, exchange_j, round_j, least) == n
 
 

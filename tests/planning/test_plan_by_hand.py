@@ -171,14 +171,14 @@ def test_every_joule_and_second_of_an_exchange(name: str, tmp_path: Path) -> Non
 
 def test_the_whole_plan_by_hand(tmp_path: Path) -> None:
     # The exchange takes 6 ms of 20, so 14 ms are left: 14, 7 and 3 rounds fit.
-    # Batteries 30, 100 and 70 mJ; four exchanges take 8, 20 and 12 mJ:
-    #   device 0: 22 mJ for rounds of 1 mJ: 22 rounds, fewer than 4 x 14: its battery binds;
+    # Batteries 30.1, 100 and 70 mJ; four exchanges take 8, 20 and 12 mJ:
+    #   device 0: 22.1 mJ for rounds of 1 mJ: 22 rounds, fewer than 4 x 14: its battery binds;
     #   device 1: 80 mJ for rounds of 2 mJ: 40 rounds, but only 4 x 7 = 28 fit: the deadline binds;
     #   device 2: 58 mJ for rounds of 4 mJ: 14 rounds, but only 4 x 3 = 12 fit: the deadline binds.
     # Backfill gives device 0 one round each, and the other 18 from the end: 13 to make 14, then 5.
     plan = make(
         tmp_path,
-        budget__energy_j=[0.030, 0.100, 0.070],
+        budget__energy_j=[0.0301, 0.100, 0.070],
         budget__deadline_s=0.020,
         plan__rounds="backfill",
     )
@@ -194,9 +194,9 @@ def test_the_whole_plan_by_hand(tmp_path: Path) -> None:
     # Training takes max(tau_0 x 1, 14, 12) = 14 ms in every iteration, the exchange 6 ms.
     assert plan.latency_s == pytest.approx([0.020] * 4, rel=1e-12)
     assert plan.spent_j == pytest.approx([0.030, 0.076, 0.060], rel=1e-12)
-    assert plan.margin_j == pytest.approx([0.0, 0.024, 0.010], abs=1e-12)
+    assert plan.margin_j == pytest.approx([0.0001, 0.024, 0.010], abs=1e-12)
     assert plan.margin_s == pytest.approx([0.0] * 4, abs=1e-12)
-    assert plan.energy_budget_j.tolist() == [0.030, 0.100, 0.070]
+    assert plan.energy_budget_j.tolist() == [0.0301, 0.100, 0.070]
     assert plan.deadline_s == 0.020
     assert plan.binding.tolist() == ["energy", "deadline", "deadline"]
 
@@ -204,7 +204,7 @@ def test_the_whole_plan_by_hand(tmp_path: Path) -> None:
 def test_the_policies_by_hand(tmp_path: Path) -> None:
     # Device 0 has 22 rounds for 4 iterations: evenly 5.5, and ties go to later iterations.
     budget: dict[str, Any] = {
-        "budget__energy_j": [0.030, 0.100, 0.070],
+        "budget__energy_j": [0.0301, 0.100, 0.070],
         "budget__deadline_s": 0.020,
     }
     uniform = make(tmp_path, plan__rounds="uniform", **budget)

@@ -455,3 +455,24 @@ def test_objective_of_p42_by_policy(
         for tau in (best, theorem4(n, total, cap, zeta), uniform(n, total, cap), best[::-1])
     ]
     assert got == pytest.approx([exact, water, even, front], rel=1.5e-3)
+
+
+def test_more_rounds_than_training_counts_are_refused_with_the_limit() -> None:
+    """By the plan, by a method and by a schedule, all in the same words."""
+    import joulemesh
+    from joulemesh.methods.registry import build
+    from joulemesh.methods.setting import Setting
+    from joulemesh.training.schedule import Schedule
+
+    many = r"3,000,000,000 rounds in an iteration are more than the 2,147,483,647"
+    default = joulemesh.Scenario.preset("default")
+    fields = {"plan.rounds": "fixed", "plan.fixed_rounds": 3_000_000_000}
+    rich = {"budget.energy_j": 1e12, "budget.deadline_s": 1e9}
+    with pytest.raises(ScenarioError, match=many + r".*set plan.fixed_rounds to at most"):
+        joulemesh.plan(default.override(fields | rich))
+    with pytest.raises(ScenarioError, match=many):
+        build("fixed:3000000000", Setting(default))
+    with pytest.raises(ScenarioError, match=many):
+        Schedule(np.full((1, 2), 3_000_000_000))
+    with pytest.raises(ScenarioError, match=r"2,147,483,647.*raise plan.iterations"):
+        joulemesh.plan(default.override(rich | {"budget.energy_j": 1e9, "plan.iterations": 2}))

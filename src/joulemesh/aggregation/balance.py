@@ -100,7 +100,7 @@ def balance(
             device=worst,
             constraint="energy",
         )
-    affordable = max(1, math.floor(1.0 / slope * (1.0 + 1e-12)))
+    affordable = max(1, math.floor(1.0 / slope))
     best = _best(contraction, mode, slope, affordable)
     listed = _listed(min(affordable, max(4 * best, 10)), best, rows)
     return Balance(

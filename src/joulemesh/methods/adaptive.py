@@ -108,7 +108,8 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
         plan_bits(plan),
         np.zeros(n),
     )
-    ledger = cut(setting, name, whole)
+    # No battery ends it: the plan itself pays for all of its iterations.
+    ledger = cut(setting, name, whole) if setting.equal == "time" else whole
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.history.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")

@@ -31,7 +31,6 @@ from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.budget import TOLERANCE
 from joulemesh.training.schedule import Mixing
 
 _TAU2 = 4  # where no constants are known (notes: baselines-of-fig-9)
@@ -170,7 +169,7 @@ def _affordable(setting: Setting, tau1: Any, tau2: Any, bits: float) -> FloatArr
         most = np.minimum(most, setting.clock_s / each_s)
     elif setting.equal == "iterations":
         most = np.minimum(most, setting.iterations)
-    return np.asarray(np.floor(most * (1 + TOLERANCE)), np.float64)
+    return np.asarray(np.floor(most), np.float64)
 
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:

@@ -11,7 +11,8 @@ import numpy as np
 
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Ledger
-from joulemesh.planning.budget import TOLERANCE
+from joulemesh.planning.budget import at_least
+from joulemesh.planning.exact import exact_sum, within
 from joulemesh.units import duration, energy
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 64  # iterations priced at first; then twice as many each time
 _MOST = 1_000_000
+_ROUNDING = 1e-12  # of a clock or a sum that is itself rounded; no budget is exceeded by it
 
 
 def run_length(setting: Setting, name: str, prices: Callable[[int, int], Ledger]) -> Ledger:
@@ -73,22 +75,25 @@ def cut(setting: Setting, name: str, ledger: Ledger) -> Ledger:
 
 
 def _alike(setting: Setting, one: Ledger) -> int:
-    """How many iterations, all alike, the budget pays for."""
+    """How many iterations, all alike, the budget may pay for, or one more."""
     if setting.equal == "batteries":
         ratio = float(np.min(setting.battery_j / one.energy_j[0]))
     else:
         ratio = setting.clock_s / float(one.latency_s[0])
-    return int(min(np.floor(ratio * (1 + TOLERANCE)), _MOST + 1))
+    return _MOST + 1 if ratio > _MOST else min(int(ratio) + 1, _MOST)
 
 
 def _payable(setting: Setting, ledger: Ledger) -> int:
     """How many of the iterations the budget pays for."""
-    if setting.equal == "batteries":
-        drawn_j = np.cumsum(ledger.energy_j, axis=0)
-        over = (drawn_j > setting.battery_j * (1 + TOLERANCE)).any(axis=1)
-    else:
-        over = np.cumsum(ledger.latency_s) > setting.clock_s * (1 + TOLERANCE)
-    return int(np.argmax(over)) if over.any() else ledger.iterations
+    if setting.equal == "time":
+        late = np.cumsum(ledger.latency_s) > setting.clock_s * (1 + _ROUNDING)
+        return int(np.argmax(late)) if late.any() else ledger.iterations
+    over = (np.cumsum(ledger.energy_j, axis=0) > setting.battery_j).any(axis=1)
+    n = int(np.argmax(over)) + 1 if over.any() else ledger.iterations
+    # That sum is rounded; the exact one decides.
+    while n and not within(setting.battery_j, *exact_sum(ledger.energy_j[:n])).all():
+        n -= 1
+    return n
 
 
 def _refuse(setting: Setting, name: str, one: Ledger) -> None:
@@ -106,7 +111,7 @@ def _refuse(setting: Setting, name: str, one: Ledger) -> None:
         f"{energy(setting.battery_j[device], digits=6)}: computing takes "
         f"{energy(one.compute_j[0, device], digits=6)} and the exchange "
         f"{energy(one.exchange_j[0, device], digits=6)}; raise budget.energy_j to at least "
-        f"{need * 1.0005:.4g}",
+        f"{at_least(need)}",
         device=device,
         constraint="energy",
     )
@@ -141,14 +146,14 @@ def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tupl
     """
     notes = []
     most = "at most " if at_most else ""
-    late = ledger.latency_s > setting.deadline_s * (1 + TOLERANCE)
+    late = ledger.latency_s > setting.deadline_s
     if late.any():
         notes.append(
             f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
             f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.latency_s.max())})"
         )
     short_j = ledger.spent_j - setting.battery_j
-    over = short_j > setting.battery_j * TOLERANCE
+    over = short_j > setting.battery_j * _ROUNDING
     if over.any():
         device = int(np.argmax(short_j))
         notes.append(

@@ -21,6 +21,7 @@ from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.own_code import place_of
 from joulemesh.planning.plan import Plan, plan
 from joulemesh.planning.pricing import Pricer
+from joulemesh.planning.rounds import require_countable
 from joulemesh.planning.workload import workload
 from joulemesh.scenario import Scenario
 from joulemesh.training.schedule import Mixing, Schedule
@@ -276,7 +277,9 @@ class Setting:
 
         Raises:
             InfeasibleError: not even one iteration can be paid.
+            ScenarioError: more rounds in an iteration than training counts.
         """
+        require_countable(rounds, f"give {name.partition(':')[0]} fewer rounds")
         ledger = run_length(self, name, prices)
         n = ledger.iterations
         heard = np.full(n, exchanged)

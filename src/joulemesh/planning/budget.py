@@ -2,6 +2,10 @@
 
 Eq. `tau` as printed subtracts a device's own link; the deadline is met only if the slowest part of
 the exchange is subtracted (notes: deadline-cap).
+
+Nothing is forgiven: what the ledger adds up to is at most the budget, in exact arithmetic on the
+float64 figures, so a battery of 0.3 J pays for two rounds of 0.1 J and not for three (in float64,
+three times 0.1 is more than 0.3).
 """
 
 from __future__ import annotations
@@ -10,35 +14,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError
+from joulemesh.planning.exact import most_affordable
 from joulemesh.units import duration, energy
 
-__all__ = ["TOLERANCE", "at_least", "require_affordable", "rounds_cap", "rounds_total"]
+__all__ = ["at_least", "require_affordable", "rounds_cap", "rounds_total"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-TOLERANCE = 1e-12  # of the budget: what floating point may round, never a round's worth
-_MOST = 2**53
 
-
-def _whole(ratio: FloatArray, scale: FloatArray) -> IntArray:
-    """Floor of a ratio, forgiving the rounding of the figures that it was made from."""
-    return np.floor(np.clip(ratio + TOLERANCE * scale, -_MOST, _MOST)).astype(np.int64)
-
-
-def rounds_total(battery_j: FloatArray, exchange_j: FloatArray, round_j: FloatArray) -> IntArray:
+def rounds_total(
+    battery_j: FloatArray, exchange_j: FloatArray, round_j: FloatArray, rest_j: ArrayLike = 0.0
+) -> IntArray:
     """Rounds that each battery pays for once all its exchanges are paid, eq. `stau`.
 
     Args:
         battery_j: [N] joules to spend.
         exchange_j: [N] joules of all the exchanges to come.
         round_j: [N] joules of one round.
+        rest_j: [N] what that sum of exchanges leaves out (`exact_sum`).
 
     >>> one = np.array([1.0])
     >>> rounds_total(10 * one, 4 * one, 1.5 * one).tolist()
     [4]
     """
-    return _whole((battery_j - exchange_j) / round_j, battery_j / round_j)
+    return most_affordable(battery_j, round_j, exchange_j, rest_j)
 
 
 def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) -> IntArray:
@@ -55,8 +55,7 @@ def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) ->
     >>> rounds_cap(10.0, 4.0, np.array([1.0, 2.5])).tolist()
     [6, 2]
     """
-    room = deadline_s - np.asarray(exchange_s, np.float64)[..., None]
-    return _whole(room / round_s, deadline_s / round_s)
+    return most_affordable(deadline_s, round_s, np.asarray(exchange_s, np.float64)[..., None])
 
 
 def require_affordable(
@@ -70,6 +69,7 @@ def require_affordable(
     exchange_s: FloatArray,
     round_s: FloatArray,
     longest: int,
+    rest_j: ArrayLike = 0.0,
     may_leave: bool = False,
 ) -> None:
     """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
@@ -81,6 +81,7 @@ def require_affordable(
         deadline_s: seconds allowed to an iteration.
         exchange_s: [n] or [1] seconds of the exchange.
         longest: the largest n that every battery can pay for.
+        rest_j: [N] what ``exchange_j`` leaves out (`exact_sum`).
         may_leave: devices may already leave, so that is no remedy.
 
     Raises:
@@ -98,7 +99,7 @@ def require_affordable(
             device=slowest,
             constraint="deadline",
         )
-    short = rounds_total(battery_j, exchange_j, round_j) < iterations * least
+    short = rounds_total(battery_j, exchange_j, round_j, rest_j) < iterations * least
     if short.any():
         need = exchange_j + iterations * least * round_j
         # The one that needs most, so that this figure is enough for all who fall short.

@@ -21,7 +21,8 @@ from joulemesh.aggregation.scheme import Scheme, make_ready
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.aggregation.tree import shortest_path_tree
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.budget import TOLERANCE, at_least, rounds_cap, rounds_total
+from joulemesh.planning.budget import at_least, rounds_cap, rounds_total
+from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import allocate
@@ -86,6 +87,7 @@ class CausalPlanner:
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
         self.forecast_costs = self._forecast_costs(0)
         self.battery = world.devices.energy_budget_j.copy()
+        self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
         self.active = np.ones(scenario.devices.count, np.bool_)
         self.events: list[Event] = []
         self.floods: list[int] = []  # iterations in which coordination is paid
@@ -176,12 +178,11 @@ class CausalPlanner:
             routes.append(route)
             active[t], exchanged[t] = self.active, route is not None
             spent[t], seconds[t] = price_j, price_s
-            self.battery = self.battery - price_j - rounds[t] * self.round_j
+            self._pay(price_j, rounds[t])
         if n == 0:
             self._refuse_the_first(whole)
-        total = rounds_total(
-            self.world.devices.energy_budget_j, spent[:n].sum(axis=0), self.round_j
-        )
+        exchange_j, rest_j = exact_sum(spent[:n])
+        total = rounds_total(self.world.devices.energy_budget_j, exchange_j, self.round_j, rest_j)
         return History(
             scheme=schemes[0],
             route=schemes[0].route(first_costs),
@@ -198,6 +199,14 @@ class CausalPlanner:
             events=tuple(self.events),
         )
 
+    def _pay(self, price_j: FloatArray, rounds: IntArray) -> None:
+        training_j, rest_j = two_product(rounds, self.round_j)
+        self.battery, self.owed = remainder(self.battery, self.owed + rest_j, price_j, training_j)
+
+    def _affords(self, *fixed_j: FloatArray) -> IntArray:
+        """[N] rounds that the batteries pay for beside some joules [N]."""
+        return most_affordable(self.battery, self.round_j, *fixed_j, self.owed)
+
     def _refuse_the_first(self, forecast: _Forecast) -> None:
         """Nobody is left to exchange with in the first iteration: name the one furthest from it."""
         need = forecast.now_j(0) + self.least * self.round_j
@@ -213,8 +222,7 @@ class CausalPlanner:
     def _departures(self, t: int, forecast: _Forecast) -> _Forecast:
         """Let those leave who cannot pay for this iteration even as forecast."""
         while self.options.on_depletion == "leave" and self.active.sum() >= 2:
-            need = forecast.now_j(t) + self.least * self.round_j
-            broke = self.active & (self.battery * (1 + TOLERANCE) < need)
+            broke = self.active & (self._affords(forecast.now_j(t)) < self.least)
             if not broke.any():
                 break
             self._record(t, "depleted", broke, "the battery cannot pay for another iteration")
@@ -294,25 +302,24 @@ class CausalPlanner:
         rounds: IntArray | int,
     ) -> bool:
         """Can everybody pay for this exchange, keep the reserve, and be in time?"""
-        now = price_j + rounds * self.round_j
-        after = self._reserve(t, forecast)
-        enough = self.battery * (1 + TOLERANCE) >= now + after
-        busy = np.max((rounds * self.round_s)[self.active])
-        in_time = busy + price_s <= self.deadline_s * (1 + TOLERANCE)
-        return bool(enough[self.active].all() and in_time)
+        reserve_j, to_come = self._reserve(t, forecast)
+        enough = self._affords(price_j, reserve_j) >= rounds + to_come
+        in_time = rounds_cap(self.deadline_s, price_s, self.round_s) >= rounds
+        return bool((enough & in_time)[self.active].all())
 
-    def _reserve(self, t: int, forecast: _Forecast) -> FloatArray:
-        """Joules to keep for later; nothing for those who will have to leave anyway.
+    def _reserve(self, t: int, forecast: _Forecast) -> tuple[FloatArray, IntArray]:
+        """[N] joules and rounds to keep for later; none for those who will have to leave anyway.
 
         Where nobody leaves, a forecast that has become worse may leave too little: then the rounds
         to come are kept, and exchanges that cannot be paid for are skipped.
         """
-        left = self.iterations - t - 1
-        training = left * self.least * self.round_j
-        later = forecast.reserve_j(t, self.iterations) + training
-        whole = later + forecast.now_j(t) + self.least * self.round_j
-        short = 0.0 if self.options.on_depletion == "leave" else training
-        return np.where(self.battery * (1 + TOLERANCE) >= whole, later, short)
+        later_j, to_come = (
+            forecast.reserve_j(t, self.iterations),
+            self.least * (self.iterations - t - 1),
+        )
+        lasting = self._affords(forecast.now_j(t), later_j) >= to_come + self.least
+        short = 0 if self.options.on_depletion == "leave" else to_come
+        return np.where(lasting, later_j, 0.0), np.where(lasting, to_come, short)
 
     def _rounds(
         self,
@@ -335,7 +342,7 @@ class CausalPlanner:
             ahead_s[0] = now_s
         # An exchange that is forecast to miss the deadline will be skipped, not cost a round.
         cap = np.maximum(rounds_cap(self.deadline_s, ahead_s, self.round_s), self.least)
-        total = rounds_total(self.battery, price_j + later_j, self.round_j)
+        total = self._affords(price_j, later_j)
         lasting = self.active & (total >= self.least * (self.iterations - t))
         rounds = np.where(self.active, self.least, 0)
         if lasting.any():

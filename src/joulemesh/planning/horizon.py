@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.planning.budget import TOLERANCE
+from joulemesh.planning.budget import rounds_total
+from joulemesh.planning.exact import two_product
 from joulemesh.scenario import PlanOptions
 
 __all__ = ["best_iterations", "longest", "zeta_limit"]
@@ -15,6 +16,7 @@ __all__ = ["best_iterations", "longest", "zeta_limit"]
 FloatArray = NDArray[np.float64]
 
 _CANDIDATES = 64
+_MOST = 2**53
 
 
 def zeta_limit(options: PlanOptions) -> int | None:
@@ -40,8 +42,19 @@ def longest(
     >>> longest(np.array([300.0, 400.0]), np.array([1.0, 1.0]), np.array([1.0, 1.0]))
     150
     """
-    ratio = battery_j / (least * round_j + exchange_j)
-    return int(np.floor(np.min(ratio * (1 + TOLERANCE))))
+    ratio = float(np.min(battery_j / (least * round_j + exchange_j)))
+    n = int(min(ratio, _MOST)) + 1  # the ratio is rounded; the exact sum decides
+    while n and (rounds_total(battery_j, *_times(n, exchange_j, round_j)) < n * least).any():
+        n -= 1
+    return n
+
+
+def _times(
+    n: int, exchange_j: FloatArray, round_j: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """n exchanges, a round, and what rounding leaves out of the former."""
+    total_j, rest_j = two_product(float(n), exchange_j)
+    return total_j, round_j, rest_j
 
 
 def best_iterations(most: int, value: Callable[[int], float]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +19,15 @@ from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning import bounds
-from joulemesh.planning.budget import TOLERANCE, require_affordable, rounds_cap, rounds_total
+from joulemesh.planning.budget import require_affordable, rounds_cap, rounds_total
 from joulemesh.planning.causal import CausalPlanner
+from joulemesh.planning.exact import two_product
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
 from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
-from joulemesh.planning.rounds import allocate
+from joulemesh.planning.rounds import MOST_PER_ITERATION, allocate, require_countable
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
@@ -42,6 +44,7 @@ BoolArray = NDArray[np.bool_]
 
 
 _MOST_ENTRIES = 200_000_000  # of rounds [n, N]: 1.6 GB an array, beyond what planning should take
+_FEWER_ROUNDS = "lower budget.deadline_s or budget.energy_j, or raise plan.iterations"
 _MOST_FADED = 10_000  # iterations under fading, planned one after another, unless a number is given
 
 
@@ -145,10 +148,21 @@ class Plan:
         """float64 [N]: joules that each device spends on training."""
         return np.asarray(self.rounds.sum(axis=0) * self.world.devices.round_energy_j)
 
-    @property
+    @cached_property
     def spent_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends in all."""
-        return self.compute_total_j + self.exchange_total_j
+        """float64 [N]: joules that each device spends in all.
+
+        Exactly they are no more than the battery. Where adding them up with rounding would say
+        otherwise, their sum is rounded only once.
+        """
+        spent_j = self.compute_total_j + self.exchange_total_j
+        repeat = self.iterations if len(self.exchange_j) == 1 else 1
+        for device in np.flatnonzero(spent_j > self.energy_budget_j):
+            round_j = self.world.devices.round_energy_j[device]
+            training = two_product(self.rounds[:, device].sum(), round_j)
+            each = [two_product(repeat, price) for price in self.exchange_j[:, device]]
+            spent_j[device] = math.fsum(float(part) for pair in (training, *each) for part in pair)
+        return spent_j
 
     @property
     def margin_j(self) -> FloatArray:
@@ -378,6 +392,7 @@ def plan_of(scenario: Scenario, work: Workload, world: World | None = None) -> P
         for doubt in doubts:
             refusal.add_note(doubt)
         raise
+    require_countable(history.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, history)
     return Plan(scenario, world, work, history, (*planner.notes, *doubts))
 
@@ -398,6 +413,7 @@ class _Planner:
         self.options = scenario.plan
         self.pricer = Pricer(scenario, world, work.model_bits)
         self.least = self.options.fixed_rounds if self.options.rounds == "fixed" else 1
+        require_countable(self.least, f"set plan.fixed_rounds to at most {MOST_PER_ITERATION}")
         quantile = world.channel.quantile_gain(self.options.fade_quantile)
         self.costs = world.costs(quantile)
         graph = Subgraph.of(world.graph)
@@ -493,19 +509,22 @@ class _Planner:
             price_j = self.prices(scheme, 1).energy_j[0]
             n = longest(devices.energy_budget_j, price_j, devices.round_energy_j, self.least)
             return min(n, most)
-        in_time = self.scenario.budget.deadline_s - self.least * devices.round_latency_s.max()
         n = 1
         while True:
             n = min(n, most)
             prices = self.prices(scheme, n)
-            steps = np.arange(1, n + 1)[:, None]
-            cost = np.cumsum(prices.energy_j, axis=0) + steps * need
-            broke = (cost > devices.energy_budget_j * (1 + TOLERANCE)).any(axis=1)
-            broke |= prices.latency_s > in_time + TOLERANCE * self.scenario.budget.deadline_s
-            if broke.any():
-                return int(np.argmax(broke))
-            if n == most:
-                return n
+            slowest_s = devices.round_latency_s.max(keepdims=True)
+            cap = rounds_cap(self.scenario.budget.deadline_s, prices.latency_s, slowest_s)
+            late = cap[:, 0] < self.least
+            paid = int(np.argmax(late)) if late.any() else n
+            cost = np.cumsum(prices.energy_j, axis=0) + np.arange(1, n + 1)[:, None] * need
+            broke = (cost > devices.energy_budget_j).any(axis=1)
+            # Rounding may be off by one iteration; the exact sum decides.
+            paid = min(paid, int(np.argmax(broke)) + 1 if broke.any() else n)
+            while paid and (self.total(prices, paid) < paid * self.least).any():
+                paid -= 1
+            if paid < n or n == most:
+                return paid
             n *= 2
 
     def iterations(self) -> int:
@@ -562,14 +581,14 @@ class _Planner:
 
     def require(self, prices: Prices, n: int) -> None:
         devices = self.world.devices
-        total_j = prices.total_j(n)
-        short = rounds_total(devices.energy_budget_j, total_j, devices.round_energy_j)
-        affordable = (short >= n * self.least).all()
+        affordable = (self.total(prices, n) >= n * self.least).all()
+        exchange_j, rest_j = prices.total_j(n)
         require_affordable(
             iterations=n,
             least=self.least,
             battery_j=devices.energy_budget_j,
-            exchange_j=total_j,
+            exchange_j=exchange_j,
+            rest_j=rest_j,
             round_j=devices.round_energy_j,
             deadline_s=self.scenario.budget.deadline_s,
             exchange_s=prices.latency_s,
@@ -578,9 +597,15 @@ class _Planner:
             may_leave=self.options.on_depletion == "leave",
         )
 
+    def total(self, prices: Prices, n: int) -> IntArray:
+        """[N] rounds that the batteries pay for beside n exchanges."""
+        devices = self.world.devices
+        exchange_j, rest_j = prices.total_j(n)
+        return rounds_total(devices.energy_budget_j, exchange_j, devices.round_energy_j, rest_j)
+
     def static(self, scheme: Scheme, prices: Prices, n: int) -> History:
         devices = self.world.devices
-        total = rounds_total(devices.energy_budget_j, prices.total_j(n), devices.round_energy_j)
+        total = self.total(prices, n)
         cap = rounds_cap(self.scenario.budget.deadline_s, prices.latency_s, devices.round_latency_s)
         rounds = allocate(
             self.options.rounds,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.exact import exact_sum
 from joulemesh.planning.ledger import (
     exchange_energy_j,
     exchange_latency_s,
@@ -36,11 +37,11 @@ class Prices:
     energy_j: FloatArray
     latency_s: FloatArray
 
-    def total_j(self, iterations: int) -> FloatArray:
-        """float64 [N]: joules of the first ``iterations`` exchanges."""
+    def total_j(self, iterations: int) -> tuple[FloatArray, FloatArray]:
+        """Joules [N] of the first ``iterations`` exchanges, and what that sum leaves out."""
         if len(self.energy_j) == 1:
-            return np.asarray(self.energy_j[0] * iterations)
-        return np.asarray(self.energy_j[:iterations].sum(axis=0))
+            return exact_sum(self.energy_j, iterations)
+        return exact_sum(self.energy_j[:iterations])
 
     def with_floods(self, flood: Prices, fresh: NDArray[np.bool_]) -> Prices:
         """These prices, and a flooding of link costs in the iterations where ``fresh`` [n]."""

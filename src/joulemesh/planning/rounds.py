@@ -8,11 +8,13 @@ eq. `stau`), ``cap`` from the deadline (eq. `tau`). See notes: water-filling.
 from __future__ import annotations
 
 __all__ = [
+    "MOST_PER_ITERATION",
     "POLICIES",
     "allocate",
     "backfill",
     "fixed",
     "inverse",
+    "require_countable",
     "theorem4",
     "theorem4_literal",
     "theorem4_remaining",
@@ -29,7 +31,33 @@ from numpy.typing import ArrayLike, NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.waterfill import read_budget, water_fill
 
+MOST_PER_ITERATION = 2**31 - 1
+"""Rounds of one device in one iteration: training counts them in 32 bits."""
+
 POLICIES = ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse")
+
+
+def require_countable(rounds: ArrayLike, remedy: str) -> None:
+    """Refuse more rounds in an iteration than training can count.
+
+    Args:
+        rounds: of any shape.
+        remedy: what to change.
+
+    Raises:
+        ScenarioError: with the largest number, the limit and the remedy.
+
+    >>> require_countable([1, 2], "lower tau")
+    >>> require_countable(3_000_000_000, "lower tau")
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
+    """
+    most = int(np.max(rounds, initial=0))
+    if most > MOST_PER_ITERATION:
+        raise ScenarioError(
+            f"{most:,} rounds in an iteration are more than the {MOST_PER_ITERATION:,} that can be "
+            f"trained; {remedy}"
+        )
 
 
 def _check_iterations(iterations: int, start: int = 1) -> int:
@@ -157,6 +185,7 @@ def _literal(
     shares = (weights / weights.sum())[:, None] * budget.total
     # A share that is whole in exact arithmetic must not lose one round to float error.
     floors = np.floor(shares + 1e-12 * np.maximum(shares, 1.0))
+    floors = np.where(floors.sum(axis=0) > budget.total, np.floor(shares), floors)
     if (floors > caps).any():
         row, device = (int(i) for i in np.argwhere(floors > caps)[0])
         raise ScenarioError(

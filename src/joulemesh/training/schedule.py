@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.rounds import require_countable
 
 Dense: TypeAlias = NDArray[np.float64]
 Mixing: TypeAlias = Literal["mean"] | Dense | Callable[[int], Dense] | sparse.csr_array[Any, Any]
@@ -121,8 +122,9 @@ def _whole(rounds: ArrayLike) -> NDArray[np.integer[Any]]:
         raise ScenarioError(f"rounds have shape {given.shape}: give [iterations, devices]")
     if not np.issubdtype(given.dtype, np.integer):
         raise ScenarioError(f"rounds are {given.dtype}: give integers")
-    if given.min() < 0 or given.max() >= 2**31:
+    if given.min() < 0:
         raise ScenarioError(f"rounds reach {given.min()}..{given.max()}: give 0 or more")
+    require_countable(given, "give fewer")
     return given
 
 
