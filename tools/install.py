@@ -66,7 +66,8 @@ def main(names: Sequence[str]) -> None:
     locked = asked and all(covers(ROOT / "locks" / f"{n}.txt", python, machine) for n in names)
     if not locked:
         why = f"no lock for Python {python} on {machine}" if asked else "JOULEMESH_UNLOCKED is set"
-        print(f"{why}: installing the versions of constraints.txt without checking digests")
+        note = "installing the versions of constraints.txt without checking digests"
+        print(f"{why}: {note}", flush=True)  # before what pip prints
     for command in commands(names, locked):
         if subprocess.run(command, check=False).returncode:
             sys.exit(
