@@ -10,6 +10,8 @@ import pytest
 
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register, split, whole
+from joulemesh.methods.parameters import Parameter
+from joulemesh.methods.registry import METHODS
 from joulemesh.scenario import Scenario
 
 KNOWN = (
@@ -178,15 +180,12 @@ def test_names_that_break_tables_figures_or_pages_are_refused(name: str) -> None
     with pytest.raises(ScenarioError, match="use letters, digits") as refused:
         register(name, lambda name, setting, given: None)  # type: ignore[arg-type, return-value]
     assert str(refused.value).isprintable()
-    assert name not in registry._METHODS
+    assert name not in METHODS
 
 
 @pytest.mark.parametrize("value", ["[red]", "$x$", "<b>", "a\nb", "\x1b[31m"])
-def test_so_are_texts_of_parameters(
-    small: Scenario, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    takes = {"word": registry.Parameter(str, "any word")}
+def test_so_are_texts_of_parameters(small: Scenario, own_methods: None, value: str) -> None:
+    takes = {"word": Parameter(str, "any word")}
     register("own", lambda name, setting, given: None, parameters=takes)  # type: ignore[arg-type, return-value]
     with pytest.raises(ScenarioError, match=r"word = .* is unusable") as refused:
         build(f"own:word={value}", small)
