@@ -117,9 +117,9 @@ def activation_bytes(work: Work) -> int:
     for number, layer in enumerate(layers(work)):
         if not layer.patches:
             continue
-        places = work.batch * layer.positions
-        total += size * places * layer.inputs * (3 if number == 0 else 5)
-        total += size * places * layer.outputs * 4
+        outputs_of_a_batch = work.batch * layer.positions
+        total += size * outputs_of_a_batch * layer.inputs * (3 if number == 0 else 5)
+        total += size * outputs_of_a_batch * layer.outputs * 4
     return total
 
 

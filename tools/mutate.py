@@ -189,8 +189,8 @@ class _Import(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.name, self.source = name, source
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        place = str(ROOT / "src" / (self.name.replace(".", "/") + ".py"))
-        found = importlib.machinery.ModuleSpec(name, self, origin=place)
+        path = str(ROOT / "src" / (self.name.replace(".", "/") + ".py"))
+        found = importlib.machinery.ModuleSpec(name, self, origin=path)
         found.has_location = True
         return found if name == self.name else None
 

@@ -50,8 +50,8 @@ class Record:
             raise LookupError(f"{len(found)} entries have {where}")
         return _wrapped(found[0])
 
-    def __getitem__(self, place: int) -> Any:
-        return _wrapped(self._content[place])
+    def __getitem__(self, index: int) -> Any:
+        return _wrapped(self._content[index])
 
     def __iter__(self) -> Iterator[Any]:
         """The entries of a list, or of a dictionary."""

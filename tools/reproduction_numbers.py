@@ -153,11 +153,11 @@ def energy_table() -> Markdown:
     ]
     header = ["scheme", "grid, N = 10", "grid, N = 50", "quasi-ring, N = 50"]
     header += ["one exchange, grid, N = 50"]
-    places = (("grid", 10), ("grid", 50), ("quasi-ring", 50))
+    columns = (("grid", 10), ("grid", 50), ("quasi-ring", 50))
     cells = []
     for words, scheme, physics in lines:
         rows = _rows("fig7")(physics=physics, scheme=scheme)
-        found = [rows(topology=topology, devices=devices) for topology, devices in places]
+        found = [rows(topology=topology, devices=devices) for topology, devices in columns]
         joules = [f"{mean(one.column('total_j')):,.0f} J" for one in found]
         cells.append([words, *joules, _seconds(found[1]) if physics == "physical" else ""])
     return table(header, cells)

@@ -42,13 +42,13 @@ def renewed(shown: str, printed: str, *, learned: bool = False) -> str:
         if line.strip() == "…":
             kept.append(line)
             continue
-        place = _most_alike(line, lines, start)
-        if place is None:
+        nearest = _most_alike(line, lines, start)
+        if nearest is None:
             kept.append(line)
             continue
-        same = "…" in line and agrees(line, lines[place], learned=learned)
-        kept.append(line if same else lines[place])
-        start = place + 1
+        same = "…" in line and agrees(line, lines[nearest], learned=learned)
+        kept.append(line if same else lines[nearest])
+        start = nearest + 1
     return "\n".join(kept) + "\n"
 
 

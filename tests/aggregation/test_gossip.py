@@ -112,10 +112,12 @@ def test_draws_are_pure_functions_of_seed_and_iteration() -> None:
     assert first[0].tolist() != other[0].tolist()
 
 
-def test_matchings_do_not_depend_on_the_block_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matchings_do_not_depend_on_how_many_are_drawn_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     edges, n = ring(9, (0, 4)), 9
     whole = draw_matchings(edges, n, 25, seed=1, iteration=2)
-    monkeypatch.setattr(gossip, "_BLOCK", 30)
+    monkeypatch.setattr(gossip, "_AT_ONCE", 30)
     pieces = draw_matchings(edges, n, 25, seed=1, iteration=2)
     for a, b in zip(whole, pieces, strict=True):
         np.testing.assert_array_equal(a, b)

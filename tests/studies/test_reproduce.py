@@ -32,9 +32,9 @@ from joulemesh.views.reproduction_page import write_page
 SEEDS = (0, 1)
 
 
-def job(label: str, rounds: list[int], *, devices: int = 4, places: int = 0) -> Job:
+def job(label: str, rounds: list[int], *, devices: int = 4, padded_to: int = 0) -> Job:
     scenario = DIGITS.scenario(devices, partition="dirichlet 0.5", each=100, eval_every=2, chunk=3)
-    return planned(label, scenario, rounds, places=places)
+    return planned(label, scenario, rounds, padded_to=padded_to)
 
 
 # Curves -----------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_padded_curves_equal_plain_ones(tmp_path: Path) -> None:
     """Devices that never take part change nothing but the shape of the program's arrays."""
     runner = Runner(SEEDS, cache=tmp_path)
     rounds = [2, 1, 3, 2]
-    found = runner.train([job("plain", rounds), job("padded", rounds, places=7)])
+    found = runner.train([job("plain", rounds), job("padded", rounds, padded_to=7)])
     plain, padded = found["plain"], found["padded"]
     assert plain.iteration.tolist() == padded.iteration.tolist() == [2, 4]
     for curve in CURVES:

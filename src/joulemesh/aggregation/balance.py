@@ -21,8 +21,8 @@ class Balance:
     """The trade-off as a table over the number of gossip rounds.
 
     Attributes:
-        rounds: int [R]: numbers of rounds K, ascending.
-        error: float [R]: bound on the relative consensus error after K rounds.
+        rounds: int [R]: numbers of gossip rounds K, ascending.
+        error: float [R]: bound on the relative consensus error after K of them.
         dearest_j: float [R]: joules of the device that spends most, per exchange.
         share: float [R]: largest part of a battery that gossip takes over all iterations.
         best: the K that minimises error plus share.
@@ -58,7 +58,7 @@ def balance(
     Args:
         contraction: what ``spectrum.contraction`` gives for this graph and mode.
         mode: the kind of gossip.
-        round_energy_j: float [N]: joules of each device per round (or tick), on average.
+        round_energy_j: float [N]: joules of each device per gossip round (or tick), on average.
         battery_j: float [N] or one number.
         iterations: number of iterations n.
         rows: the table lists every K up to this many, and a geometric choice beyond.

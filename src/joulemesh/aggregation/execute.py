@@ -82,16 +82,16 @@ def _ring_chunked(steps: Steps, values: FloatArray, route: Route) -> FloatArray:
     held = values.copy()
     order = [sender for _, sender, _, _ in steps[0]]
     count = len(order)
-    place = {device: k for k, device in enumerate(order)}
+    position = {device: k for k, device in enumerate(order)}
     chunks = np.array_split(np.arange(values.shape[1]), count)
     for turn, step in enumerate(steps):
         before = held.copy()
         for _, sender, receiver, _ in step:
             if turn < count - 1:  # reduce-scatter: add up
-                chunk = chunks[(place[sender] - turn) % count]
+                chunk = chunks[(position[sender] - turn) % count]
                 held[receiver, chunk] += before[sender, chunk]
             else:  # all-gather: copy what is complete
-                chunk = chunks[(place[sender] + 1 - (turn - count + 1)) % count]
+                chunk = chunks[(position[sender] + 1 - (turn - count + 1)) % count]
                 held[receiver, chunk] = before[sender, chunk]
     held[order] /= count
     return held

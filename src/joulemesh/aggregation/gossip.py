@@ -1,8 +1,8 @@
 """Gossip: who talks to whom and when, the routes that price it, the matrices that it applies.
 
 Draws are pure functions of (seed, iteration). A schedule serves twice, as a route for the ledger
-and as a product W_K ... W_1 for the engine. What decides the number of rounds is in ``spectrum``
-and ``balance``, whose names can also be imported from here.
+and as a product W_K ... W_1 for the engine. What decides the number of gossip rounds is in
+``spectrum`` and ``balance``, whose names can also be imported from here.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ __all__ = [
 ]
 
 Matchings = tuple[NDArray[np.int32], NDArray[np.int32]]
-"""(link, round) of every pair that talks in one exchange, sorted by round."""
+"""(link, gossip round) of every pair that averages in one exchange, sorted by gossip round."""
 
 # Purposes keep the streams of one seed apart; the numbers spell their names in ASCII.
 _TICKS = 0x7469636B
 _MATCHINGS = 0x6D617463
 
-_BLOCK = 1 << 20
+_AT_ONCE = 1 << 20
 """Priorities drawn at a time: bounds memory, does not change what is drawn."""
 
 
@@ -123,7 +123,7 @@ def draw_matchings(
         iteration: which iteration t.
 
     Returns:
-        The row of each link used and its round, sorted by round; every round has one at least.
+        The row of each link used and its gossip round, in this order; no gossip round is empty.
 
     >>> link, turn = draw_matchings(np.array([[0, 1], [1, 2]]), 3, 4, seed=0, iteration=1)
     >>> link.tolist(), turn.tolist()
@@ -132,9 +132,9 @@ def draw_matchings(
     links, first, _ = _incidence(edges, devices)
     rng = np.random.default_rng([seed, _MATCHINGS, iteration])
     found_link, found_round = [], []
-    block = max(1, _BLOCK // len(edges))
-    for begin in range(0, rounds, block):
-        priority = rng.random((min(block, rounds - begin), len(edges)))
+    portion = max(1, _AT_ONCE // len(edges))
+    for begin in range(0, rounds, portion):
+        priority = rng.random((min(portion, rounds - begin), len(edges)))
         earliest = np.minimum.reduceat(priority[:, links], first, axis=1)
         ahead = (priority <= earliest[:, edges[:, 0]]) & (priority <= earliest[:, edges[:, 1]])
         turn, link = np.nonzero(ahead)
@@ -180,15 +180,15 @@ def tick_route(edges: IntArray, ticks_index: ArrayLike, bits: float) -> Route:
 
 
 def matching_route(edges: IntArray, matchings: Matchings, bits: float) -> Route:
-    """The route of one exchange of random matchings: all pairs of a round in one step.
+    """The route of one exchange of random matchings: all pairs of a gossip round in one step.
 
     Args:
         edges: int [E, 2], i < j, unique.
-        matchings: (link, round), as ``draw_matchings`` gives them.
+        matchings: (link, gossip round), as ``draw_matchings`` gives them.
         bits: size of the parameter vector.
 
     Returns:
-        The route: in step k both ends of every link of round k send to each other.
+        The route: in step k both ends of every link of gossip round k send to each other.
 
     >>> pairs = (np.array([0, 2], np.int32), np.array([0, 0], np.int32))
     >>> route = matching_route(np.array([[0, 1], [1, 2], [2, 3]]), pairs, bits=8.0)
@@ -204,7 +204,7 @@ def metropolis_route(edges: IntArray, bits: float, rounds: int) -> Route:
     Args:
         edges: int [E, 2], i < j, unique.
         bits: size of the parameter vector.
-        rounds: number of rounds K.
+        rounds: number of gossip rounds K.
 
     Returns:
         The route: 2E transmissions in one step, played K times.
@@ -282,7 +282,7 @@ def matching_mixing(devices: int, edges: IntArray, schedules: Sequence[Matchings
     Args:
         devices: number of devices N.
         edges: int [E, 2], i < j, unique.
-        schedules: for each exchange (link, round), as ``draw_matchings`` gives them.
+        schedules: for each exchange (link, gossip round), as ``draw_matchings`` gives them.
 
     Returns:
         float [n, N, N]: new models = matrix @ old models.
@@ -317,7 +317,7 @@ def metropolis_mixing(weights: SparseMatrix, rounds: int) -> FloatArray:
 
     Args:
         weights: sparse [N, N], as ``metropolis_weights`` gives them.
-        rounds: number of rounds K.
+        rounds: number of gossip rounds K.
 
     Returns:
         float [N, N]: new models = matrix @ old models.

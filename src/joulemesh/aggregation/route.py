@@ -39,7 +39,7 @@ class Route:
         bits: float [M]: how much is sent.
         repeats: how often the pattern is played.
         link_index: int [E']: position of each used link in the graph's edge list.
-        uses: the paper's K of eqs. `tcp` and `ecp`: rounds (ticks for gossip) of communication.
+        uses: the paper's K of eqs. `tcp` and `ecp`: how often each link is used.
         root: the root of a tree, −1 for other schemes.
 
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,

@@ -22,7 +22,7 @@ __all__ = ["Scheme", "make_ready"]
 FloatArray = NDArray[np.float64]
 
 _MOST_ROUNDS = (
-    5_000_000  # ticks or rounds of one exchange; beyond, planning itself would take minutes
+    5_000_000  # ticks or gossip rounds of one exchange; beyond, planning itself would take minutes
 )
 
 
@@ -39,10 +39,10 @@ class Scheme:
         seed: of the random schedules.
         ring: the ring of the two ring schemes.
         kind: ``"exact"``, ``"ticks"``, ``"matchings"``, ``"metropolis"`` or ``"paper"`` (the
-            paper's gossip: K rounds over all links).
-        rounds: K of gossip and metropolis, in ticks or rounds; 0 for the exact schemes.
-        contraction: factor by which one tick or round shrinks the consensus error (for random
-            schedules, the mean of its square).
+            paper's gossip: K uses of every link).
+        rounds: K of gossip and metropolis, in ticks or gossip rounds; 0 for the exact schemes.
+        contraction: factor by which one tick or gossip round shrinks the consensus error (for
+            random schedules, the mean of its square).
     """
 
     name: str
@@ -148,8 +148,8 @@ class Scheme:
     ) -> gossip.Balance | None:
         """Remark 4: consensus error against joules, for every number of gossip rounds.
 
-        None when a battery does not hold one round in each iteration: nothing is to be balanced
-        then, and whether the plan can be paid is not for aggregation to say.
+        None when a battery does not hold one gossip round in each iteration: there is nothing to
+        balance then, and whether the plan can be paid is not for aggregation to say.
         """
         graph, own = self.graph, self.graph.own(costs)
         active = gossip.activity(graph.edges, graph.devices, self._mode)

@@ -1,13 +1,13 @@
-"""How fast gossip agrees: its matrices, their second eigenvalue, and the rounds that follow.
+"""How fast gossip agrees: its matrices, their second eigenvalue, and the gossip rounds that follow.
 
 Three kinds of gossip, named by ``mode``:
 
 * ``ticks``: at each tick one device, uniformly drawn, and one of its neighbours take the mean of
   their two models (the asynchronous model of Boyd, Ghosh, Prabhakar, Shah, "Randomized gossip
   algorithms", IEEE T-IT 52(6), 2006);
-* ``matchings``: in each round every link draws a priority, and the links that come before all links
-  that touch them do the same, at once: nobody talks to two at a time;
-* ``metropolis``: in each round everybody hears all neighbours and takes a weighted mean.
+* ``matchings``: in each gossip round every link draws a priority, and the ends of the links that
+  come before all links that touch them take their mean, at once: nobody talks to two at a time;
+* ``metropolis``: in each gossip round everybody hears all neighbours and takes a weighted mean.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def activity(edges: IntArray, devices: int, mode: Mode) -> FloatArray:
         mode: the kind of gossip.
 
     Returns:
-        float [E]: expected number of uses per round; 1 for ``metropolis``.
+        float [E]: expected number of uses per gossip round; 1 for ``metropolis``.
 
     >>> activity(np.array([[0, 1], [1, 2]]), 3, "matchings").tolist()
     [0.5, 0.5]
@@ -113,7 +113,7 @@ def tick_matrix(edges: IntArray, devices: int) -> SparseMatrix:
 
 
 def matching_matrix(edges: IntArray, devices: int) -> SparseMatrix:
-    """Mean matrix of one round of random matching, E[W] = E[WᵀW].
+    """Mean matrix of one random matching, E[W] = E[WᵀW].
 
     The matrix of a matching is a projection (each pair takes its mean), so both means are equal.
 
@@ -141,7 +141,7 @@ def _mixer(edges: IntArray, devices: int, weight: FloatArray) -> SparseMatrix:
 
 
 def second_eigenvalue(matrix: SparseMatrix | FloatArray) -> float:
-    """The modulus max(|λ₂|, |λ_N|) of a symmetric stochastic matrix: its contraction per round.
+    """The modulus max(|λ₂|, |λ_N|) of a symmetric stochastic matrix: its contraction.
 
     All eigenvalues up to 600 devices. Beyond, Lanczos with bounded effort; where that does not
     converge the gap is tiny, the graph has small separators, and a sparse factorisation (shift and
@@ -190,7 +190,7 @@ def _sparse_second(matrix: SparseMatrix) -> float:
     if -lowest <= second:
         return second
     bottom = _largest(-stretched)
-    # Where the other end is not found, its bound serves: a few rounds too many, never too few.
+    # Where the other end is not found, its bound serves: a few ticks too many, never too few.
     return max(second, -lowest if bottom is None else half * (1.0 + bottom) - 1.0)
 
 
@@ -265,7 +265,7 @@ def contraction(edges: IntArray, devices: int, mode: Mode) -> float:
 def rounds_for(
     epsilon: float, contraction: float, *, mode: Mode, guarantee: Guarantee = "expected"
 ) -> int:
-    """The rounds (or ticks) K after which the relative consensus error is at most ε.
+    """The gossip rounds (or ticks) K after which the relative consensus error is at most ε.
 
     Args:
         epsilon: wanted error ‖x − x̄‖/‖x₀ − x̄‖, between 0 and 1.
@@ -318,7 +318,7 @@ def _log_inverse(epsilon: float) -> float:
 
 
 def error_after(rounds: ArrayLike, contraction: float, mode: Mode) -> NDArray[np.float64]:
-    """Bound on the relative consensus error after some rounds (or ticks).
+    """Bound on the relative consensus error after some gossip rounds (or ticks).
 
     Args:
         rounds: K, a number or an array.

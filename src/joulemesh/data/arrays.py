@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.labels import canonical, check_classes, in_order, number_classes, text_labels
-from joulemesh.data.scaling import feature_notes, in_blocks, moments, standardised
+from joulemesh.data.scaling import feature_notes, in_portions, moments, standardised
 from joulemesh.errors import ScenarioError
 
 _MANY_CLASSES = 1000  # labels may be sparse among these; beyond, each class needs a sample
@@ -62,7 +62,7 @@ def from_arrays(
     if x_train.dtype == np.uint8 and x_train.size:
         mean, std = _moments(x_train)
     elif x_train.ndim > 1 and x_train.size:
-        found = moments(in_blocks(x_train))
+        found = moments(in_portions(x_train))
         if normalize and x_train.shape[1:] == x_test.shape[1:]:
             x_train, x_test = standardised(x_train, found), standardised(x_test, found)
         elif not normalize and np.isfinite(found.mean).all():
@@ -114,10 +114,10 @@ def _holders(path: str, held_by: Mapping[str, ArrayLike]) -> Holders | None:
         )
     values, first, codes = np.unique(held.astype(str), return_index=True, return_inverse=True)
     appearance = np.argsort(first)
-    places, names = in_order(values[appearance].tolist())
+    codes_in_order, names = in_order(values[appearance].tolist())
     rank = np.empty(len(values), np.int64)
     rank[appearance] = np.arange(len(values))
-    return Holders(column, names, places[rank[codes]])
+    return Holders(column, names, codes_in_order[rank[codes]])
 
 
 def reordered(path: str, holders: Holders, order: NDArray[Any]) -> Holders:
@@ -129,8 +129,8 @@ def reordered(path: str, holders: Holders, order: NDArray[Any]) -> Holders:
             f"{path}: {holders.column}_names must name each holder once ({absent!r:.60} is in "
             f"{holders.column}_train): correct it, or leave it out"
         )
-    places = np.array([names.index(name) for name in holders.names], np.int32)
-    return Holders(holders.column, names, places[holders.of])
+    new_index = np.array([names.index(name) for name in holders.names], np.int32)
+    return Holders(holders.column, names, new_index[holders.of])
 
 
 def _is_text(y: NDArray[Any]) -> bool:

@@ -121,10 +121,10 @@ def _check_values(name: str, part: str, x: NDArray[Any]) -> None:
         return
     if x.dtype != np.float32:
         raise ScenarioError(f"{name}: x_{part} is {x.dtype}: use uint8 or float32")
-    # A block at a time: isfinite over the whole array would copy a quarter of it again.
-    block = max(1, 2**24 // max(1, x[0].size))
-    for start in range(0, len(x), block):
-        bad = ~np.isfinite(x[start : start + block].reshape(-1, x[0].size)).all(axis=1)
+    # A portion at a time: isfinite over the whole array would copy a quarter of it again.
+    portion = max(1, 2**24 // max(1, x[0].size))
+    for start in range(0, len(x), portion):
+        bad = ~np.isfinite(x[start : start + portion].reshape(-1, x[0].size)).all(axis=1)
         if bad.any():
             first = start + int(bad.argmax())
             raise ScenarioError(

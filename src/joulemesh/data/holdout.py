@@ -52,7 +52,7 @@ def held_out(
     first = np.cumsum(counts) - counts
     for label in np.flatnonzero(wanted):
         # Evenly spaced from a random start: neighbours in the order share a holder.
-        places = np.arange(wanted[label]) + rng.random()
-        steps = np.minimum(places * (counts[label] / wanted[label]), counts[label] - 1)
+        spaced = np.arange(wanted[label]) + rng.random()
+        steps = np.minimum(spaced * (counts[label] / wanted[label]), counts[label] - 1)
         chosen[order[first[label] + steps.astype(np.int64)]] = True
     return chosen

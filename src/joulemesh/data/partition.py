@@ -105,12 +105,12 @@ def partition(
         devices: number of devices N.
         kind: ``iid`` (equal sizes, give or take one), ``dirichlet`` (device i's label mix is a
             draw of Dirichlet(alpha); each class is shared out in proportion to the mixes, so
-            sizes differ), ``shards`` (``shards_per_device`` blocks of the label-sorted samples),
+            sizes differ), ``shards`` (``shards_per_device`` runs of the label-sorted samples),
             ``quantity`` (iid labels, sizes in proportion to a draw of Dirichlet(alpha)) or
             ``resample`` (every device draws independently and with replacement, so that many
             devices may share few samples).
         alpha: concentration of ``dirichlet`` and ``quantity``; small is uneven.
-        shards_per_device: blocks per device of ``shards``.
+        shards_per_device: runs per device of ``shards``.
         seed: the partition is a pure function of this and the other arguments.
         sizes: D_i of every device, kept exactly; samples in excess are left out.
 
@@ -259,45 +259,45 @@ def _dirichlet_owners(
 def _dirichlet_owners_sized(
     rng: np.random.Generator, sorted_labels: Ints, alpha: float, wanted: Ints
 ) -> Ints:
-    """Fill every device's places with labels drawn from its mix, while each class lasts.
+    """Fill every device's slots with labels drawn from its mix, while each class lasts.
 
-    A place whose label has run out draws again among the classes that are left; each pass
+    A slot whose label has run out draws again among the classes that are left; each pass
     exhausts a class or ends, so there are at most as many passes as classes.
     """
     supply = np.bincount(sorted_labels)
     first = np.cumsum(supply) - supply
     log_mix = _log_mixes(rng, alpha, len(wanted), len(supply))
     owner = np.full(len(sorted_labels), -1, dtype=np.int64)
-    places = np.repeat(np.arange(len(wanted)), wanted)
-    while len(places):
-        drawn = _draw_labels(rng, log_mix, places, supply > 0)
-        shuffled = rng.permutation(len(places))
+    slots = np.repeat(np.arange(len(wanted)), wanted)
+    while len(slots):
+        drawn = _draw_labels(rng, log_mix, slots, supply > 0)
+        shuffled = rng.permutation(len(slots))
         by_label = shuffled[np.argsort(drawn[shuffled], kind="stable")]
         label = drawn[by_label]
         demand = np.bincount(label, minlength=len(supply))
         rank = np.arange(len(label)) - (np.cumsum(demand) - demand)[label]
         served = rank < supply[label]
-        owner[first[label[served]] + rank[served]] = places[by_label[served]]
+        owner[first[label[served]] + rank[served]] = slots[by_label[served]]
         taken = np.minimum(demand, supply)
         first, supply = first + taken, supply - taken
-        places = places[by_label[~served]]
+        slots = slots[by_label[~served]]
     return owner
 
 
 def _draw_labels(
     rng: np.random.Generator,
     log_mix: NDArray[np.float64],
-    places: Ints,
+    slots: Ints,
     left: NDArray[np.bool_],
 ) -> Ints:
-    """One label per place from its device's mix restricted to the classes that are ``left``."""
+    """One label per slot from its device's mix restricted to the classes that are ``left``."""
     choices = np.flatnonzero(left)
     logits = log_mix[:, choices]
     cdf = np.cumsum(np.exp(logits - logits.max(axis=1, keepdims=True)), axis=1)
     # One search serves all rows: row i's distribution function runs from i to i + 1.
     ladder = (cdf / cdf[:, -1:] + np.arange(len(cdf))[:, None]).ravel()
-    found = np.searchsorted(ladder, places + rng.random(len(places)), side="right")
-    column = np.minimum(found - places * len(choices), len(choices) - 1)
+    found = np.searchsorted(ladder, slots + rng.random(len(slots)), side="right")
+    column = np.minimum(found - slots * len(choices), len(choices) - 1)
     label: Ints = choices[column]
     return label
 

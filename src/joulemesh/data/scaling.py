@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Moments", "feature_notes", "in_blocks", "moments", "standardised"]
+__all__ = ["Moments", "feature_notes", "in_portions", "moments", "standardised"]
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 _LARGE = 10.0  # root mean square from which gradients at usual learning rates overshoot
 _SMALL = 0.01  # greatest magnitude below which they hardly move
-_BLOCK = 1 << 20  # values looked at together
+_AT_ONCE = 1 << 20  # values looked at together
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Moments:
         return np.where(self.std > 0, self.std, 1.0)
 
 
-def moments(blocks: Iterable[NDArray[Any]]) -> Moments:
-    """Mean, deviation and range of columns that come in blocks of rows.
+def moments(portions: Iterable[NDArray[Any]]) -> Moments:
+    """Mean, deviation and range of columns that come in portions of rows.
 
-    Blocks are merged pairwise (Chan, Golub, LeVeque 1979): no cancellation, and one pass.
+    Portions are merged pairwise (Chan, Golub, LeVeque 1979): no cancellation, and one pass.
 
     >>> found = moments([np.array([[1.0, 5.0], [3.0, 5.0]])])
     >>> found.mean.tolist(), found.std.tolist(), found.divisor.tolist()
@@ -44,8 +44,8 @@ def moments(blocks: Iterable[NDArray[Any]]) -> Moments:
     """
     count, mean, square = 0, np.zeros(0), np.zeros(0)
     low, high = np.zeros(0), np.zeros(0)
-    for block in blocks:
-        rows = np.asarray(block, np.float64)
+    for portion in portions:
+        rows = np.asarray(portion, np.float64)
         own, own_mean = len(rows), rows.mean(axis=0)
         own_square = ((rows - own_mean) ** 2).sum(axis=0)
         if count == 0:
@@ -62,14 +62,14 @@ def moments(blocks: Iterable[NDArray[Any]]) -> Moments:
     return Moments(mean, std, low, high)
 
 
-def in_blocks(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def in_portions(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Samples as rows of features, some at a time.
 
     Images keep their channels apart, tables their columns; of other shapes all values are one
     feature.
     """
     features = x.shape[-1] if x.ndim in (2, 4) else 1
-    rows = max(1, _BLOCK // max(1, x[0].size))
+    rows = max(1, _AT_ONCE // max(1, x[0].size))
     for start in range(0, len(x), rows):
         yield x[start : start + rows].reshape(-1, features)
 
@@ -78,12 +78,12 @@ def standardised(x: NDArray[Any], found: Moments) -> NDArray[np.float32]:
     """Samples less the mean, divided by the deviation, as float32; computed in float64.
 
     >>> x = np.array([[1e9], [1e9 + 2]])
-    >>> standardised(x, moments(in_blocks(x))).ravel().tolist()
+    >>> standardised(x, moments(in_portions(x))).ravel().tolist()
     [-1.0, 1.0]
     """
     made = np.empty(x.shape, np.float32)
-    for block, target in zip(in_blocks(x), in_blocks(made), strict=True):
-        target[...] = (block - found.mean) / found.divisor  # a view: the array is contiguous
+    for portion, target in zip(in_portions(x), in_portions(made), strict=True):
+        target[...] = (portion - found.mean) / found.divisor  # a view: the array is contiguous
     return made
 
 

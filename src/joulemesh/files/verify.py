@@ -40,8 +40,8 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """A line for each damaged file."""
-        place = Path(self.folder)
-        return [f"{place / name} is damaged: {why}" for name, why in self.damaged.items()]
+        folder = Path(self.folder)
+        return [f"{folder / name} is damaged: {why}" for name, why in self.damaged.items()]
 
     def record(self) -> dict[str, Any]:
         """As plain values."""

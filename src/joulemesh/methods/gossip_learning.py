@@ -92,10 +92,10 @@ class GossipLearning:
     def partners(self, t: Any) -> Any:
         """Whom each device sends to in iteration t (uint32, from 0): [N]."""
         number, _ = self._words(t)
-        place = draws.below(number, self.neighbours.degree.astype(np.uint32))
+        slot = draws.below(number, self.neighbours.degree.astype(np.uint32))
         table: Any = self.neighbours.table
-        table = table if isinstance(place, np.ndarray) else jnp.asarray(table, jnp.int32)
-        return table[np.arange(len(table)), place.astype(np.int32)]
+        table = table if isinstance(slot, np.ndarray) else jnp.asarray(table, jnp.int32)
+        return table[np.arange(len(table)), slot.astype(np.int32)]
 
     def part(self, t: Any) -> Any:
         """The part that each device sends in iteration t, in the partitioned form: uint32 [N]."""

@@ -28,7 +28,7 @@ _NEVER = np.uint32(0xFFFFFFFF)  # a score that comes after all others
 
 
 class Tally(NamedTuple):
-    """What a device remembers of phase 1, by place among its neighbours."""
+    """What a device remembers of phase 1, by slot among its neighbours."""
 
     best: jax.Array  # int32 [N, widest]: how often it was among the best
     sampled: jax.Array  # int32 [N, widest]: how often it was looked at
@@ -125,15 +125,15 @@ class Pens:
     def _phase1(
         self, model: Model, context: Context, params: Params, tally: Tally
     ) -> tuple[Params, Tally, Sent]:
-        place = self.first(context.iteration, jnp)
-        owner = self._numbers(place)
-        loss = jnp.where(place >= 0, self._losses(model, context, params, owner), jnp.inf)
+        slot = self.first(context.iteration, jnp)
+        owner = self._numbers(slot)
+        loss = jnp.where(slot >= 0, self._losses(model, context, params, owner), jnp.inf)
         best = _lowest(loss, self.kept, self._widest(self.top))
-        chosen = jnp.where(best >= 0, jnp.take_along_axis(place, best, axis=1), -1)
-        tally = Tally(_add(tally.best, chosen), _add(tally.sampled, place))
+        chosen = jnp.where(best >= 0, jnp.take_along_axis(slot, best, axis=1), -1)
+        tally = Tally(_add(tally.best, chosen), _add(tally.sampled, slot))
         looked_at = jnp.asarray(self.looked_at, jnp.int32)
         passed = looked_at * jnp.minimum(context.size.astype(jnp.int32), self.evaluated)
-        sent = Sent(self._padded(place), passed)
+        sent = Sent(self._padded(slot), passed)
         return _averaged(params, chosen, self._numbers(chosen)), tally, sent
 
     def _phase2(self, context: Context, params: Params, tally: Tally) -> tuple[Params, Tally, Sent]:
@@ -142,18 +142,18 @@ class Pens:
         good = jnp.where(jnp.any(good, axis=1, keepdims=True), good, there)
         drawn = jnp.where(good, self._scores(PENS_SECOND, context.iteration), _NEVER)
         wanted = jnp.minimum(jnp.sum(good, axis=1), self.partners)
-        place = _lowest(drawn, wanted, self._widest(self.partners))
-        sent = Sent(self._padded(place), jnp.zeros(len(place), jnp.int32))
-        return _averaged(params, place, self._numbers(place)), tally, sent
+        slot = _lowest(drawn, wanted, self._widest(self.partners))
+        sent = Sent(self._padded(slot), jnp.zeros(len(slot), jnp.int32))
+        return _averaged(params, slot, self._numbers(slot)), tally, sent
 
-    def _numbers(self, place: jax.Array) -> jax.Array:
-        """Devices at some places among everybody's neighbours."""
+    def _numbers(self, slot: jax.Array) -> jax.Array:
+        """Devices at some slots among everybody's neighbours."""
         table = jnp.asarray(self.neighbours.table, jnp.int32)
-        return jnp.take_along_axis(table, jnp.maximum(place, 0), axis=1)
+        return jnp.take_along_axis(table, jnp.maximum(slot, 0), axis=1)
 
-    def _padded(self, place: jax.Array) -> jax.Array:
-        missing = self._most - place.shape[1]
-        return jnp.pad(place, ((0, 0), (0, missing)), constant_values=-1).astype(jnp.int32)
+    def _padded(self, slot: jax.Array) -> jax.Array:
+        missing = self._most - slot.shape[1]
+        return jnp.pad(slot, ((0, 0), (0, missing)), constant_values=-1).astype(jnp.int32)
 
     def _losses(
         self, model: Model, context: Context, params: Params, owner: jax.Array
@@ -180,7 +180,7 @@ class Pens:
     # The price ----------------------------------------------------------------------------------
 
     def route(self, asked: Any, bits: float) -> Route:
-        """The messages of one exchange, from the places asked: int [N, k], −1 for none."""
+        """The messages of one exchange, from the slots asked: int [N, k], −1 for none."""
         receiver, column = np.nonzero(np.asarray(asked) >= 0)
         sender = self.neighbours.table[receiver, np.asarray(asked)[receiver, column]]
         return self.neighbours.route(sender, receiver, np.full(len(sender), bits), 1.0)
@@ -200,25 +200,25 @@ def selected(tally: Tally, kept: Any, looked_at: Any) -> jax.Array:
 
 
 def _lowest(values: Any, count: Any, width: int) -> Any:
-    """int [N, width]: where each row is lowest, ``count`` [N] places, then −1."""
+    """int [N, width]: where each row is lowest, ``count`` [N] slots, then −1."""
     order = values.argsort(axis=1, stable=True)[:, :width]
     keep = np.arange(width) < count[:, None]
     return order * keep - ~keep * 1
 
 
-def _add(counts: jax.Array, place: jax.Array) -> jax.Array:
-    """Add 1 at each row's places; −1 adds nothing."""
+def _add(counts: jax.Array, slot: jax.Array) -> jax.Array:
+    """Add 1 at each row's slots; −1 adds nothing."""
     rows = jnp.arange(len(counts))[:, None]
-    return counts.at[rows, jnp.maximum(place, 0)].add((place >= 0).astype(counts.dtype))
+    return counts.at[rows, jnp.maximum(slot, 0)].add((slot >= 0).astype(counts.dtype))
 
 
-def _averaged(params: Params, place: jax.Array, owner: jax.Array) -> Params:
-    """The plain mean of each device's model and those of the owners at valid places."""
-    valid = place >= 0
+def _averaged(params: Params, slot: jax.Array, owner: jax.Array) -> Params:
+    """The plain mean of each device's model and those of the owners at valid slots."""
+    valid = slot >= 0
 
     def one(leaf: jax.Array) -> jax.Array:
         total = leaf
-        for k in range(place.shape[1]):
+        for k in range(slot.shape[1]):
             there = valid[:, k].reshape((-1,) + (1,) * (leaf.ndim - 1))
             total = total + jnp.where(there, leaf[owner[:, k]], 0)
         members = 1 + jnp.sum(valid, axis=1).reshape((-1,) + (1,) * (leaf.ndim - 1))

@@ -39,7 +39,7 @@ GOSSIP, GOSSIP_PARTS = 0x676C6561, 0x676C7074
 PENS_FIRST, PENS_SECOND = 0x70656E31, 0x70656E32
 
 _U = np.uint32
-_ROUNDS = 8  # of the Feistel network
+_STAGES = 8  # of the Feistel network
 
 
 class Neighbours(NamedTuple):
@@ -93,10 +93,10 @@ def neighbours_of(graph: Graph) -> Neighbours:
     order = np.lexsort((ends[:, 1], ends[:, 0]))
     degree = np.bincount(ends[:, 0], minlength=n)
     own, other = ends[order].T
-    place = np.arange(2 * count) - np.repeat(np.cumsum(degree) - degree, degree)
+    slot = np.arange(2 * count) - np.repeat(np.cumsum(degree) - degree, degree)
     table = np.repeat(np.arange(n)[:, None], int(degree.max()), axis=1)
     link = np.full_like(table, -1)
-    table[own, place], link[own, place] = other, order % count
+    table[own, slot], link[own, slot] = other, order % count
     return Neighbours(table, degree, link, graph.edges)
 
 
@@ -163,12 +163,12 @@ def permuted(key: draws.Key, positions: jax.Array, size: int) -> jax.Array:
     [0, 1, 2, 3, 4, 5, 6]
     """
     side = _U(math.isqrt(size - 1) + 1)
-    numbers = np.arange(_ROUNDS, dtype=np.uint32)
+    numbers = np.arange(_STAGES, dtype=np.uint32)
     subkeys = draws.fold((key[0][..., None], key[1][..., None]), numbers)[0]
 
     def cipher(x: jax.Array) -> jax.Array:
         left, right = x // side, x % side
-        for number in range(_ROUNDS):
+        for number in range(_STAGES):
             turn = draws.below(hashed(hashed(right + subkeys[..., number])), side)
             left, right = right, (left + turn) % side
         return left * side + right

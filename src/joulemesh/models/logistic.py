@@ -71,10 +71,10 @@ def curvature(x: NDArray[np.floating], l2: float, classes: int) -> tuple[float, 
     flat = np.asarray(x).reshape(len(x), -1)
     n, features = flat.shape[0], flat.shape[1] + 1
     gram = np.zeros((features, features))
-    for start in range(0, n, 4096):  # a float64 copy of a block, never of the whole set
-        block = np.asarray(flat[start : start + 4096], np.float64)
-        block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
-        gram += block.T @ block
+    for start in range(0, n, 4096):  # a float64 copy of a portion, never of the whole set
+        portion = np.asarray(flat[start : start + 4096], np.float64)
+        portion = np.concatenate([portion, np.ones((len(portion), 1))], axis=1)
+        gram += portion.T @ portion
     top = features - 1
     largest = eigh(gram / n, eigvals_only=True, subset_by_index=[top, top])[0]
     return float(l2), float(l2 + largest / 2)

@@ -103,12 +103,12 @@ def compare_methods(
     store, entries, computed = Cache(cache), [], 0
     store.require_usable()
     for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
-        place = (name, position, len(wanted))
+        turn = (name, position, len(wanted))
         if isinstance(made, str):
             entries.append(Entry.refused(name, made, len(chosen), setting.devices))
-            _tell(on_progress, *place, 0, 0, float("nan"), 0)
+            _tell(on_progress, *turn, 0, 0, float("nan"), 0)
             continue
-        found, new = _runs(made, setting, learning, store, digest, place, on_progress)
+        found, new = _runs(made, setting, learning, store, digest, turn, on_progress)
         computed += new
         entries.append(Entry.of(name, found, made.battery_j, made.notes))
     return Study(
@@ -131,12 +131,12 @@ def _methods(methods: Sequence[str] | str) -> tuple[str, ...]:
     wanted = tuple(name.strip() for name in methods)
     if not wanted:
         raise ScenarioError(f"no method is given: name some of {', '.join(names())}")
-    for place, name in enumerate(wanted):
+    for index, name in enumerate(wanted):
         if name.partition(":")[0] not in names():
             raise ScenarioError(
                 f"method {name.partition(':')[0]!r} is unknown: use some of {', '.join(names())}"
             )
-        if name in wanted[:place]:
+        if name in wanted[:index]:
             raise ScenarioError(f"method {name!r} is given twice: give it once")
     return wanted
 
@@ -173,7 +173,7 @@ def _runs(
     learning: Learning,
     store: Cache,
     digest: str,
-    place: tuple[str, int, int],
+    turn: tuple[str, int, int],
     on_progress: OnProgress | None,
 ) -> tuple[dict[int, Record], int]:
     """All runs of one method: those kept, and the rest, trained together and kept."""
@@ -184,7 +184,7 @@ def _runs(
     spent_j = np.append(0.0, np.cumsum(made.reserve.energy_j.sum(axis=1)))
 
     def tell(t: int, accuracy: float, cached: int) -> None:
-        _tell(on_progress, *place, t, n, accuracy, cached, float(spent_j[t]))
+        _tell(on_progress, *turn, t, n, accuracy, cached, float(spent_j[t]))
 
     if missing:
         contest = Contest(learning, made, setting)

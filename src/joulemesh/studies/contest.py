@@ -126,20 +126,20 @@ class Contest:
         """One run for each seed; its last evaluation, on all test samples, is the final one."""
         curves = np.stack([np.asarray(getattr(trace, name), np.float64) for name in CURVES])
         at, records = trace.iteration - 1, []
-        for place in range(len(engine.seeds)):
-            ledger = self.contender.ledger(trace.sent, place)
+        for seed_index in range(len(engine.seeds)):
+            ledger = self.contender.ledger(trace.sent, seed_index)
             paid = [float(column.sum()) for column in (ledger.compute_j, ledger.exchange_j)]
             paid += [float(ledger.server_j.sum()), float(ledger.bits.sum())]
             records.append(
                 Record(
                     trace.iteration,
-                    curves[:, :, place].T,
-                    curves[:, -1, place],
+                    curves[:, :, seed_index].T,
+                    curves[:, -1, seed_index],
                     _so_far(ledger.energy_j.sum(axis=1))[at],
                     _so_far(ledger.latency_s)[at],
                     ledger.spent_j,
                     np.array(paid),
-                    samples=np.stack([trace.test_samples, trace.device_samples], -1)[:, place],
+                    samples=np.stack([trace.test_samples, trace.device_samples], -1)[:, seed_index],
                 )
             )
         return records

@@ -131,7 +131,7 @@ def column(values: Iterable[float], unit: str, *, digits: int = 3) -> tuple[str,
     scale, name = prefixed(largest, unit, digits=digits)
     scaled = [value / scale for value in figures]
     sizes = [float(f"{abs(value):.{digits}g}") for value in scaled if math.isfinite(value)]
-    places = [math.floor(math.log10(size)) for size in sizes if size]
-    decimals = max(digits - 1 - max(places, default=digits - 1), 0)
-    decimals = max(decimals, min(-min(places, default=0), decimals + 3))
+    exponents = [math.floor(math.log10(size)) for size in sizes if size]
+    decimals = max(digits - 1 - max(exponents, default=digits - 1), 0)
+    decimals = max(decimals, min(-min(exponents, default=0), decimals + 3))
     return name, [f"{value:,.{decimals}f}" for value in scaled]

@@ -95,9 +95,9 @@ def _draw(panel: Axes, study: Study, shown: Sequence[Entry], axis: str) -> None:
         top = max((float(across(entry, axis)[-1]) for entry in shown), default=1.0)
         scale, name = prefixed(float(top), unit)
         label = f"{label} [{name}]"
-    places = {entry.name: k for k, entry in enumerate(study.entries)}
+    index_of = {entry.name: k for k, entry in enumerate(study.entries)}
     for entry in shown:
-        k = places[entry.name]
+        k = index_of[entry.name]
         style = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k % len(_DASHES)]}
         x = across(entry, axis) / scale
         mean, half = band(entry.curves["test_accuracy"])

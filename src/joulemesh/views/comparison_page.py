@@ -244,15 +244,15 @@ def _batteries(study: Study) -> str:
 
 def _data(study: Study) -> dict[str, Any]:
     """What the page's script draws, thinned to what a screen shows."""
-    methods = [_method(entry, place) for place, entry in enumerate(study.entries) if entry.ran]
+    methods = [_method(entry, index) for index, entry in enumerate(study.entries) if entry.ran]
     target = study.target if np.isfinite(study.target) else None
     repeats = {"seeds": len(study.seeds), "unit": study.unit}
     return {"methods": methods, "target": target, **repeats}
 
 
-def _method(entry: Entry, place: int) -> dict[str, Any]:
+def _method(entry: Entry, index: int) -> dict[str, Any]:
     at = every(len(entry.iteration), _MOST_POINTS)
-    data: dict[str, Any] = {"name": entry.name, "place": place}
+    data: dict[str, Any] = {"name": entry.name, "place": index}
     for axis in AXES:
         data[axis] = _short(across(entry, axis)[at])
     for name, curve in _CURVES.items():

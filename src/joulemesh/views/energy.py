@@ -58,22 +58,22 @@ def draw_energy(axes: Axes, plan: Plan) -> None:
 
 def _bars(axes: Axes, plan: Plan, scale: float) -> None:
     count = len(plan.energy_budget_j)
-    place = np.arange(count)
+    position = np.arange(count)
     training, exchange = plan.compute_total_j / scale, plan.exchange_total_j / scale
     colours = [BINDING_COLOURS[kind] for kind in plan.binding.tolist()]
-    axes.bar(place, training, 0.78, color=colours)
+    axes.bar(position, training, 0.78, color=colours)
     axes.bar(
-        place, exchange, 0.78, bottom=training,
+        position, exchange, 0.78, bottom=training,
         color="white", edgecolor=colours, hatch="//////", linewidth=0.6,
     )  # fmt: skip
     axes.bar(
-        place, plan.energy_budget_j / scale, 0.78,
+        position, plan.energy_budget_j / scale, 0.78,
         fill=False, edgecolor="black", linewidth=0.8,
     )  # fmt: skip
     axes.set_xlim(-0.7, count - 0.3)
     axes.set_xlabel("device i")
     if count <= 40:
-        axes.set_xticks(place)
+        axes.set_xticks(position)
         axes.tick_params(axis="x", length=0)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))

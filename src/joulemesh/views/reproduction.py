@@ -68,11 +68,11 @@ def draw_picture(picture: Picture) -> Figure:
         figure = Figure(figsize=(_WIDE_INCH, 0.75 + height * rows), layout=layout)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=picture.share)
         families = _families(picture.panels)
-        for place, axes in enumerate(grid.flat):
-            if place < len(picture.panels):
-                panel = picture.panels[place]
+        for index, axes in enumerate(grid.flat):
+            if index < len(picture.panels):
+                panel = picture.panels[index]
                 _draw_panel(axes, panel, _family(panel, families))
-                if place % columns and _same_label(picture, place):
+                if index % columns and _same_label(picture, index):
                     axes.set_ylabel("")
             else:
                 axes.set_axis_off()
@@ -134,17 +134,17 @@ def _columns(labels: Sequence[str]) -> int:
     return 2 if wide < 45 else 1
 
 
-def _same_label(picture: Picture, place: int) -> bool:
+def _same_label(picture: Picture, index: int) -> bool:
     """Is the axis to the left labelled alike, so that once is enough?"""
-    return picture.panels[place].y_label == picture.panels[place - 1].y_label
+    return picture.panels[index].y_label == picture.panels[index - 1].y_label
 
 
 def _look(label: str, family: Sequence[str], *, plain: bool = False) -> dict[str, Any]:
-    place = family.index(label)
+    index = family.index(label)
     return {
-        "color": _COLOURS[place % len(_COLOURS)],
-        "linestyle": _DASHES[place % len(_DASHES)],
-        "marker": "" if plain else _MARKERS[place % len(_MARKERS)],
+        "color": _COLOURS[index % len(_COLOURS)],
+        "linestyle": _DASHES[index % len(_DASHES)],
+        "marker": "" if plain else _MARKERS[index % len(_MARKERS)],
         "markersize": 3.2,
         "linewidth": 1.2,
     }

@@ -97,8 +97,8 @@ def map_svg(plan: Plan) -> str:
         from joulemesh.views.figures import map_image  # needs matplotlib, which takes a second
 
         picture = base64.b64encode(map_image(plan, 2 * _SIDE)).decode("ascii")
-        place = f'width="{_SIDE}" height="{_SIDE}"'
-        return f'{opening}<image href="data:image/png;base64,{picture}" {place}/></svg>'
+        size = f'width="{_SIDE}" height="{_SIDE}"'
+        return f'{opening}<image href="data:image/png;base64,{picture}" {size}/></svg>'
     data = map_data(plan)
     left, right, bottom, top = data["frame"]
     scale = _SIDE / max(right - left, top - bottom)

@@ -142,11 +142,11 @@ def _matched(path: str, ends: NDArray[np.int64], values: FloatArray, graph: Grap
             f"{path} has two gains for the link {i}-{j} ({values[order[again[0]]]:g} and "
             f"{values[order[again[0] + 1]]:g}); keep one row"
         )
-    place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-    missing = key[order][place] != wanted
+    position = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
+    missing = key[order][position] != wanted
     if missing.any():
         i, j = graph.edges[int(np.argmax(missing))]
         raise ScenarioError(
             f"{path} has no gain for the link {i}-{j} of the topology; add the row {i},{j},GAIN"
         )
-    return np.asarray(values[order][place])
+    return np.asarray(values[order][position])

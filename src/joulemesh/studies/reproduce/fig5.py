@@ -85,7 +85,7 @@ def _job(config: Config, task: Task, reading: str, devices: int) -> Job:
     )
     rounds = np.full(config.iterations, config.rounds)
     label = f"{task.title} {reading} N = {devices}"
-    return planned(label, scenario, rounds, places=max(config.devices) + 1)
+    return planned(label, scenario, rounds, padded_to=max(config.devices) + 1)
 
 
 def _curves(config: Config, runner: Runner) -> Curves:
@@ -118,7 +118,7 @@ def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
         judge(claim("fig5-fewer-local"), gaps("local", end), note=f"N = {few} against {many}"),
         judge(
             claim("fig5-gap-stays"),
-            {place: late[place] - half[place] for place in late},
+            {key: late[key] - half[key] for key in late},
             margin=config.margin,
             note=f"T = {end // 2} against {end}",
         ),

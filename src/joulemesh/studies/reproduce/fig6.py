@@ -129,7 +129,7 @@ def _job(config: Config, averaging: str, devices: int) -> Job:
         scenario,
         np.full(config.iterations, config.rounds),
         mixing=mixing,
-        places=max(config.devices) + 1,
+        padded_to=max(config.devices) + 1,
     )
 
 

@@ -148,7 +148,7 @@ def _key(row: Row) -> Key:
 
 def _findings(config: Config, rows: list[Row]) -> tuple[Finding, ...]:
     joules = {_key(row): float(row["total_j"]) for row in rows}
-    places = list(product(config.topologies, config.devices, config.worlds))
+    cases = list(product(config.topologies, config.devices, config.worlds))
     gossip = [f"gossip, ε = {epsilon:g}" for epsilon in config.epsilons]
 
     def excess(physics: str, dearer: list[str], cheaper: list[str]) -> dict[str, float]:
@@ -159,7 +159,7 @@ def _findings(config: Config, rows: list[Row]) -> tuple[Finding, ...]:
                 / joules[physics, topology, count, world, other]
                 - 1
             )
-            for topology, count, world in places
+            for topology, count, world in cases
             for one, other in product(dearer, cheaper)
         }
 
@@ -247,8 +247,8 @@ def run(config: Config) -> Outcome:
     >>> run(Config(devices=(10, 20), worlds=(0,))).name
     'fig7'
     """
-    places = product(config.topologies, config.devices, config.worlds)
-    rows = [row for place in places for row in _priced(config, *place)]
+    cases = product(config.topologies, config.devices, config.worlds)
+    rows = [row for case in cases for row in _priced(config, *case)]
     notes = (
         "gossip's joules are the expectation over its random pairs",
         f"gossip's clock is followed where an exchange has at most {config.gossip_clock_most} "

@@ -167,9 +167,9 @@ def pictures(config: Config, rows: Sequence[Row]) -> tuple[Picture, ...]:
     """The figure, from its rows."""
     labels = {LOSS: "training loss", ACCURACY: "test accuracy"}
     curves = {what: lines(rows, ("tau_total", "partition", "scheme"), what) for what in labels}
-    places = product(config.partitions, config.halves, labels)
+    cases = product(config.partitions, config.halves, labels)
     panels = []
-    for letter, (partition, budget, what) in zip("abcdefgh", places, strict=False):
+    for letter, (partition, budget, what) in zip("abcdefgh", cases, strict=False):
         series = tuple(
             band(scheme, *line)
             for (total, how, scheme), line in curves[what].items()

@@ -24,13 +24,13 @@ class Job:
         label: its name within the figure.
         scenario: data, model, partition and the settings of training.
         contender: what the devices do.
-        places: pad to so many devices; 0 for none.
+        padded_to: pad to so many devices; 0 for none.
     """
 
     label: str
     scenario: Scenario
     contender: Contender
-    places: int = 0
+    padded_to: int = 0
 
 
 def planned(
@@ -39,7 +39,7 @@ def planned(
     rounds: ArrayLike,
     *,
     mixing: Mixing = "mean",
-    places: int = 0,
+    padded_to: int = 0,
 ) -> Job:
     """A curve that is given by its rounds, without a price.
 
@@ -48,7 +48,7 @@ def planned(
         scenario: says what is learned.
         rounds: τ, [n] or [n, N].
         mixing: as the `Schedule`'s, of the scenario's N devices.
-        places: pad to so many devices.
+        padded_to: pad to so many devices.
 
     Returns:
         The job.
@@ -56,7 +56,7 @@ def planned(
     count = scenario.devices.count
     tau = np.asarray(rounds, np.int32)
     tau = np.broadcast_to(tau[:, None] if tau.ndim == 1 else tau, (len(tau), count))
-    wide = max(places, count)
+    wide = max(padded_to, count)
     inside = np.broadcast_to(np.arange(wide) < count, (len(tau), wide))
     padded = np.zeros((len(tau), wide), np.int32)
     padded[:, :count] = tau
@@ -67,15 +67,17 @@ def planned(
     n = len(tau)
     free = Ledger(np.zeros((n, wide)), np.zeros((n, wide)), np.zeros(n), np.zeros(n), np.zeros(n))
     schedule = Schedule(padded, inside, mixing=mixing)
-    return Job(label, scenario, Contender("planned", schedule, None, free, np.zeros(wide)), places)
+    return Job(
+        label, scenario, Contender("planned", schedule, None, free, np.zeros(wide)), padded_to
+    )
 
 
-def pad(held: Partition, places: int, least: int, length: int) -> Partition:
+def pad(held: Partition, padded_to: int, least: int, length: int) -> Partition:
     """Add devices that never take part, so that every number of devices gives arrays of one size.
 
     Args:
         held: of the devices that do.
-        places: number of devices in the end; more than ``held`` has.
+        padded_to: number of devices in the end; more than ``held`` has.
         least: samples of each that is added (they are never looked at).
         length: samples in the end; the last device takes what is missing.
 
@@ -86,7 +88,7 @@ def pad(held: Partition, places: int, least: int, length: int) -> Partition:
     >>> made.sizes, made.indices(1)
     (array([1, 2, 2, 4]), array([0, 2]))
     """
-    added = np.full(places - held.devices, least, np.int64)
+    added = np.full(padded_to - held.devices, least, np.int64)
     added[-1] += length - len(held.order) - int(added.sum())
     order = np.concatenate([held.order, np.zeros(int(added.sum()), np.int64)])
     sizes = np.concatenate([held.sizes, added])

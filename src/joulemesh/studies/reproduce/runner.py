@@ -110,9 +110,9 @@ class Runner:
         """
         for job in jobs:
             self.data(job.scenario)  # missing data must not cost an hour first
-        return {job.label: self._entry(job, place, len(jobs)) for place, job in enumerate(jobs)}
+        return {job.label: self._entry(job, number, len(jobs)) for number, job in enumerate(jobs)}
 
-    def _entry(self, job: Job, place: int, jobs: int) -> Entry:
+    def _entry(self, job: Job, number: int, jobs: int) -> Entry:
         dataset = self.data(job.scenario)
         model = the_model(job.scenario, None, dataset)
         learned = self._digest(dataset, model)
@@ -126,7 +126,7 @@ class Runner:
         def tell(completed: int, accuracy: float) -> None:
             if self.on_step is not None:
                 n, paid = job.contender.schedule.iterations, float(spent_j[completed])
-                self.on_step(Step(job.label, place, jobs, completed, n, accuracy, paid))
+                self.on_step(Step(job.label, number, jobs, completed, n, accuracy, paid))
 
         if missing:
             for seed, record in self._run(job, model, dataset, missing, tell).items():
@@ -210,10 +210,10 @@ class Runner:
     def _engine(self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]) -> Engine:
         scenario, count = job.scenario, job.scenario.devices.count
         held = partitions(scenario, dataset, seeds, np.ones(count))
-        if job.places > count:
-            least = -(-len(dataset.y_test) // job.places)  # as many as training losses look at
-            length = len(dataset.y_train) + job.places * least
-            held = tuple(pad(one, job.places, least, length) for one in held)
+        if job.padded_to > count:
+            least = -(-len(dataset.y_test) // job.padded_to)  # as many as training losses look at
+            length = len(dataset.y_train) + job.padded_to * least
+            held = tuple(pad(one, job.padded_to, least, length) for one in held)
         return Engine(
             model,
             dataset,
@@ -230,7 +230,7 @@ def _key(job: Job, learned: str, seed: int) -> str:
     # Where the data lie does not matter: the samples themselves are in ``learned``.
     asked = job.scenario.model_dump(mode="json", exclude={"training": {"data_dir", "dataset"}})
     done = contender_digest(job.contender)
-    said = [asked, job.contender.name, job.places, seed, learned, done, code_digest(), _TERMS]
+    said = [asked, job.contender.name, job.padded_to, seed, learned, done, code_digest(), _TERMS]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -239,14 +239,14 @@ def _records(contender: Contender, trace: Trace) -> list[Record]:
     columns = [np.asarray(getattr(trace, name), np.float64) for name in CURVES]
     curves: NDArray[np.float64] = np.stack(columns)
     at, records = trace.iteration - 1, []
-    for place in range(curves.shape[2]):
-        ledger = contender.ledger(trace.sent, place)
+    for seed_index in range(curves.shape[2]):
+        ledger = contender.ledger(trace.sent, seed_index)
         totals = [ledger.compute_j, ledger.exchange_j, ledger.server_j, ledger.bits]
         records.append(
             Record(
                 trace.iteration,
-                curves[:, :, place].T,
-                curves[:, -1, place],
+                curves[:, :, seed_index].T,
+                curves[:, -1, seed_index],
                 np.cumsum(ledger.energy_j.sum(axis=1))[at],
                 np.cumsum(ledger.latency_s)[at],
                 ledger.spent_j,
