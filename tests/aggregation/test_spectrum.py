@@ -235,3 +235,53 @@ def test_a_gap_that_is_not_found_is_said_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(spectrum, "eigsh", never)
     with pytest.raises(InfeasibleError, match="601 devices was not found"):
         contraction(ring(601), 601, "ticks")
+
+
+def _wheel(n: int) -> list[tuple[int, int]]:
+    return [(0, i) for i in range(1, n)] + [(i, i + 1) for i in range(1, n - 1)] + [(1, n - 1)]
+
+
+def _clique(first: int, size: int) -> list[tuple[int, int]]:
+    return [(first + i, first + j) for i in range(size) for j in range(i + 1, size)]
+
+
+def _path(first: int, last: int) -> list[tuple[int, int]]:
+    return [(i, i + 1) for i in range(first, last)]
+
+
+# Dense parts and long tails, clustered eigenvalues and tiny gaps: what iterations find hard.
+HARD = {
+    "wheel": _wheel,
+    "star": lambda n: [(0, i) for i in range(1, n)],
+    "path": lambda n: _path(0, n - 1),
+    "lollipop": lambda n: _clique(0, n // 2) + _path(n // 2 - 1, n - 1),
+    "barbell": lambda n: (
+        _clique(0, n // 3) + _path(n // 3 - 1, n - n // 3) + _clique(n - n // 3, n // 3)
+    ),
+}
+MATRICES = {"ticks": tick_matrix, "matchings": matching_matrix, "metropolis": metropolis_weights}
+
+
+@pytest.mark.parametrize("devices", [601, 800])
+@pytest.mark.parametrize("mode", MATRICES)
+@pytest.mark.parametrize("name", HARD)
+def test_the_gap_of_hard_graphs_is_that_of_all_eigenvalues(
+    name: str, mode: str, devices: int
+) -> None:
+    """Beyond 600 devices the gap is found without the other eigenvalues."""
+    edges = np.array(sorted(HARD[name](devices)))
+    matrix = MATRICES[mode](edges, devices)
+    values = np.linalg.eigvalsh(matrix.toarray())
+    gap = 1.0 - max(abs(values[0]), abs(values[-2]))
+    # Near 1 a float64 has 16 digits, so that of a gap of 1e-9 no more than 7 are known.
+    assert 1.0 - second_eigenvalue(matrix) == pytest.approx(gap, rel=1e-7, abs=1e-14)
+    assert gap > 0
+
+
+def test_a_wheel_of_thousands_has_a_gap() -> None:
+    """On the rim a cosine is an eigenvector: its gap is hub + 2 rim (1 - cos 2π/(n - 1))."""
+    n = 5000
+    hub, rim = (1 / (n - 1) + 1 / 3) / (2 * n), (2 / 3) / (2 * n)
+    gap = hub + 2 * rim * (1 - math.cos(2 * math.pi / (n - 1)))
+    found = second_eigenvalue(tick_matrix(np.array(sorted(_wheel(n))), n))
+    assert 1.0 - found == pytest.approx(gap, rel=1e-8)
