@@ -1,0 +1,331 @@
+"""Random scenarios through a checker that shares nothing with the planner, at 0 tolerance.
+
+The checker sees what a plan makes public (rounds, routes, who takes part, gains) and the figures of
+the scenario. It writes out the paper's equations `ticp`, `eicp`, `ticm`, `eicm`, `tcp` and `ecp`
+with their repairs: n iterations, the network-wide critical path, and joules to the transmitter or
+to both ends.
+
+"0 tolerance" means exact arithmetic. A float64 is a rational number, and what is spent is the
+rational sum of such numbers: it may not exceed the float64 battery or deadline by anything. Two
+sums are held to that:
+
+* the ledger's entries: Σ_t (τ r + e_t) of the prices of a round and of the exchanges in the plan,
+  each of which must be the checker's own price to a part in 10¹²;
+* the checker's own prices, computed message by message (not in the scenarios whose budgets are set,
+  to the last bit, to what the ledger adds up to: there a price that rounds otherwise decides).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh import Plan
+from joulemesh.aggregation.route import Route
+
+Message = tuple[int, int, int, float]  # step, sender, receiver, bits
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "network.topology": ("ring", "quasi-ring", "grid", "complete", "geometric", "star", "path"),
+    "network.fading": ("none", "none", "rayleigh", "rician", "nakagami"),
+    "network.channel_known": (True, False),
+    "network.coherence_iterations": (1, 3),
+    "network.duplex": ("orthogonal", "half"),
+    "network.shadowing_db": (0.0, 6.0),
+    "plan.aggregation": ("auto", "tree", "ring", "ring-chunked", "gossip", "metropolis"),
+    "plan.rounds": ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"),
+    "plan.zeta": ("auto", 40.0),
+    "plan.iterations": (1, 2, 5, 9, 14, "longest"),
+    "plan.fixed_rounds": (1, 2, 3),
+    "plan.gossip_rounds": ("epsilon", "balanced", 1, 3),
+    "plan.gossip_mode": ("ticks", "matchings"),
+    "plan.epsilon": (0.05, 0.5),
+    "plan.physics": ("physical", "paper"),
+    "plan.accounting": (None, "transmitter", "both-ends"),
+    "plan.timing": (None, "critical-path", "paper"),
+    "plan.on_depletion": ("refuse", "leave"),
+    "plan.fade_quantile": (0.5, 0.9),
+    "plan.coordination": (False, True),
+}
+BATCH = 32
+
+
+def draw(rng: random.Random) -> dict[str, Any]:
+    """The fields of a scenario, with every device's figures given one by one."""
+    fields = {name: rng.choice(values) for name, values in CHOICES.items()}
+    count = 2 * rng.randint(2, 4)
+    if fields["network.topology"] in ("star", "path"):
+        star = fields["network.topology"] == "star"
+        links = [[0 if star else i, i + 1] for i in range(count - 1)]
+        fields["network.topology"] = links
+    if fields["plan.iterations"] == "longest":  # Theorem 4's zeta keeps the longest plans short
+        fields |= {"plan.zeta": 12.0, "plan.rounds": rng.choice(("theorem4", "inverse"))}
+    n = fields["plan.iterations"]
+    scale_j = 10 ** rng.uniform(-2.6, -0.2) * (n if isinstance(n, int) else 10)
+
+    def each(low: float, high: float) -> dict[str, list[float]]:
+        return {"values": [rng.uniform(low, high) for _ in range(count)]}
+
+    return fields | {
+        "seed": rng.randrange(2**16),
+        "devices.count": count,
+        "devices.cpu_hz": each(1e9, 3e9),
+        "devices.cycles_per_sample": each(1e4, 1e5),
+        "devices.capacitance": each(1e-28, 1e-27),
+        "devices.transmit_power_w": each(0.1, 2.0),
+        "budget.energy_j": each(scale_j, scale_j * rng.choice((1.0, 1.5, 10.0))),
+        "budget.deadline_s": 10 ** rng.uniform(-2.3, 0.0),
+        "training.batch_size": BATCH,
+    }
+
+
+# The paper's equations ---------------------------------------------------------------------------
+
+
+def round_prices(fields: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Joules and seconds of a round: eqs. `eicp` and `ticp`."""
+    names = ("capacitance", "cycles_per_sample", "cpu_hz")
+    rows = zip(*(fields[f"devices.{name}"]["values"] for name in names), strict=True)
+    prices = [(theta * c * BATCH * f**2, c * BATCH / f) for theta, c, f in rows]
+    return [joules for joules, _ in prices], [seconds for _, seconds in prices]
+
+
+class Radio:
+    """Seconds and joules of a message in an iteration: eqs. `ticm` and `eicm`."""
+
+    def __init__(self, plan: Plan, fields: dict[str, Any], t: int) -> None:
+        links = map(tuple, plan.world.graph.edges.tolist())
+        self.gain = dict(zip(links, plan.world.channel.gain(t).tolist(), strict=True))
+        self.power = fields["devices.transmit_power_w"]["values"]
+        self.hz = plan.scenario.network.bandwidth_hz
+        self.noise_w = self.hz * 10 ** (plan.scenario.network.noise_dbm_per_hz / 10) / 1000
+
+    def seconds(self, sender: int, receiver: int, bits: float) -> float:
+        gain = self.gain[min(sender, receiver), max(sender, receiver)]
+        return bits / (self.hz * math.log1p(self.power[sender] * gain / self.noise_w) / math.log(2))
+
+    def joules(self, sender: int, receiver: int, bits: float) -> float:
+        return float(self.power[sender] * self.seconds(sender, receiver, bits))
+
+
+def exchange_j(messages: list[Message], radio: Radio, both_ends: bool) -> dict[int, Fraction]:
+    """Eq. `ecp`, message by message."""
+    spent: dict[int, Fraction] = defaultdict(Fraction)
+    for _, sender, receiver, bits in messages:
+        price = Fraction(radio.joules(sender, receiver, bits))
+        spent[sender] += price
+        if both_ends:
+            spent[receiver] += price
+    return spent
+
+
+def full_duplex_s(messages: list[Message], radio: Radio) -> float:
+    """A device sends when it holds what it must; a link carries one message at a time each way."""
+    holds: dict[int, float] = defaultdict(float)
+    free: dict[tuple[int, int], float] = defaultdict(float)
+    for _, step in groupby(messages, key=lambda message: message[0]):
+        before = dict(holds)
+        for _, sender, receiver, bits in step:
+            start = max(before.get(sender, 0.0), free[sender, receiver])
+            free[sender, receiver] = start + radio.seconds(sender, receiver, bits)
+            holds[receiver] = max(holds[receiver], free[sender, receiver])
+    return max(holds.values())
+
+
+def half_duplex_tree_s(messages: list[Message], radio: Radio) -> float:
+    """Children are heard as they become ready; the child with most below it is told first."""
+    half = len(messages) // 2
+    children: dict[int, list[int]] = defaultdict(list)
+    for _, parent, child, _ in messages[half:]:
+        children[parent].append(child)
+    bits, root = messages[0][3], messages[half][1]
+
+    def up(device: int) -> float:
+        clock = 0.0
+        for ready, child in sorted((up(child), child) for child in children[device]):
+            clock = max(clock, ready) + radio.seconds(child, device, bits)
+        return clock
+
+    def down(device: int) -> float:
+        busy = last = 0.0
+        for below, child in sorted(((down(c), c) for c in children[device]), reverse=True):
+            busy += radio.seconds(device, child, bits)
+            last = max(last, busy + below)
+        return last
+
+    return up(root) + down(root)
+
+
+def slots_s(messages: list[Message], radio: Radio, ring: bool) -> float:
+    """Links that share a device take turns: two or three turns on a ring, else the first free."""
+    load: dict[tuple[int, int], float] = defaultdict(float)
+    for _, sender, receiver, bits in messages:
+        load[min(sender, receiver), max(sender, receiver)] += radio.seconds(sender, receiver, bits)
+    turns: dict[int, float] = defaultdict(float)
+    taken: dict[int, set[int]] = defaultdict(set)
+    for k, ((i, j), seconds) in enumerate(load.items()):
+        if ring:
+            turn = k % 2 if k < len(load) - 1 else 1 + len(load) % 2
+        else:
+            turn = next(c for c in range(len(load)) if c not in taken[i] | taken[j])
+        taken[i].add(turn)
+        taken[j].add(turn)
+        turns[turn] = max(turns[turn], seconds)
+    return sum(turns.values())
+
+
+def half_duplex_s(route: Route, radio: Radio) -> float:
+    """A device serves one link at a time."""
+    messages = list(route.messages())
+    if route.scheme == "tree":
+        return half_duplex_tree_s(messages, radio)
+    if route.steps == 1:  # all links at once, over and over
+        first = [message for message in messages if message[0] == 0]
+        return route.repeats * slots_s(first, radio, route.scheme in ("ring", "ring-chunked"))
+    free: dict[int, float] = defaultdict(float)
+    for _, sender, receiver, bits in messages:
+        done = max(free[sender], free[receiver]) + radio.seconds(sender, receiver, bits)
+        free[sender] = free[receiver] = done
+    return max(free.values())
+
+
+def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
+    """Eq. `tcp`, or the critical path."""
+    messages = list(route.messages())
+    if plan.scenario.plan.clock == "paper":
+        devices = int(plan.active[t].sum())
+        uses = {"tree": 2, "ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
+        slowest = max(radio.seconds(s, r, plan.work.model_bits) for _, s, r, _ in messages)
+        return float(uses.get(route.scheme, plan.scheme_at(t + 1).rounds) * slowest)
+    if plan.scenario.network.duplex == "half":
+        return half_duplex_s(route, radio)
+    return full_duplex_s(messages, radio)
+
+
+def flood(plan: Plan, t: int) -> list[Message]:
+    """Coordination: the 64-bit reports of all live links pass each of them once both ways."""
+    live = [link for link in plan.world.graph.edges.tolist() if plan.active[t][link].all()]
+    bits = 64.0 * len(live)
+    return [(0, *way, bits) for i, j in live for way in ((i, j), (j, i))]
+
+
+# The checker -------------------------------------------------------------------------------------
+
+
+def iteration_prices(
+    plan: Plan, fields: dict[str, Any], t: int, fresh: bool
+) -> tuple[dict[int, Fraction], float]:
+    """Joules of the devices and seconds of an iteration's exchange."""
+    route = plan.route(t + 1)
+    if route is None:
+        return {}, 0.0
+    radio, messages = Radio(plan, fields, t), list(route.messages())
+    both_ends = plan.scenario.plan.pays == "both-ends"
+    joules = exchange_j(messages, radio, both_ends)
+    seconds = exchange_s(plan, t, route, radio)
+    if fresh and plan.scenario.plan.coordination and route.scheme == "tree":
+        reports = flood(plan, t)
+        for device, more in exchange_j(reports, radio, both_ends).items():
+            joules[device] += more
+        half = plan.scenario.network.duplex == "half"
+        seconds += slots_s(reports, radio, False) if half else full_duplex_s(reports, radio)
+    return joules, seconds
+
+
+def check(plan: Plan, fields: dict[str, Any], *, own: bool) -> None:
+    """Nothing is overspent: by the ledger's entries, and, if ``own``, by the checker's prices."""
+    n, count = plan.rounds.shape
+    round_j, round_s = round_prices(fields)
+    battery = [Fraction(x) for x in fields["budget.energy_j"]["values"]]
+    deadline = Fraction(fields["budget.deadline_s"])
+    ledger_j = np.broadcast_to(plan.exchange_j, (n, count)).tolist()
+    figures = plan.world.devices
+    assert figures.round_energy_j == pytest.approx(round_j, rel=1e-12)
+    assert figures.round_latency_s == pytest.approx(round_s, rel=1e-12)
+    listed_j = [Fraction(x) for x in figures.round_energy_j.tolist()]
+    listed_s = [Fraction(x) for x in figures.round_latency_s.tolist()]
+    entries, mine = [Fraction(0)] * count, [Fraction(0)] * count
+    paid: tuple[Any, ...] | None = None
+    known = plan.scenario.network.channel_known
+    for t in range(n):
+        tree = (tuple(plan.active[t].tolist()), plan.world.channel.block(t) if known else 0)
+        joules, seconds = iteration_prices(plan, fields, t, fresh=tree != paid)
+        paid = tree if plan.exchanged[t] else paid
+        wanted = [float(joules.get(i, 0)) for i in range(count)]
+        assert ledger_j[t] == pytest.approx(wanted, rel=1e-12, abs=0)
+        assert plan.exchange_s[t] == pytest.approx(seconds, rel=1e-12, abs=0)
+        for i, rounds in enumerate(plan.rounds[t].tolist()):
+            entries[i] += Fraction(ledger_j[t][i]) + rounds * listed_j[i]
+            mine[i] += joules.get(i, Fraction(0)) + rounds * Fraction(round_j[i])
+            assert rounds * listed_s[i] + Fraction(float(plan.exchange_s[t])) <= deadline
+            assert not own or rounds * Fraction(round_s[i]) + Fraction(seconds) <= deadline
+            assert rounds >= 1 or not plan.active[t, i]
+    assert all(spent <= held for spent, held in zip(entries, battery, strict=True))
+    assert not own or all(spent <= held for spent, held in zip(mine, battery, strict=True))
+    # What the plan itself says of its sums, rounded.
+    assert (plan.margin_j >= 0).all()
+    assert (plan.margin_s >= 0).all()
+
+
+def tight(plan: Plan, fields: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Budgets of what a plan spends, and a unit in the last place more, less or neither."""
+
+    def near(value: float) -> float:
+        return float(np.nextafter(value, rng.choice((0.0, value, math.inf))))
+
+    used = {
+        "budget.energy_j": {"values": [near(max(x, 1e-9)) for x in plan.spent_j.tolist()]},
+        "budget.deadline_s": near(float(plan.latency_s.max())),
+        "plan.iterations": plan.iterations,
+    }
+    return fields | used
+
+
+def planned(fields: dict[str, Any]) -> Plan | None:
+    try:
+        return joulemesh.plan(joulemesh.Scenario().override(fields))
+    except joulemesh.JoulemeshError:
+        return None
+
+
+def explore(seed: int, scenarios: int) -> Counter[str]:
+    """Check so many plans, half of them with budgets that are tight to the last bit."""
+    rng, seen = random.Random(seed), Counter[str]()
+    while seen["plans"] < scenarios:
+        fields = draw(rng)
+        for own in (True, False):
+            plan = planned(fields)
+            if plan is None:
+                seen["refused"] += 1
+                break
+            check(plan, fields, own=own)
+            seen["plans"] += 1
+            seen["outage"] += not plan.exchanged.all()
+            seen["left"] += not plan.active.all()
+            seen["tight"] += not own
+            seen[plan.scheme] += 1
+            seen[plan.scenario.plan.rounds] += 1
+            fields = tight(plan, fields, rng)
+    return seen
+
+
+def test_nothing_is_overspent() -> None:
+    seen = explore(0, 200)
+    # The test means something only while all kinds occur.
+    schemes = ("tree", "ring", "ring-chunked", "gossip", "metropolis")
+    policies = CHOICES["plan.rounds"]
+    assert all(seen[kind] for kind in (*schemes, *policies, "outage", "left", "tight")), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(1, 51))
+def test_nothing_is_overspent_in_ten_thousand_plans(piece: int) -> None:
+    assert explore(piece, 200)["plans"] >= 200
