@@ -404,6 +404,47 @@ def test_a_refusal_of_process_0_is_everybodys(start, tmp_path):
         assert "exists and is not empty; choose another --out" in said
 
 
+def wait_for_connections(port: int, least: int) -> int:
+    """Wait until so many connections to the port stay, and return how many there are."""
+    wanted, end, seen = f":{port:04X}", time.monotonic() + PATIENCE_S, 0
+    while seen < 20:  # times in a row
+        tables = (Path("/proc/net", name).read_text() for name in ("tcp", "tcp6"))
+        rows = [row.split() for table in tables for row in table.splitlines()[1:]]
+        joined = sum(row[2].endswith(wanted) and row[3] == "01" for row in rows)
+        seen = seen + 1 if joined >= least else 0
+        assert time.monotonic() < end, "nobody has connected"
+        time.sleep(0.05)
+    return joined
+
+
+def test_a_process_that_was_told_of_more_is_refused_as_is_process_0(start, tmp_path):
+    port = free_port()
+    made = [launch(QUICK, tmp_path / "x", i, told, port) for i, told in enumerate((2, 3))]
+    start.running.extend(made)
+    for told, (code, _, said) in zip((2, 3), map(ends, made), strict=True):
+        assert code == 2, said
+        assert said.startswith(f"error: process 1 was given another --processes (here {told})")
+        assert len(said.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_process_0_that_ends_before_all_met_is_noticed_at_once(start, tmp_path):
+    port = free_port()
+    leader = launch(QUICK, tmp_path / "x", 0, 3, port)
+    start.running.append(leader)
+    own = wait_for_connections(port, 1)
+    other = launch(QUICK, tmp_path / "x", 1, 3, port)
+    start.running.append(other)
+    wait_for_connections(port, own + 1)
+    os.killpg(leader.pid, signal.SIGKILL)
+    begun = time.monotonic()
+    code, _, said = ends(other, within_s=60)
+    assert code == 2, said
+    assert said.startswith(f"error: process 0 at 127.0.0.1:{port} has ended before all")
+    assert len(said.splitlines()) == 1
+    assert time.monotonic() - begun < 30  # of a machine that may be busy; some 5 s
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_processes_that_stay_alone_say_so(tmp_path, number):

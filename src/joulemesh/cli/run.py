@@ -190,11 +190,16 @@ def _together(group: Group, order: _Order) -> NoReturn:
     child = supervise(group, resume)
     from joulemesh.training import hosts, joining
 
+    def lost(words: str) -> None:
+        say(f"error: {words}", err=True)
+        child.leave(2)
+        os._exit(2)
+
     code = 0
     try:
         with hosts.losses_named():
             where = (group.coordinator, group.processes, group.process_id)
-            joining.start(*where, timeout_s=group.timeout_s)
+            joining.start(*where, timeout_s=group.timeout_s, on_lost=lost)
             child.joined()
             _carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
     except hosts.HostLostError as error:

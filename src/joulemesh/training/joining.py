@@ -6,8 +6,10 @@ __all__ = ["start", "stop"]
 
 import ipaddress
 import socket
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import jax
@@ -19,6 +21,8 @@ from joulemesh.training import hosts, platform
 _HEARTBEAT_S = 40
 # How long one that leaves waits for the others to leave as well.
 _FAREWELL_S = 10
+# Process 0 is gone if its port, once open, is closed so many times in a row, looked at so often.
+_LOOK_EVERY_S, _MISSES = 1.0, 4
 
 
 def start(
@@ -27,6 +31,7 @@ def start(
     process_id: int | None = None,
     *,
     timeout_s: int = 300,
+    on_lost: Callable[[str], object] | None = None,
 ) -> None:
     """Join the other processes of a run; call it before JAX has computed anything.
 
@@ -35,9 +40,12 @@ def start(
         processes: how many there are.
         process_id: which of them this is, from 0.
         timeout_s: how long to wait for the others.
+        on_lost: called in a thread, with a line that says so, if process 0 goes while this one
+            waits for all to meet. It must end the process: JAX would wait for ``timeout_s``.
 
     Raises:
-        ScenarioError: there is no cluster, or the coordinator cannot be reached.
+        ScenarioError: there is no cluster, the coordinator cannot be reached, or processes differ
+            in how many they are.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
     # Programs must run in the same order everywhere, and signals are ours.
@@ -54,18 +62,25 @@ def start(
         }
         if process_id:
             _await_port(coordinator, timeout_s)
+    watching: AbstractContextManager[None] = nullcontext()
+    if coordinator is not None and process_id and on_lost is not None:
+        watching = _watching(coordinator, on_lost)
     try:
-        jax.distributed.initialize(
-            **given,
-            initialization_timeout=timeout_s,
-            heartbeat_timeout_seconds=_HEARTBEAT_S,
-            shutdown_timeout_seconds=_FAREWELL_S,
-        )
+        with watching:
+            jax.distributed.initialize(
+                **given,
+                initialization_timeout=timeout_s,
+                heartbeat_timeout_seconds=_HEARTBEAT_S,
+                shutdown_timeout_seconds=_FAREWELL_S,
+            )
     except (ValueError, RuntimeError) as error:
         raise _refused(coordinator, error) from error
     platform.configure()
     # Connections are made in the first collective, which waits for half a minute only.
     hosts.any_of(False)
+    if processes is not None:
+        # JAX lets a process in that was told of more: it takes the number of process 0.
+        hosts.same(f"{processes:>12}", f"--processes (here {processes})")
 
 
 def _refused(coordinator: str | None, error: Exception) -> ScenarioError:
@@ -91,11 +106,10 @@ def _loopback(address: str) -> bool:
 
 def _await_port(address: str, timeout_s: float) -> None:
     """Wait until something listens there; JAX would end the process without a word of ours."""
-    host, _, port = address.rpartition(":")
     end = time.monotonic() + timeout_s
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            _knock(address)
         except OSError as error:
             if time.monotonic() > end:
                 raise ScenarioError(
@@ -105,6 +119,39 @@ def _await_port(address: str, timeout_s: float) -> None:
             time.sleep(0.2)
         else:
             return
+
+
+def _knock(address: str) -> None:
+    """Connect, and leave; OSError if nothing listens there."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+
+
+@contextmanager
+def _watching(address: str, on_lost: Callable[[str], object]) -> Iterator[None]:
+    """Look at a port that was open, again and again; say so once if it stays closed."""
+    met = threading.Event()
+
+    def watch() -> None:
+        missed = 0
+        while missed < _MISSES:
+            if met.wait(_LOOK_EVERY_S):
+                return
+            try:
+                _knock(address)
+                missed = 0
+            except OSError:
+                missed += 1
+        on_lost(
+            f"process 0 at {address} has ended before all processes met: see what it says, and "
+            "start all of them again"
+        )
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        met.set()
 
 
 def stop() -> None:
