@@ -9,25 +9,27 @@ from hypothesis import strategies as st
 
 from joulemesh.aggregation import gossip
 from joulemesh.aggregation.gossip import (
-    Guarantee,
-    Mode,
-    activity,
-    contraction,
     draw_matchings,
     draw_ticks,
-    matching_matrix,
     matching_mixing,
     matching_route,
     metropolis_mixing,
     metropolis_route,
-    metropolis_weights,
     paper_gossip_route,
-    rounds_for,
-    tick_matrix,
     tick_mixing,
     tick_route,
 )
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
+from joulemesh.aggregation.spectrum import (
+    Guarantee,
+    Mode,
+    activity,
+    contraction,
+    matching_matrix,
+    metropolis_weights,
+    rounds_for,
+    tick_matrix,
+)
 from joulemesh.errors import ScenarioError
 
 

@@ -2,7 +2,7 @@
 
 Draws are pure functions of (seed, iteration). A schedule serves twice, as a route for the ledger
 and as a product W_K ... W_1 for the engine. What decides the number of gossip rounds is in
-``spectrum`` and ``balance``, whose names can also be imported from here.
+``spectrum`` and ``gossip_rounds``.
 """
 
 from __future__ import annotations
@@ -12,47 +12,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.aggregation.balance import Balance, balance
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.aggregation.spectrum import (
-    Guarantee,
-    Mode,
-    SparseMatrix,
-    activity,
-    contraction,
-    error_after,
-    matching_matrix,
-    metropolis_weights,
-    paper_rounds,
-    rounds_for,
-    second_eigenvalue,
-    tick_matrix,
-)
+from joulemesh.aggregation.spectrum import SparseMatrix
 from joulemesh.errors import ScenarioError
 
 __all__ = [
-    "Balance",
-    "Guarantee",
     "Matchings",
-    "Mode",
-    "SparseMatrix",
-    "activity",
-    "balance",
-    "contraction",
     "draw_matchings",
     "draw_ticks",
-    "error_after",
-    "matching_matrix",
     "matching_mixing",
     "matching_route",
     "metropolis_mixing",
     "metropolis_route",
-    "metropolis_weights",
     "paper_gossip_route",
-    "paper_rounds",
-    "rounds_for",
-    "second_eigenvalue",
-    "tick_matrix",
     "tick_mixing",
     "tick_route",
 ]
@@ -322,6 +294,7 @@ def metropolis_mixing(weights: SparseMatrix, rounds: int) -> FloatArray:
     Returns:
         float [N, N]: new models = matrix @ old models.
 
+    >>> from joulemesh.aggregation.spectrum import metropolis_weights
     >>> metropolis_mixing(metropolis_weights(np.array([[0, 1]]), 2), 5).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """

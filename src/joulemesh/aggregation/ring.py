@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from joulemesh.aggregation.growth import grow_cycle
-from joulemesh.aggregation.hamilton import exact_cycle, neighbours, obstacle
+from joulemesh.aggregation.ring_exact import exact_cycle, neighbours, obstacle
+from joulemesh.aggregation.ring_heuristic import grow_cycle
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.errors import ScenarioError
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation import gossip
+from joulemesh.aggregation import gossip, spectrum
 from joulemesh.aggregation.choose import Choice
+from joulemesh.aggregation.gossip_rounds import Balance, balance
 from joulemesh.aggregation.ring import chunked_route, ring_route
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.subgraph import Subgraph
@@ -71,7 +72,7 @@ class Scheme:
         """Consensus error that an exchange leaves, relative to what it finds."""
         if self.exact:
             return 0.0
-        return float(gossip.error_after(self.rounds, self.contraction, self._mode))
+        return float(spectrum.error_after(self.rounds, self.contraction, self._mode))
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
@@ -140,26 +141,24 @@ class Scheme:
         if self.kind == "matchings":
             drawn = [self._matchings(t) for t in range(start, stop)]
             return gossip.matching_mixing(graph.devices, graph.edges, drawn)
-        weights = gossip.metropolis_weights(graph.edges, graph.devices)
+        weights = spectrum.metropolis_weights(graph.edges, graph.devices)
         return gossip.metropolis_mixing(weights, self.rounds)[None]
 
-    def balance(
-        self, costs: LinkCosts, battery_j: FloatArray, iterations: int
-    ) -> gossip.Balance | None:
+    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
         """Remark 4: consensus error against joules, for every number of gossip rounds.
 
         None when a battery does not hold one gossip round in each iteration: there is nothing to
         balance then, and whether the plan can be paid is not for aggregation to say.
         """
         graph, own = self.graph, self.graph.own(costs)
-        active = gossip.activity(graph.edges, graph.devices, self._mode)
+        active = spectrum.activity(graph.edges, graph.devices, self._mode)
         forward, backward = active * own.forward_j, active * own.backward_j
         spent = np.bincount(graph.edges[:, 0], forward, graph.devices)
         spent = spent + np.bincount(graph.edges[:, 1], backward, graph.devices)
         battery_j = battery_j[graph.members]
         if (iterations * self.bits * spent > battery_j).any():
             return None
-        return gossip.balance(
+        return balance(
             self.contraction,
             mode=self._mode,
             round_energy_j=spent * self.bits,
@@ -168,7 +167,7 @@ class Scheme:
         )
 
     @property
-    def _mode(self) -> gossip.Mode:
+    def _mode(self) -> spectrum.Mode:
         return self.kind if self.kind in ("ticks", "matchings") else "metropolis"  # type: ignore[return-value]
 
 
@@ -194,16 +193,16 @@ def make_ready(
     else:
         kind = "metropolis" if name == "metropolis" else options.gossip_mode
     scheme = Scheme(name, choice.reason, graph, bits, duplex, seed, kind=kind)
-    shrink = gossip.contraction(graph.edges, graph.devices, scheme._mode)
+    shrink = spectrum.contraction(graph.edges, graph.devices, scheme._mode)
     scheme = replace(scheme, contraction=shrink)
     rounds = options.gossip_rounds
     if rounds == "balanced":
         table = scheme.balance(costs, battery_j, iterations)
         rounds = 1 if table is None else table.best
     elif rounds == "epsilon" and papers:
-        rounds = gossip.paper_rounds(options.epsilon)
+        rounds = spectrum.paper_rounds(options.epsilon)
     elif rounds == "epsilon":
-        rounds = gossip.rounds_for(
+        rounds = spectrum.rounds_for(
             options.epsilon, shrink, mode=scheme._mode, guarantee=options.gossip_guarantee
         )
     if rounds > _MOST_ROUNDS:

@@ -7,8 +7,8 @@ __all__ = ["schedule_of"]
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation import gossip
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
 
@@ -48,7 +48,7 @@ def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, in
         return "mean", 1
     if len(schemes) == 1 and not first.random:
         if devices > _DENSE:
-            return gossip.metropolis_weights(first.graph.edges, devices), first.rounds
+            return metropolis_weights(first.graph.edges, devices), first.rounds
         return first.mixing(0, 1), 1
     return lambda t: _embedded(plan.scheme_at(t + 1), t, devices, weights), 1
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.gossip import activity
 from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.spectrum import activity
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.workload import workload
