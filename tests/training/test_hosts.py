@@ -266,6 +266,20 @@ def test_two_processes_make_the_run_of_one(start, tmp_path):
 
 
 @pytest.mark.slow
+def test_two_processes_make_the_worlds_of_one(start, tmp_path):
+    processes = start(QUICK, tmp_path / "two", 2, "--worlds", "2")
+    joulemesh.run(scenario_of(QUICK), out=tmp_path / "one", worlds=2)
+    (code, printed, said), (other_code, other_printed, other_said) = map(ends, processes)
+    assert (code, other_code) == (0, 0), said + other_said
+    assert '"worlds_run": 2' in printed
+    assert (other_printed, other_said) == ("", "")
+    folders = sorted(path.name for path in (tmp_path / "one").iterdir() if path.is_dir())
+    assert len(folders) == 2
+    for name in folders:
+        assert_same_run(tmp_path / "two" / name, tmp_path / "one" / name)
+
+
+@pytest.mark.slow
 def test_stopped_on_four_resumed_on_two_and_on_one(start, tmp_path, long_run):
     folder = tmp_path / "run"
     for count, told in ((4, 2), (2, 0)):

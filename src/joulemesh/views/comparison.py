@@ -7,7 +7,6 @@ __all__ = ["across", "band", "comparison_figure"]
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,6 +16,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.studies.statistics import estimate
 from joulemesh.studies.study import AXES, Entry, Study
 from joulemesh.units import prefixed
+from joulemesh.views.style import styled
 
 # Okabe and Ito's colours, told apart by the colour-blind; dashes tell them apart in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D00")
@@ -50,7 +50,7 @@ def comparison_figure(study: Study, axes: Sequence[str] = AXES) -> Figure:
     if unknown or not axes:
         raise ScenarioError(f"x = {unknown[:1] or 'nothing'}: use some of {', '.join(AXES)}")
     shown = [entry for entry in study.entries if entry.ran]
-    with mpl.rc_context(_STYLE):
+    with styled(_STYLE):
         width = 3.6 if len(axes) == 1 else 7.2
         figure = Figure(figsize=(width, 2.9), layout="constrained")
         panels = figure.subplots(1, len(axes), sharey=True, squeeze=False)[0]

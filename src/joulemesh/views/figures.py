@@ -24,6 +24,7 @@ from joulemesh.units import duration, energy
 from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS, departed, rounds_grid, route_words
 from joulemesh.views.energy import draw_energy
 from joulemesh.views.map import BINDING_COLOURS, ROUTE_EDGE, draw_map
+from joulemesh.views.style import styled
 
 __all__ = ["map_image", "plan_figure", "save_figure"]
 
@@ -64,7 +65,7 @@ def plan_figure(plan: Plan) -> Figure:
     >>> [axes.get_title(loc="left").split()[0] for axes in figure.axes[:3]]
     ['(a)', '(b)', '(c)']
     """
-    with mpl.rc_context(_STYLE):
+    with styled(_STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05, wspace=0.03, hspace=0.03)
         figure = Figure(figsize=(7.2, 6.4), layout=layout)
         axes = figure.subplot_mosaic(
@@ -174,7 +175,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         raise ScenarioError(f"{path}: figures end in .png, .svg or .pdf, not {path.suffix!r}")
 
     def write(draft: IO[bytes]) -> None:
-        with mpl.rc_context(_STYLE):
+        with styled(_STYLE):
             figure.savefig(draft, format=suffix[1:], metadata=_SUFFIXES[suffix])
 
     write_whole(path, write)
@@ -195,7 +196,7 @@ def map_image(plan: Plan, pixels: int) -> bytes:
     >>> map_image(made, 64)[:4]
     b'\\x89PNG'
     """
-    with mpl.rc_context(_STYLE):
+    with styled(_STYLE):
         figure = Figure(figsize=(pixels / 200, pixels / 200))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         draw_map(axes, plan)

@@ -7,7 +7,6 @@ __all__ = ["draw_picture"]
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from joulemesh.studies.reproduce.outcome import Panel, Picture, Series
+from joulemesh.views.style import styled
 
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -63,7 +63,7 @@ def draw_picture(picture: Picture) -> Figure:
     height = {1: 3.6, 2: 2.6}.get(columns, 2.15)
     # Four panels side by side leave room for small titles only.
     style = _STYLE | ({"axes.titlesize": 7.0, "axes.labelsize": 7.5} if columns > 3 else {})
-    with mpl.rc_context(style):
+    with styled(style):
         layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.04)
         figure = Figure(figsize=(_WIDE_INCH, 0.75 + height * rows), layout=layout)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=picture.share)
