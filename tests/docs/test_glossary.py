@@ -16,8 +16,7 @@ SOURCE = ROOT / "src" / "joulemesh"
 # these rooms neither is bound any more, except for a coherence block.
 ROOMS = ("aggregation", "models", "units", "world")
 VAGUE = {"place", "places", "block", "blocks"}
-COHERENCE = {("world/channel.py", "block"), ("aggregation/ring_heuristic.py", "place"),
-             ("aggregation/ring_heuristic.py", "places")}  # fmt: skip
+COHERENCE = {("world/channel.py", "block")}
 
 
 def words() -> list[str]:

@@ -107,20 +107,20 @@ class _Cycle:
         first = touch[int(rng.integers(len(touch)))]
         onward = self.after if rng.integers(2) else self.before
         path = np.array([v, *_walk(onward, first)], np.int64)
-        place = np.full(len(self.after), len(path), np.int64)
-        place[path] = np.arange(len(path))
+        position = np.full(len(self.after), len(path), np.int64)
+        position[path] = np.arange(len(path))
         for _ in range(turns):
             tail = int(path[-1])
             if v in self.near[tail]:
                 self._join(*path.tolist(), v)
                 return True
-            pivots = [int(k) for k in place[self.beside[tail]] if k < len(path) - 2]
+            pivots = [int(k) for k in position[self.beside[tail]] if k < len(path) - 2]
             if not pivots:
                 return False
             good = [k for k in pivots if int(path[k + 1]) in self.near[v]] or pivots
             k = good[int(rng.integers(len(good)))] + 1
             path[k:] = path[k:][::-1].copy()
-            place[path[k:]] = np.arange(k, len(path))
+            position[path[k:]] = np.arange(k, len(path))
         return False
 
     def swap(self, v: int, rng: np.random.Generator) -> int:
@@ -129,14 +129,14 @@ class _Cycle:
         Returns:
             The device removed, or v if there is none.
         """
-        places = [
+        replaceable = [
             c
             for a in self.beside[v]
             if (c := self.after[a]) >= 0 and self.after[c] in self.near[v] and self.after[c] != a
         ]
-        if not places:
+        if not replaceable:
             return v
-        c = places[int(rng.integers(len(places)))]
+        c = replaceable[int(rng.integers(len(replaceable)))]
         self._join(self.before[c], v, self.after[c])
         self.after[c] = self.before[c] = -1
         return c
@@ -157,7 +157,7 @@ def grow_cycle(beside: list[list[int]], limit: int) -> tuple[IntArray | None, in
     """
     cycle, rng = _Cycle.shortest(beside), np.random.default_rng(0)
     turns = min(_TURNS, len(beside))
-    seen = [place >= 0 for place in cycle.after]
+    seen = [follower >= 0 for follower in cycle.after]
     inside = [v for v, known in enumerate(seen) if known]
     waiting: deque[int] = deque()
     size, stalled, visited = 0, 0, 0
