@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import InfeasibleError
 from joulemesh.runs.result import Result
 from joulemesh.runs.worlds_folder import Asked, WorldsFolder
 from joulemesh.scenario import Scenario
@@ -22,7 +22,7 @@ from joulemesh.studies.statistics import estimate
 from joulemesh.training import hosts
 from joulemesh.training.engine import DivergedError
 from joulemesh.units import duration, energy
-from joulemesh.world.redraw import WORLD_STRIDE, redrawn_words, world_seeds
+from joulemesh.world.redraw import redrawn_words, worlds_of
 
 _FIGURES = ("accuracy", "device_accuracy", "device_accuracy_min", "loss", "energy_j", "time_s")
 
@@ -167,31 +167,24 @@ def over_worlds(
     Raises:
         ScenarioError: the scenario is wrong, in whichever world that shows.
     """
-    chosen = world_seeds(scenario.seed, worlds)
-    if not isinstance(seeds, int):
-        raise ScenarioError(
-            f"seeds = {list(seeds)} with {worlds} worlds: give the number of seeds; each world has "
-            "its own, which count from the world's seed"
-        )
-    if seeds > WORLD_STRIDE:
-        raise ScenarioError(f"{seeds} seeds are too many: a world has room for {WORLD_STRIDE}")
+    drawn = worlds_of(scenario, worlds, seeds)
+    assert isinstance(seeds, int)
     folder = None if out is None else WorldsFolder(out)
     done: list[WorldRun] = []
     with ExitStack() as stack:
         if folder is not None:
             wanted = Asked(scenario, worlds, seeds, deterministic)
             _on_leader(lambda: folder.take(wanted, resume=resume, stack=stack))
-        for k, seed in enumerate(chosen):
-            mine = scenario.override({"seed": seed}) if k else scenario
+        for k, mine in enumerate(drawn):
             try:
                 found = one(k, mine, None if folder is None else folder.world(k))
                 # All worlds learn from the same data: one copy is enough.
                 shared = next((w.result.dataset for w in done if w.result), found.dataset)
-                done.append(WorldRun(seed, replace(found, dataset=shared)))
+                done.append(WorldRun(mine.seed, replace(found, dataset=shared)))
             except InfeasibleError as error:
-                done.append(WorldRun(seed, None, "infeasible", str(error)))
+                done.append(WorldRun(mine.seed, None, "infeasible", str(error)))
             except DivergedError as error:
-                done.append(WorldRun(seed, None, "diverged", str(error)))
+                done.append(WorldRun(mine.seed, None, "diverged", str(error)))
         result = WorldsResult(scenario, tuple(done))
         if folder is not None:
             _on_leader(lambda: folder.finish(result.to_csv(), result.summary()))

@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import Progress, compare_methods
 from joulemesh.studies.record import CURVES
 from joulemesh.studies.study import Entry, Study
 from joulemesh.studies.table import worlds_row
-from joulemesh.world.redraw import WORLD_STRIDE, redrawn_words, world_seeds
+from joulemesh.world.redraw import redrawn_words, worlds_of
 
 FloatArray = NDArray[np.float64]
 
@@ -308,22 +307,13 @@ def compare_worlds(
     Raises:
         ScenarioError: what is asked is wrong, in whichever world that shows.
     """
-    chosen = world_seeds(scenario.seed, worlds)
-    if not isinstance(seeds, int):
-        raise ScenarioError(
-            f"seeds = {list(seeds)} with {worlds} worlds: give the number of seeds; each world has "
-            "its own, which count from the world's seed"
-        )
-    if seeds > WORLD_STRIDE:
-        raise ScenarioError(f"{seeds} seeds are too many: a world has room for {WORLD_STRIDE}")
     found = []
-    for k, seed in enumerate(chosen):
+    for k, mine in enumerate(worlds_of(scenario, worlds, seeds)):
 
         def tell(step: Progress, k: int = k) -> None:
             if on_progress is not None:
                 on_progress(replace(step, world=k, worlds=worlds))
 
-        mine = scenario.override({"seed": seed}) if k else scenario
         found.append(
             compare_methods(mine, methods, equal, seeds, target=target, on_progress=tell, **options)
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world import World, build_world
 
-__all__ = ["WORLD_STRIDE", "redrawn", "redrawn_words", "world_seeds"]
+__all__ = ["WORLD_STRIDE", "redrawn", "redrawn_words", "world_seeds", "worlds_of"]
 
 WORLD_STRIDE = 1_000_000
 """Between the seeds of worlds: room for the repetition seeds of each, which count from its own."""
@@ -36,6 +38,32 @@ def world_seeds(seed: int, worlds: int) -> tuple[int, ...]:
             f"{WORLD_STRIDE}; choose a smaller seed"
         )
     return tuple(seed + k * WORLD_STRIDE for k in range(worlds))
+
+
+def worlds_of(scenario: Scenario, worlds: int, seeds: int | Sequence[int]) -> tuple[Scenario, ...]:
+    """The scenario in each of its worlds, which differ in the seed alone.
+
+    Args:
+        scenario: its own world is the first.
+        worlds: how many.
+        seeds: how many repetition seeds each world has. A list of them is refused: worlds that
+            shared seeds would not be independent.
+
+    Raises:
+        ScenarioError: a list of seeds, or more seeds or worlds than there is room for.
+
+    >>> [one.seed for one in worlds_of(Scenario(), 2, 5)]
+    [0, 1000000]
+    """
+    chosen = world_seeds(scenario.seed, worlds)
+    if not isinstance(seeds, int):
+        raise ScenarioError(
+            f"seeds = {list(seeds)} with {worlds} worlds: give the number of seeds; each world has "
+            "its own, which count from the world's seed"
+        )
+    if seeds > WORLD_STRIDE:
+        raise ScenarioError(f"{seeds} seeds are too many: a world has room for {WORLD_STRIDE}")
+    return (scenario, *(scenario.override({"seed": seed}) for seed in chosen[1:]))
 
 
 def redrawn(scenario: Scenario) -> tuple[str, ...]:
