@@ -113,7 +113,7 @@ def ends(process: subprocess.Popen[str], within_s: float = PATIENCE_S) -> tuple[
 def wait_for_a_checkpoint(folder: Path, processes: list[subprocess.Popen[str]]) -> None:
     end = time.monotonic() + PATIENCE_S
     place = folder / "checkpoint"
-    while not (place.is_dir() and any(path.name.isdigit() for path in place.iterdir())):
+    while not (place.is_dir() and any(path.suffix == ".safetensors" for path in place.iterdir())):
         assert all(process.poll() is None for process in processes), [ends(p) for p in processes]
         assert time.monotonic() < end, "no checkpoint"
         time.sleep(0.05)

@@ -339,7 +339,7 @@ class RunFolder:
         names = [self._checkpoint_name(completed)]
         before = [n for n in self.manifest.newest.files if n.startswith(f"{self.checkpoint.name}/")]
         others = sorted((n for n in before if n not in names), key=lambda n: int(Path(n).stem))
-        removed = others[: len(others) - _KEPT + 1]
+        removed = others[: max(len(others) - _KEPT + 1, 0)]
         self._commit([*names, *_GROWING], removed, stage="running", completed=completed)
         for name in removed:
             DISK.get().remove(self.path / name)
