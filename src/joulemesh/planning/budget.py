@@ -10,6 +10,8 @@ three times 0.1 is more than 0.3).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,7 +19,7 @@ from joulemesh.errors import InfeasibleError
 from joulemesh.planning.exact import most_affordable
 from joulemesh.units import duration, energy
 
-__all__ = ["at_least", "require_affordable", "rounds_cap", "rounds_total"]
+__all__ = ["at_least", "enough_s", "require_affordable", "rounds_cap", "rounds_total"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -71,6 +73,7 @@ def require_affordable(
     longest: int,
     rest_j: ArrayLike = 0.0,
     may_leave: bool = False,
+    remedies: Callable[[float], Sequence[str]] | None = None,
 ) -> None:
     """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
 
@@ -83,39 +86,60 @@ def require_affordable(
         longest: the largest n that every battery can pay for.
         rest_j: [N] what ``exchange_j`` leaves out (`exact_sum`).
         may_leave: devices may already leave, so that is no remedy.
+        remedies: what to do about a battery that would have to hold so many joules, if these
+            figures alone do not tell; the first also mends the deadline.
 
     Raises:
         InfeasibleError: naming device, constraint, figure and remedy.
     """
     rounds = "one round" if least == 1 else f"{least} rounds"
     slowest, worst_s = int(np.argmax(round_s)), float(np.max(exchange_s))
-    needed_s = worst_s + least * float(round_s[slowest])
+    short = rounds_total(battery_j, exchange_j, round_j, rest_j) < iterations * least
+    need = exchange_j + iterations * least * round_j
+    # The one that needs most, so that this figure is enough for all who fall short.
+    device = int(np.argmax(np.where(short, need, 0.0)))
+
+    def ways() -> Sequence[str]:
+        if remedies is not None:
+            return remedies(float(need[device]))
+        texts = [f"raise budget.energy_j to at least {at_least(float(need[device]))}"]
+        texts += [f"set plan.iterations to at most {longest}"] if longest else []
+        return texts + ([] if may_leave else ['set plan.on_depletion = "leave"'])
+
     if rounds_cap(deadline_s, worst_s, round_s)[slowest] < least:
+        remedy = f"raise budget.deadline_s to at least {enough_s(worst_s, round_s, least)}"
+        if remedies is not None and short.any():
+            remedy = ways()[0]
         raise InfeasibleError(
             f"device {slowest} misses the deadline of {duration(deadline_s, digits=6)}: the "
             f"exchange takes {duration(worst_s, digits=6)} and {rounds} "
-            f"{duration(least * float(round_s[slowest]), digits=6)}; "
-            f"raise budget.deadline_s to at least {at_least(needed_s)}",
+            f"{duration(least * float(round_s[slowest]), digits=6)}; {remedy}",
             device=slowest,
             constraint="deadline",
         )
-    short = rounds_total(battery_j, exchange_j, round_j, rest_j) < iterations * least
     if short.any():
-        need = exchange_j + iterations * least * round_j
-        # The one that needs most, so that this figure is enough for all who fall short.
-        device = int(np.argmax(np.where(short, need, 0.0)))
         held, exchange = float(battery_j[device]), float(exchange_j[device])
         training = iterations * least * float(round_j[device])
-        ways = [f"raise budget.energy_j to at least {at_least(float(need[device]))}"]
-        ways += [f"set plan.iterations to at most {longest}"] if longest else []
-        ways += [] if may_leave else ['set plan.on_depletion = "leave"']
         raise InfeasibleError(
             f"device {device} cannot pay for {iterations} iterations from its battery of "
             f"{energy(held, digits=6)}: exchanges take {energy(exchange, digits=6)} and {rounds} "
-            f"an iteration {energy(training, digits=6)}; {', or '.join(ways)}",
+            f"an iteration {energy(training, digits=6)}; {', or '.join(ways())}",
             device=device,
             constraint="energy",
         )
+
+
+def enough_s(exchange_s: float, round_s: FloatArray, least: int) -> str:
+    """A deadline with 4 digits in which every device has time for ``least`` rounds.
+
+    >>> enough_s(2.0, np.array([1.0, 3.5]), 1)
+    '5.5'
+    """
+    needed_s = exchange_s + least * float(round_s.max())
+    figure = at_least(needed_s)
+    if (rounds_cap(float(figure), exchange_s, round_s) < least).any():  # by the last bit
+        figure = at_least(needed_s * 1.0005)
+    return figure
 
 
 def at_least(value: float) -> str:

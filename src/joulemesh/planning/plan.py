@@ -19,7 +19,13 @@ from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning import bounds
-from joulemesh.planning.budget import require_affordable, rounds_cap, rounds_total
+from joulemesh.planning.budget import (
+    at_least,
+    enough_s,
+    require_affordable,
+    rounds_cap,
+    rounds_total,
+)
 from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.exact import two_product
 from joulemesh.planning.figures import Figure, figures
@@ -44,6 +50,8 @@ BoolArray = NDArray[np.bool_]
 
 
 _MOST_ENTRIES = 200_000_000  # of rounds [n, N]: 1.6 GB an array, beyond what planning should take
+_MOST_TRIED = 200_000  # entries of a plan that is made only to see whether a remedy helps
+_RAISE, _MOST_RAISED = 1.02, 400  # steps in which a battery is raised until it pays
 _FEWER_ROUNDS = "lower budget.deadline_s or budget.energy_j, or raise plan.iterations"
 _MOST_FADED = 10_000  # iterations under fading, planned one after another, unless a number is given
 
@@ -581,7 +589,6 @@ class _Planner:
 
     def require(self, prices: Prices, n: int) -> None:
         devices = self.world.devices
-        affordable = (self.total(prices, n) >= n * self.least).all()
         exchange_j, rest_j = prices.total_j(n)
         require_affordable(
             iterations=n,
@@ -593,8 +600,9 @@ class _Planner:
             deadline_s=self.scenario.budget.deadline_s,
             exchange_s=prices.latency_s,
             round_s=devices.round_latency_s,
-            longest=n if affordable else self.longest(zeta_limit(self.options)),
+            longest=0,
             may_leave=self.options.on_depletion == "leave",
+            remedies=lambda need_j: self.remedies(need_j, n),
         )
 
     def total(self, prices: Prices, n: int) -> IntArray:
@@ -602,6 +610,62 @@ class _Planner:
         devices = self.world.devices
         exchange_j, rest_j = prices.total_j(n)
         return rounds_total(devices.energy_budget_j, exchange_j, devices.round_energy_j, rest_j)
+
+    # What a refusal advises ---------------------------------------------------------------------
+
+    def remedies(self, need_j: float, n: int) -> list[str]:
+        """What to do about batteries that cannot pay; every one has been tried.
+
+        Args:
+            need_j: what a battery would have to hold if exchanges cost no more then.
+            n: number of iterations.
+        """
+        texts = [self._larger_batteries(need_j, n)]
+        most = self.longest(zeta_limit(self.options)) if n > 1 else 0
+        if most and self._fits(most) == (True, None):
+            texts.append(f"set plan.iterations to at most {most}")
+        if self.options.on_depletion != "leave" and n * len(self.graph.members) <= _MOST_TRIED:
+            leaving = self.options.model_copy(update={"on_depletion": "leave"})
+            other = _Planner(
+                self.scenario.model_copy(update={"plan": leaving}), self.world, self.work
+            )
+            try:
+                other.history()
+            except (InfeasibleError, ScenarioError):
+                return texts
+            texts.append('set plan.on_depletion = "leave"')
+        return texts
+
+    def _larger_batteries(self, need_j: float, n: int) -> str:
+        """Batteries that pay, and the deadline that they need.
+
+        Larger batteries may move the balance of Remark 4 to more gossip, which costs more.
+        """
+        figure = at_least(need_j)
+        for _ in range(_MOST_RAISED):
+            devices = self.world.devices
+            battery_j = np.maximum(devices.energy_budget_j, float(figure))
+            world = replace(self.world, devices=replace(devices, energy_budget_j=battery_j))
+            paid, deadline_s = _Planner(self.scenario, world, self.work)._fits(n)
+            if paid:
+                break
+            figure = at_least(float(figure) * _RAISE)
+        text = f"raise budget.energy_j to at least {figure}"
+        return (
+            text
+            if deadline_s is None
+            else f"{text} and raise budget.deadline_s to at least {deadline_s}"
+        )
+
+    def _fits(self, n: int) -> tuple[bool, str | None]:
+        """Do the batteries pay for n iterations, and which deadline would they need, if another?"""
+        scheme = self.ready(n)
+        prices, round_s = self.prices(scheme, n), self.world.devices.round_latency_s
+        paid = bool((self.total(prices, n) >= n * self.least).all())
+        worst_s = float(np.max(prices.latency_s))
+        cap = rounds_cap(self.scenario.budget.deadline_s, worst_s, round_s)
+        late = bool((cap < self.least).any())
+        return paid, enough_s(worst_s, round_s, self.least) if late else None
 
     def static(self, scheme: Scheme, prices: Prices, n: int) -> History:
         devices = self.world.devices

@@ -1,0 +1,112 @@
+"""Whatever a refusal advises is accepted when it is followed."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import joulemesh
+from joulemesh.errors import InfeasibleError
+from joulemesh.scenario import Scenario
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "network.topology": ("ring", "complete", "quasi-ring"),
+    "network.fading": ("none", "none", "rayleigh"),
+    "network.channel_known": (True, False),
+    "network.duplex": ("orthogonal", "half"),
+    "plan.aggregation": ("auto", "tree", "ring", "ring-chunked", "gossip", "metropolis"),
+    "plan.rounds": ("theorem4", "backfill", "uniform", "fixed"),
+    "plan.iterations": (1, 7, 30, "longest"),
+    "plan.gossip_rounds": ("balanced", "balanced", 2),
+    "plan.coordination": (False, True),
+    "plan.physics": ("physical", "paper"),
+    "plan.on_depletion": ("refuse", "refuse", "leave"),
+}
+
+
+def refusal(scenario: Scenario) -> joulemesh.JoulemeshError | None:
+    try:
+        joulemesh.plan(scenario)
+    except joulemesh.JoulemeshError as error:
+        return error
+    return None
+
+
+def followed(scenario: Scenario, way: str) -> Scenario:
+    """A scenario with what one piece of advice says."""
+    changes: dict[str, Any] = {}
+    for field, figure in re.findall(r"raise (budget\.\w+) to at least (\S+)", way):
+        changes[field] = float(figure)
+    for figure in re.findall(r"set plan\.iterations to at most (\d+)", way):
+        changes["plan.iterations"] = int(figure)
+    if 'set plan.on_depletion = "leave"' in way:
+        changes["plan.on_depletion"] = "leave"
+    assert changes, way
+    return scenario.override(changes)
+
+
+def explore(seed: int, refused: int) -> Counter[str]:
+    """Follow every piece of advice of so many refusals."""
+    rng, seen = random.Random(seed), Counter[str]()
+    while seen["refused"] < refused:
+        fields = {name: rng.choice(values) for name, values in CHOICES.items()} | {
+            "seed": rng.randrange(1000),
+            "devices.count": rng.randint(4, 8),
+            "budget.energy_j": 10 ** rng.uniform(-4, 0.5),
+            "budget.deadline_s": 10 ** rng.uniform(-3.5, 0),
+        }
+        scenario = joulemesh.Scenario().override(fields)
+        error = refusal(scenario)
+        if not isinstance(error, InfeasibleError) or error.constraint not in ("energy", "deadline"):
+            continue
+        seen["refused"] += 1
+        for way in str(error).rpartition("; ")[2].split(", or "):
+            again = refusal(followed(scenario, way))
+            assert again is None, (fields, way, str(error), str(again))
+            seen[" ".join(way.split()[:2])] += 1
+            seen["both"] += way.count("raise") == 2
+    return seen
+
+
+def test_what_a_refusal_advises_is_accepted() -> None:
+    seen = explore(0, 60)
+    for kind in (
+        "raise budget.energy_j",
+        "raise budget.deadline_s",
+        "set plan.iterations",
+        "set plan.on_depletion",
+        "both",
+    ):
+        assert seen[kind], seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(1, 9))
+def test_what_two_thousand_refusals_advise_is_accepted(piece: int) -> None:
+    assert explore(piece, 250)["refused"] == 250
+
+
+def test_the_longest_plan_is_not_advised_to_let_devices_leave() -> None:
+    """Nobody can leave before the first iteration, and that is what cannot be paid for."""
+    scenario = joulemesh.Scenario().override(
+        {"plan.iterations": "longest", "budget.energy_j": 1e-3}
+    )
+    assert "leave" not in str(refusal(scenario))
+
+
+def test_a_balance_that_moves_with_the_battery_is_followed() -> None:
+    """More joules, more gossip: the figure is one that is enough for the gossip that it buys."""
+    scenario = joulemesh.Scenario().override(
+        {
+            "plan.aggregation": "metropolis",
+            "plan.gossip_rounds": "balanced",
+            "budget.energy_j": 0.2,
+        }
+    )
+    found = re.search(r"raise budget\.energy_j to at least (\S+?),", str(refusal(scenario)))
+    assert found
+    assert refusal(scenario.override({"budget.energy_j": float(found[1])})) is None
