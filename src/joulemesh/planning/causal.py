@@ -9,7 +9,7 @@ nothing charged, recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +71,12 @@ class CausalPlanner:
     """Walks through the iterations once, spending from the batteries as it goes."""
 
     def __init__(
-        self, scenario: Scenario, world: World, model_bits: float, iterations: int
+        self,
+        scenario: Scenario,
+        world: World,
+        model_bits: float,
+        iterations: int,
+        remedy: Callable[[float], str] | None = None,
     ) -> None:
         options = scenario.plan
         if options.rounds == "theorem4-literal":
@@ -81,6 +86,9 @@ class CausalPlanner:
             )
         self.scenario, self.world, self.model_bits = scenario, world, model_bits
         self.options, self.iterations = options, iterations
+        self.remedy = remedy or (
+            lambda need_j: f"raise budget.energy_j to at least {at_least(need_j)}"
+        )
         self.pricer = Pricer(scenario, world, model_bits)
         self.least = options.fixed_rounds if options.rounds == "fixed" else 1
         self.deadline_s = scenario.budget.deadline_s
@@ -214,7 +222,7 @@ class CausalPlanner:
         raise InfeasibleError(
             f"fewer than two devices can pay for a single iteration: device {device} needs "
             f"{energy(need[device], digits=6)} and has {energy(self.battery[device], digits=6)}; "
-            f"raise budget.energy_j to at least {at_least(float(need[device]))}",
+            f"{self.remedy(float(need[device]))}",
             device=device,
             constraint="energy",
         )

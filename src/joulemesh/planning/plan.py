@@ -448,7 +448,11 @@ class _Planner:
         else:
             leaving = False
         if leaving or self.world.channel.fading:
-            return CausalPlanner(self.scenario, self.world, self.work.model_bits, n).walk()
+            # A balance moves with the batteries, so that their figure has to be tried.
+            moves = self.options.gossip_rounds == "balanced"
+            remedy = (lambda need_j: self._larger_batteries(n * need_j, n)) if moves else None
+            walker = CausalPlanner(self.scenario, self.world, self.work.model_bits, n, remedy)
+            return walker.walk()
         return self.static(scheme, prices, n)
 
     def require_size(self, n: int, count: int) -> None:
