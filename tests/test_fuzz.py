@@ -384,7 +384,7 @@ ENORMOUS: list[tuple[dict[str, Any], str]] = [
     ({"network.shadowing_db": 1e9}, "has no usable rate"),
     (
         {"network.topology": "geometric", "network.area_m": 1e200},
-        r"device \d+ stands \S+e\+\d+ m from the origin, beyond 1e\+100; mend .* network.area_m",
+        r"device \d+ stands \S+e\+\d+ m from the origin, beyond 1e\+100; correct .* network.area_m",
     ),
     (
         {
@@ -393,7 +393,7 @@ ENORMOUS: list[tuple[dict[str, Any], str]] = [
             "devices.y_m": [0.0, 1.0, 2.0],
             "network.topology": "geometric",
         },
-        r"device 2 stands 1e\+300 m from the origin, beyond 1e\+100; mend devices.x_m",
+        r"device 2 stands 1e\+300 m from the origin, beyond 1e\+100; correct devices.x_m",
     ),
     (
         {

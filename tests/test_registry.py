@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import joulemesh
+from joulemesh import own_code, registries
+from joulemesh.cli.main import main
 from joulemesh.errors import ScenarioError
-from joulemesh.registries import CHANNELS
+from joulemesh.registries import REGISTRIES
 from joulemesh.registry import Registry
+
+HOME = Path(joulemesh.__file__).parent
 
 HALVES = """
 import numpy as np
@@ -50,20 +60,45 @@ def test_what_is_registered_in_a_scope_is_forgotten_and_what_was_replaced_return
     assert colours.names() == ("red",)
 
 
-def test_every_built_in_entry_is_registered_by_its_home() -> None:
-    for name in CHANNELS.built_in:
-        assert CHANNELS[name].name == name
-        assert CHANNELS[name].description
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_built_in_entry_is_registered_by_its_home(registry: Registry[Any]) -> None:
+    for name in registry.built_in:
+        assert registry[name].name == name
+        assert registry[name].description
 
 
-def joulemesh(
-    *arguments: str, folder: Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
+@cache
+def texts(path: Path) -> set[str]:
+    """All texts in a module."""
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_names_of_entries_are_listed_in_one_place(registry: Registry[Any]) -> None:
+    """Elsewhere two names of one registry would be another list, or a chain of comparisons."""
+    homes = {importlib.import_module(home).__file__ for home in registry._homes.values()}
+    lists = []
+    for path in HOME.rglob("*.py"):
+        here = path.relative_to(HOME)
+        # Figures of the paper choose among them, as a user's script would.
+        if str(path) in homes or here.name == "registries.py" or "reproduce" in here.parts:
+            continue
+        named = texts(path) & {*registry.built_in}
+        if len(named - {"none"}) > 1:
+            lists.append(f"{here}: {', '.join(sorted(named))}")
+    assert not lists
+
+
+def command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     import os
 
-    command = [sys.executable, "-m", "joulemesh", *arguments]
+    words = [sys.executable, "-m", "joulemesh", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env={**os.environ, **environment}
+        words, capture_output=True, text=True, cwd=folder, env={**os.environ, **environment}
     )
 
 
@@ -72,20 +107,20 @@ ASKED = ("--set", "network.fading=halves", "--set", "plan.iterations=4", "--json
 
 def test_a_users_file_adds_an_entry_to_every_command_that_reads_a_scenario(tmp_path: Path) -> None:
     (tmp_path / "halves.py").write_text(HALVES)
-    without = joulemesh("plan", *ASKED, folder=tmp_path)
+    without = command("plan", *ASKED, folder=tmp_path)
     assert without.returncode == 2
     assert "--load FILE.py adds your own" in without.stderr
     assert without.stderr.count("\n") == 1
-    planned = joulemesh("plan", "--load", "halves.py", *ASKED, folder=tmp_path)
+    planned = command("plan", "--load", "halves.py", *ASKED, folder=tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert json.loads(planned.stdout)["iterations"] == 4
-    run = joulemesh("run", "--load", "halves.py", *ASKED, "--out", "r", folder=tmp_path)
+    run = command("run", "--load", "halves.py", *ASKED, "--out", "r", folder=tmp_path)
     assert run.returncode == 0, run.stderr
     assert (tmp_path / "r/inputs/halves.py").read_text() == HALVES
-    again = joulemesh("report", "r", folder=tmp_path)
+    again = command("report", "r", folder=tmp_path)
     assert again.returncode == 2
     assert "halves" in again.stderr
-    report = joulemesh("report", "r", "--load", "halves.py", folder=tmp_path)
+    report = command("report", "r", "--load", "halves.py", folder=tmp_path)
     assert report.returncode == 0, report.stderr
 
 
@@ -98,10 +133,79 @@ def test_an_installed_plug_in_adds_an_entry(tmp_path: Path) -> None:
     import os
 
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    planned = joulemesh("plan", *ASKED, folder=tmp_path, PYTHONPATH=path)
+    planned = command("plan", *ASKED, folder=tmp_path, PYTHONPATH=path)
     assert planned.returncode == 0, planned.stderr
     (tmp_path / "halves_plugin.py").write_text("raise OSError('no driver')\n")
-    broken = joulemesh("plan", *ASKED, folder=tmp_path, PYTHONPATH=path)
+    broken = command("plan", *ASKED, folder=tmp_path, PYTHONPATH=path)
     assert broken.returncode == 2
     assert "plug-in 'halves'" in broken.stderr
     assert "no driver" in broken.stderr
+
+
+SMALL = """
+[devices]
+count = 4
+[budget]
+energy_j = [0.5, 1.5]
+[plan]
+iterations = 4
+[training]
+model = "logistic"
+batch_size = 8
+chunk_iterations = 4
+"""
+OWN = {
+    "network.topology": """
+from joulemesh.registries import TOPOLOGIES
+from joulemesh.world import Topology
+TOPOLOGIES.register(Topology(
+    "mine", "one device in the middle", lambda site: [(0, i) for i in range(1, site.devices)]))
+""",
+}
+
+
+@pytest.fixture
+def typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """Commands typed in this process, which forgets what they have loaded."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own_code, "_FILES", set())
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", *words])
+        code = 0
+        with registries.scoped():
+            try:
+                main()
+            except SystemExit as end:
+                code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("field", OWN)
+def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
+    field: str, typed: Callable[..., tuple[int, str, str]]
+) -> None:
+    Path("own.py").write_text(OWN[field])
+    Path("small.toml").write_text(SMALL)
+    asked = ("small.toml", "--set", f"{field}=mine")
+    code, _, said = typed("plan", *asked)
+    assert code == 2
+    assert f"{field}: " in said
+    assert "--load FILE.py adds your own" in said
+    assert said.count("\n") == 1
+    assert '"mine"' in typed("schema", "--load", "own.py")[1]
+    asked = (*asked, "--load", "own.py")
+    code, planned, said = typed("plan", *asked, "--json")
+    assert code == 0, said
+    assert json.loads(planned)["iterations"] == 4
+    code, _, said = typed("run", *asked, "--out", "r")
+    assert code == 0, said
+    assert Path("r/inputs/own.py").read_text() == OWN[field]
+    compare = ("--methods", "adaptive,fixed:1", "--seeds", "1", "--cache", "kept", "--json")
+    code, compared, said = typed("compare", *asked, *compare)
+    assert code == 0, said
+    assert len(json.loads(compared)["methods"]) == 2

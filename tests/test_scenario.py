@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
+from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario import (
     PRESETS,
     SECTIONS,
-    TOPOLOGIES,
     Budget,
     Devices,
     Network,
@@ -375,13 +375,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "x_m": draw(st.one_of(st.none(), st.floats(-1e6, 1e6))),
         },
         network={
-            "topology": draw(st.sampled_from(TOPOLOGIES)),
+            "topology": draw(st.sampled_from(TOPOLOGIES.names())),
             "noise_dbm_per_hz": draw(st.floats(-300, 0)),
             "channel_known": draw(st.booleans()),
             "gains": draw(st.one_of(st.none(), words)),
             "fading": draw(
                 st.sampled_from(("none", "rician", "nakagami"))
-                | words.filter(bool).map("trace:{}".format)
+                | words.filter(str.strip).map("trace:{}".format)
             ),
             "rician_k_db": draw(st.floats(-300, 60) | st.just("-inf") | st.just(-math.inf)),
             "nakagami_m": draw(st.floats(0.5, 1e6)),
@@ -453,7 +453,7 @@ def test_the_default_is_calibrated() -> None:
     assert 3 <= plan.rounds.mean() <= 10
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", TOPOLOGIES.names())
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_can_be_planned_on_every_named_topology(name: str, topology: str) -> None:
     plan = joulemesh.plan(Scenario.preset(name).override({"network.topology": topology}))

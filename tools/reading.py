@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import joulemesh
+from joulemesh import registries
 from joulemesh.cli.main import main as joulemesh_main
-from joulemesh.methods import registry
+from joulemesh.methods.registry import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -246,14 +247,13 @@ def at_home(folder: Path, cache: Path) -> Iterator[None]:
     sys.path.insert(0, str(folder))
     os.chdir(folder)
     try:
-        yield
+        with registries.scoped(), METHODS.scoped():
+            yield
     finally:
         os.chdir(where)
         sys.path[:] = path
         os.environ.clear()
         os.environ |= before
-        for name in {*registry._METHODS} - {*registry._BUILT_IN}:
-            del registry._METHODS[name]
         for name in {*sys.modules} - modules:
             if str(folder) in (getattr(sys.modules[name], "__file__", None) or ""):
                 del sys.modules[name]

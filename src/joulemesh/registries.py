@@ -6,14 +6,17 @@ beside the code that uses them. Methods, which comparisons choose from, are in `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from joulemesh.registry import Registry
 
 if TYPE_CHECKING:
     from joulemesh.fading.model import FadingModel
+    from joulemesh.world.topology import Topology
 
-__all__ = ["CHANNELS"]
+__all__ = ["CHANNELS", "REGISTRIES", "TOPOLOGIES", "scoped"]
 
 CHANNELS: Registry[FadingModel] = Registry(
     "fading model",
@@ -25,3 +28,29 @@ CHANNELS: Registry[FadingModel] = Registry(
         "trace": "joulemesh.fading.trace",
     },
 )
+
+TOPOLOGIES: Registry[Topology] = Registry(
+    "topology",
+    {
+        "ring": "joulemesh.world.topologies.ring",
+        "quasi-ring": "joulemesh.world.topologies.ring",
+        "grid": "joulemesh.world.topologies.grid",
+        "complete": "joulemesh.world.topologies.complete",
+        "geometric": "joulemesh.world.topologies.geometric",
+    },
+)
+
+REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, TOPOLOGIES)
+
+
+@contextmanager
+def scoped() -> Iterator[None]:
+    """Forget, at the end, what is registered meanwhile in any of them.
+
+    >>> with scoped():
+    ...     pass
+    """
+    with ExitStack() as stack:
+        for registry in REGISTRIES:
+            stack.enter_context(registry.scoped())
+        yield

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world import World, build_world
-from joulemesh.world.devices import DeviceArrays, build_devices, stream
+from joulemesh.world.devices import DeviceArrays, build_devices
+from joulemesh.world.quantities import stream
 
 FIELDS = ("cpu_hz", "cycles_per_sample", "capacitance", "transmit_power_w")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario import TOPOLOGIES, Scenario
-from joulemesh.world.topology import Graph, build_graph, components
+from joulemesh.planning.plan import plan
+from joulemesh.registries import TOPOLOGIES
+from joulemesh.registry import Registry
+from joulemesh.scenario import Network, Scenario
+from joulemesh.world.topology import Graph, Site, Topology, build_graph, components
 
 
 def graph(topology: str, count: int, seed: int = 0, **network: Any) -> Graph:
@@ -34,7 +38,7 @@ def connected(graph: Graph) -> bool:
     return len(reached) == graph.devices
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", TOPOLOGIES.names())
 @given(half=st.integers(2, 12), seed=st.integers(0, 10**6), degree=st.floats(0.1, 8))
 @settings(max_examples=25, deadline=None)
 def test_every_named_graph_is_connected_sorted_and_simple(
@@ -54,6 +58,38 @@ def test_every_named_graph_is_connected_sorted_and_simple(
         assert sorted(made.ring.tolist()) == list(range(count))
         for i, j in zip(made.ring.tolist(), np.roll(made.ring, -1).tolist(), strict=True):
             assert [min(i, j), max(i, j)] in edges
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES.names())
+def test_a_topology_says_what_it_is_and_its_parameters_are_fields(name: str) -> None:
+    topology = TOPOLOGIES[name]
+    assert topology.name == name
+    assert topology.description
+    assert "\n" not in topology.description + topology.phrase
+    assert topology.phrase.startswith(("a ", "the "))
+    for parameter in topology.parameters:
+        field = Network.model_fields[parameter]
+        assert (field.description or "").startswith(name)
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES.names())
+def test_a_topology_is_a_function_of_the_seed_from_its_least_number_on(
+    name: str,
+) -> None:
+    least = TOPOLOGIES[name].least
+    for count in (least + least % 2, 40):
+        one, same = (graph(name, count, seed=3, chords=1) for _ in range(2))
+        assert np.array_equal(one.edges, same.edges)
+        assert np.array_equal(one.positions_m, same.positions_m)
+    with pytest.raises(ScenarioError, match=f"needs at least {least} devices"):
+        graph(name, least - 1)
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES.names())
+def test_the_number_of_links_is_estimated_before_they_are_drawn(name: str) -> None:
+    estimate = TOPOLOGIES[name].link_count
+    expected = 200 if estimate is None else estimate(200, Network())
+    assert expected / 2 <= len(graph(name, 200).edges) <= 2 * expected
 
 
 def test_ring_and_grid_and_complete_by_hand() -> None:
@@ -183,3 +219,95 @@ def test_nearly_all_chords_are_drawn_at_once() -> None:
     assert len(most) == 300 + 44_000  # every one is new, and none lies on the ring
     assert np.array_equal(most, graph("quasi-ring", 300, chords=44_000).edges)
     assert not np.array_equal(most, graph("quasi-ring", 300, 1, chords=44_000).edges)
+
+
+# Topologies of the user's own ------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry[Topology]]:
+    with TOPOLOGIES.scoped():
+        yield TOPOLOGIES
+
+
+def test_links_of_an_own_topology_may_come_in_any_order_and_twice(
+    registry: Registry[Topology],
+) -> None:
+    links = [(2, 1), (1, 2), (3, 0), (0, 1)]
+    registry.register(Topology("own", "of mine", lambda site: links, ring=lambda count: None))
+    made = graph("own", 4)
+    assert made.edges.tolist() == [[0, 1], [0, 3], [1, 2]]
+    assert made.ring is None
+
+
+def test_an_own_topology_sees_positions_parameters_and_a_stream_of_the_seed(
+    registry: Registry[Topology],
+) -> None:
+    seen = []
+
+    def links(site: Site) -> Any:
+        seen.append((site.devices, site.network.mean_degree, site.rng.random()))
+        assert site.positions_m.tolist() == [[100.0 * i, 0.0] for i in range(4)]
+        return [(i, i + 1) for i in range(3)]
+
+    registry.register(
+        Topology(
+            "line",
+            "of mine",
+            links,
+            layout=lambda count, side: (np.outer(np.arange(count), [100.0, 0.0]), 0.0),
+        )
+    )
+    for seed in (1, 1, 2):
+        graph("line", 4, seed, mean_degree=3.0)
+    assert seen[0] == seen[1]
+    assert seen[0][:2] == (4, 3.0)
+    assert seen[0][2] != seen[2][2]
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ({"links": [[0, 1], [2, 3]]}, r"the graph of own falls into 2 parts .*device 2"),
+        ({"links": [[0, 1], [1, 4]]}, r"'own' gives the link 1-4; .* devices of 0\.\.3"),
+        ({"links": [[0, 1], [-1, 2]]}, r"'own' gives the link -1-2"),
+        ({"links": [[0, 1], [2, 2]]}, r"'own' gives the link 2-2"),
+        ({"links": []}, r"'own' gives float64 of shape \(0,\)"),
+        ({"links": [[0.0, 1.0]]}, r"'own' gives float64 of shape \(1, 2\)"),
+        ({"links": [0, 1, 2, 3]}, r"'own' gives int64 of shape \(4,\)"),
+        ({"ring": [0, 1, 2, 3]}, r"'own' names a ring through 0 and 3, which it does not link"),
+        ({"ring": [0, 1, 2, 2]}, r"'own' names a ring that does not visit each of the 4 devices"),
+        ({"ring": [0, 1, 2]}, r"'own' names a ring that does not visit each of the 4 devices"),
+        ({"layout": np.zeros((3, 2))}, r"'own' lays out positions of shape \(3, 2\)"),
+        ({"layout": np.full((4, 2), np.nan)}, r"'own' lays out positions"),
+    ],
+)
+def test_what_an_own_topology_gives_is_checked(
+    own: dict[str, Any], wanted: str, registry: Registry[Topology]
+) -> None:
+    path = [[0, 1], [1, 2], [2, 3]]
+    registry.register(
+        Topology(
+            "own",
+            "of mine",
+            lambda site: own.get("links", path),
+            ring=(lambda count: own["ring"]) if "ring" in own else None,
+            layout=(lambda count, side: (own["layout"], 1.0)) if "layout" in own else None,
+        )
+    )
+    with pytest.raises(ScenarioError, match=wanted) as bad:
+        graph("own", 4)
+    assert "\n" not in str(bad.value)
+
+
+def test_too_many_links_of_an_own_topology_are_refused_before_they_are_drawn(
+    registry: Registry[Topology],
+) -> None:
+    def never(site: Site) -> Any:
+        raise AssertionError
+
+    registry.register(
+        Topology("own", "of mine", never, link_count=lambda devices, network: devices**9)
+    )
+    with pytest.raises(ScenarioError, match=r"with 512000000000 links takes about"):
+        plan(Scenario(devices={"count": 20}, network={"topology": "own"}))

@@ -183,10 +183,6 @@ def _named(name: str) -> tuple[str, ...]:
         from joulemesh.data.catalog import DATASETS
 
         return DATASETS
-    if name == "network.topology":
-        from joulemesh.scenario import TOPOLOGIES
-
-        return TOPOLOGIES
     return ()
 
 

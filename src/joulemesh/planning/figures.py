@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joulemesh.scenario import Origin, Scenario
-from joulemesh.world.devices import resolve
+from joulemesh.world.quantities import resolve
 
 __all__ = ["Figure", "figures"]
 

@@ -17,7 +17,7 @@ from joulemesh.profiles import radio
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy, si
 from joulemesh.world import World
-from joulemesh.world.devices import resolve
+from joulemesh.world.quantities import resolve
 
 __all__ = ["notes_on_inputs", "notes_on_outcome"]
 

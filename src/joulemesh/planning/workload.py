@@ -12,8 +12,8 @@ from joulemesh.data.catalog import DATASETS, DataSpec
 from joulemesh.errors import ScenarioError
 from joulemesh.models.sizes import multiply_adds, parameter_count
 from joulemesh.scenario import Scenario, Training
-from joulemesh.world.devices import resolve
 from joulemesh.world.limits import require_room
+from joulemesh.world.quantities import resolve
 
 __all__ = ["TRAINING_OPERATIONS", "Workload", "explicit_sizes", "workload"]
 

@@ -10,7 +10,6 @@ from joulemesh.scenario.origin import Origin
 from joulemesh.scenario.scenario import PRESETS, Scenario
 from joulemesh.scenario.sections import (
     SECTIONS,
-    TOPOLOGIES,
     Bounds,
     Budget,
     Devices,
@@ -22,7 +21,6 @@ from joulemesh.scenario.sections import (
 __all__ = [
     "PRESETS",
     "SECTIONS",
-    "TOPOLOGIES",
     "Bounds",
     "Budget",
     "Devices",

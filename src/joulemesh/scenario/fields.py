@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     WithJsonSchema,
 )
-from pydantic_core import core_schema
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
+from joulemesh.registries import TOPOLOGIES
+from joulemesh.scenario.registered import NamesSchema, Registered
 from joulemesh.units import example, is_quantity, parse
 
 __all__ = [
@@ -202,56 +199,6 @@ def _rician_k(value: Any) -> float | str:
     return decibels
 
 
-class Registered:
-    """A text that names an entry of a registry, in one of the spellings that are now known.
-
-    Args:
-        spellings: gives the texts that may be written; ``trace:FILE.csv`` stands for the word
-            before the colon with anything after it.
-
-    >>> words = Registered(lambda: ("iid", "column:NAME"))
-    >>> words.check("column:site")
-    'column:site'
-    >>> words.check("idd")
-    Traceback (most recent call last):
-    ...
-    ValueError: must be one of iid, column:NAME, not 'idd'; did you mean 'iid'?
-    """
-
-    def __init__(self, spellings: Callable[[], Iterable[str]]) -> None:
-        self._spellings = spellings
-
-    def check(self, value: Any) -> str:
-        """The value, if it is one of the spellings."""
-        known = {text.partition(":")[0]: text for text in self._spellings()}
-        name, colon, argument = value.partition(":") if isinstance(value, str) else (None, "", "")
-        if name in known:
-            takes = ":" in known[name]
-            if bool(colon) == takes and bool(argument.strip()) == takes:
-                return str(value)
-            raise ValueError(f"must be written {known[name]!r}, not {value!r:.60}")
-        close = difflib.get_close_matches(str(value)[:60], known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "; --load FILE.py adds your own"
-        raise ValueError(f"must be one of {', '.join(known.values())}, not {value!r:.60}{hint}")
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        known = tuple(self._spellings())
-        plain: dict[str, Any] = {"enum": [name for name in known if ":" not in name]}
-        patterns = [
-            {"type": "string", "pattern": f"^{re.escape(name.partition(':')[0])}:.+"}
-            for name in known
-            if ":" in name
-        ]
-        return {"anyOf": [plain, *patterns]} if patterns else {**plain, "type": "string"}
-
-
 _PARTITIONS = ("iid", "dirichlet", "shards", "quantity", "resample", "column:NAME")
 
 
@@ -333,7 +280,7 @@ _LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 Topology = Annotated[
     Any,
     BeforeValidator(_topology),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _LINK}]}),
+    NamesSchema(TOPOLOGIES.names, [{"type": "string"}, {"type": "array", "items": _LINK}]),
 ]
 Gains = Annotated[
     Any,

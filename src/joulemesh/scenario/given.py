@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.errors import ScenarioError
+from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario.origin import Origin
-from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Section
+from joulemesh.scenario.sections import SECTIONS, Section
 
 __all__ = [
     "FILES",

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from joulemesh.fading import spellings
-from joulemesh.registries import CHANNELS
+from joulemesh.registries import CHANNELS, TOPOLOGIES
 from joulemesh.scenario.fields import (
     Constant,
     Coordinate,
@@ -43,7 +43,6 @@ from joulemesh.units import unit_of
 
 __all__ = [
     "SECTIONS",
-    "TOPOLOGIES",
     "Bounds",
     "Budget",
     "Devices",
@@ -54,8 +53,6 @@ __all__ = [
 ]
 
 _PAPER_ZETA = 400.0
-
-TOPOLOGIES = ("ring", "quasi-ring", "grid", "complete", "geometric")
 
 
 class Section(BaseModel):
@@ -113,7 +110,7 @@ class Network(Section):
     )
     topology: Topology = Field(
         "ring",
-        description="ring | quasi-ring | grid | complete | geometric | CSV file (i,j) | [[i,j],..]",
+        description=f"{' | '.join(TOPOLOGIES.built_in)} | CSV file (i,j) | [[i,j],..]",
     )
     area_m: Positive = Field(500.0, description="side of the square that holds the devices")
     placement: Literal["auto", "layout", "uniform"] = Field(

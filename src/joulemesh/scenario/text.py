@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from joulemesh.errors import ScenarioError, UnitError
+from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario.given import exists
-from joulemesh.scenario.sections import SECTIONS, TOPOLOGIES, Budget, Devices, Network
+from joulemesh.scenario.sections import SECTIONS, Budget, Devices, Network
 from joulemesh.tables import read_table
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ def check_links(network: Network) -> None:
         )
     if links or name in TOPOLOGIES or (exists(Path(name)) and Path(name).is_file()):
         return
-    close = difflib.get_close_matches(name, TOPOLOGIES, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(TOPOLOGIES)}"
+    known = TOPOLOGIES.names()
+    close = difflib.get_close_matches(name[:60], known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(known)}"
     raise ScenarioError(
-        f"network.topology: {_short(name)} is neither a topology nor a file; {hint}"
+        f"network.topology: {_short(name)} is neither a topology nor a file; {hint} "
+        "(--load FILE.py adds your own)"
     )
 
 

@@ -22,19 +22,13 @@ from joulemesh.views.digest import BINDING_WORDS, every, route_words
 from joulemesh.views.report import Summary
 from joulemesh.views.sketches import COLOURS, curve_svg, map_svg
 from joulemesh.views.values import value_words
+from joulemesh.world.topology import topology_of
 
 if TYPE_CHECKING:
     from joulemesh.runs.result import Result
     from joulemesh.studies.study import Study
 
 _MOST_POINTS = 300
-_GRAPHS = {
-    "ring": "a ring",
-    "quasi-ring": "a ring with chords",
-    "grid": "a grid",
-    "complete": "a complete graph",
-    "geometric": "a geometric graph",
-}
 
 
 def notebook_html(value: Any) -> str:
@@ -95,7 +89,7 @@ def scenario_html(scenario: Scenario) -> str:
 def _asked(scenario: Scenario) -> str:
     devices, network, training = scenario.devices, scenario.network, scenario.training
     hardware = f" ({devices.profile})" if isinstance(devices.profile, str) else ""
-    links = _GRAPHS.get(network.topology, "a graph of their own")
+    links = topology_of(network).phrase
     air = f", by {network.profile}," if network.profile else ""
     n = scenario.plan.iterations
     times = f"{n:,} iterations" if isinstance(n, int) else f"the {n} number of iterations"

@@ -12,7 +12,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_links, read_table
-from joulemesh.world.devices import stream
+from joulemesh.world.quantities import stream
 from joulemesh.world.topology import Graph
 
 __all__ = ["Channel", "build_channel", "path_gain"]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from joulemesh import machine
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
+from joulemesh.world.topology import topology_of
 
 __all__ = ["LEAST", "MOST", "require_room", "require_usable", "usable"]
 
@@ -30,11 +31,8 @@ def require_room(scenario: Scenario) -> None:
     joulemesh.errors.ScenarioError: devices.count = 1000000000000 with 1000000000000 links takes ...
     """
     count, network = scenario.devices.count, scenario.network
-    links = {
-        "quasi-ring": count + network.chords,
-        "complete": count * (count - 1) // 2,
-        "geometric": int(count * min(network.mean_degree, count - 1.0)) // 2,
-    }.get(str(network.topology), count)
+    estimate = topology_of(network).link_count
+    links = count if estimate is None else int(estimate(count, network))
     need, have = count * _DEVICE_BYTES + links * _LINK_BYTES, machine.memory_bytes()
     if need > have:
         raise ScenarioError(

@@ -1,26 +1,83 @@
-"""Who can talk to whom: the named graphs, random geometric graphs, and edge lists."""
+"""The radio graph: what a topology is, and the graph of a scenario, checked whoever defines it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario import TOPOLOGIES, Scenario
+from joulemesh.registries import TOPOLOGIES
+from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import read_links, read_table
-from joulemesh.world.devices import resolve, stream
-from joulemesh.world.limits import MOST
+from joulemesh.world.quantities import resolve, stream
 
-__all__ = ["Graph", "build_graph", "components"]
+__all__ = ["Graph", "Site", "Topology", "build_graph", "components", "topology_of"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-_MANY = 10_000  # chords for which there is room
+
+@dataclass(frozen=True)
+class Site:
+    """What a topology is given to draw its links.
+
+    Attributes:
+        devices: number of devices N.
+        positions_m: float64 [N, 2].
+        network: the scenario's section ``network``.
+        rng: a random stream of the scenario's seed, for links alone.
+    """
+
+    devices: int
+    positions_m: FloatArray
+    network: Network
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A way to link devices.
+
+    Attributes:
+        name: as the scenario writes it.
+        description: one line.
+        links: site -> pairs of devices [E, 2] in any order and direction, as often as you like;
+            together they must connect all devices.
+        phrase: the graph in a sentence: "20 devices on ..."; by default from the name.
+        least: fewest devices that it is defined for.
+        ring: number of devices -> a ring [N] that the graph is known to contain, or None; without
+            it a ring is searched for where a scheme needs one.
+        layout: (number of devices, side of the square in metres) -> positions [N, 2] and their
+            spacing in metres, by which they are moved a little at random; without it devices stand
+            anywhere in the square.
+        parameters: fields of the scenario's section ``network`` that it reads.
+        link_count: (number of devices, section ``network``) -> about how many links there will be,
+            asked for before any is drawn; by default as many as devices.
+
+    >>> star = Topology("star", "a hub", lambda site: [(0, i) for i in range(1, site.devices)])
+    >>> star.phrase
+    'the topology star'
+    """
+
+    name: str
+    description: str
+    links: Callable[[Site], ArrayLike]
+    phrase: str = ""
+    least: int = 2
+    ring: Callable[[int], IntArray | None] | None = None
+    layout: Callable[[int, float], tuple[FloatArray, float]] | None = None
+    parameters: tuple[str, ...] = ()
+    link_count: Callable[[int, Network], int] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.phrase:
+            object.__setattr__(self, "phrase", f"the topology {self.name}")
 
 
 @dataclass(frozen=True)
@@ -52,47 +109,85 @@ def components(edges: IntArray, devices: int) -> tuple[int, IntArray]:
     return int(count), np.asarray(label, np.int64)
 
 
+def topology_of(network: Network) -> Topology:
+    """The topology that a scenario names, or that its own links are.
+
+    >>> topology_of(Network()).name, topology_of(Network(topology=[[0, 1]])).name
+    ('ring', 'the 1 listed links')
+    """
+    asked = network.topology
+    if not isinstance(asked, str):
+        listed = np.array(asked, np.int64).reshape(-1, 2)
+        name, links = f"the {len(listed)} listed links", partial(_listed, listed)
+    elif asked in TOPOLOGIES:
+        return TOPOLOGIES[asked]
+    else:
+        name, links = asked, partial(_links_in, asked)
+    return Topology(name, "links of the user's own", links, phrase="a graph of their own")
+
+
+def _listed(links: IntArray, site: Site) -> IntArray:
+    if links.max() >= site.devices:
+        i, j = links[int(np.argmax(links.max(axis=1)))]
+        raise ScenarioError(
+            f"network.topology: the link {i}-{j} must join two of the devices "
+            f"0..{site.devices - 1}; correct it, or set devices.count to {links.max() + 1}"
+        )
+    return links
+
+
+def _links_in(path: str, site: Site) -> IntArray:
+    return read_links(read_table(path), path, site.devices)
+
+
 def build_graph(scenario: Scenario) -> Graph:
     """The scenario's graph, connected, with the devices' positions.
 
     Raises:
-        ScenarioError: too few devices for the topology, an odd grid, or a disconnected edge list.
+        ScenarioError: too few devices for the topology, links that do not connect the devices, or
+            a topology of the user's own that gives none.
+
+    >>> build_graph(Scenario(devices={"count": 4})).edges.tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
-    count, topology = scenario.devices.count, scenario.network.topology
-    listed = None if isinstance(topology, str) else np.array(topology, np.int64).reshape(-1, 2)
-    name = topology if listed is None else f"the {len(listed)} listed links"
-    least = {"ring": 3, "quasi-ring": 4, "grid": 2}.get(name, 2)
-    if count < least:
+    count, network = scenario.devices.count, scenario.network
+    topology = topology_of(network)
+    if count < topology.least:
         raise ScenarioError(
-            f"devices.count is {count}, but {name!r} needs at least {least} devices"
+            f"devices.count is {count}, but {topology.name!r} needs at least {topology.least} "
+            "devices"
         )
-    positions = _positions(scenario)
-    ring: IntArray | None = None
-    if name in ("ring", "quasi-ring"):
-        ring = np.arange(count)
-        edges = np.stack([ring, np.roll(ring, -1)], axis=1)
-        if name == "quasi-ring":
-            edges = np.concatenate([edges, _chords(scenario)])
-    elif name == "grid":
-        edges, ring = _two_columns(count)
-    elif name == "complete":
-        edges = np.stack(np.triu_indices(count, 1), axis=1)
-        ring = np.arange(count) if count >= 3 else None
-    elif name == "geometric":
-        edges = _geometric(positions, scenario.network.area_m, scenario.network.mean_degree)
-    elif listed is not None:
-        edges = _known_devices(listed, count)
-    else:
-        edges = read_links(read_table(name), name, count)
-    edges = np.unique(np.sort(edges.astype(np.int64), axis=1), axis=0)
-    graph = Graph(count, edges, positions, ring)
-    if name not in TOPOLOGIES:
-        _require_connected(graph, name)
-    return graph
+    positions = _positions(scenario, topology)
+    site = Site(count, positions, network, stream(scenario.seed, "links"))
+    edges = _checked_links(topology, site)
+    _require_connected(edges, count, topology.name)
+    ring = None if topology.ring is None else topology.ring(count)
+    if ring is not None:
+        ring = _checked_ring(ring, edges, count, topology.name)
+    return Graph(count, edges, positions, ring)
 
 
-def _require_connected(graph: Graph, name: str) -> None:
-    count, label = components(graph.edges, graph.devices)
+def _checked_links(topology: Topology, site: Site) -> IntArray:
+    """The topology's links, i < j, sorted, each once."""
+    links = np.asarray(topology.links(site))
+    if links.ndim != 2 or links.shape[1] != 2 or not len(links) or links.dtype.kind not in "iu":
+        raise ScenarioError(
+            f"topology {topology.name!r} gives {links.dtype} of shape {links.shape}; its links "
+            "must be pairs of devices, whole numbers [E, 2], at least one"
+        )
+    links = np.sort(links.astype(np.int64), axis=1)
+    wrong = (links[:, 0] < 0) | (links[:, 1] >= site.devices) | (links[:, 0] == links[:, 1])
+    if wrong.any():
+        i, j = links[int(np.argmax(wrong))]
+        raise ScenarioError(
+            f"topology {topology.name!r} gives the link {i}-{j}; a link must join two different "
+            f"devices of 0..{site.devices - 1}"
+        )
+    return np.unique(links, axis=0)
+
+
+def _require_connected(edges: IntArray, devices: int, name: str) -> None:
+    count, label = components(edges, devices)
     if count > 1:
         outside = int(np.argmax(label != label[0]))
         raise ScenarioError(
@@ -101,95 +196,28 @@ def _require_connected(graph: Graph, name: str) -> None:
         )
 
 
-def _chords(scenario: Scenario) -> IntArray:
-    """Chords drawn from the seed among all pairs that are not neighbours on the ring."""
-    count, wanted = scenario.devices.count, scenario.network.chords
-    most = count * (count - 3) // 2
-    if wanted > most:
+def _checked_ring(ring: ArrayLike, edges: IntArray, devices: int, name: str) -> IntArray:
+    """The ring that a topology claims to contain."""
+    order = np.asarray(ring)
+    if order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(devices)):
         raise ScenarioError(
-            f"network.chords is {wanted}, but a ring of {count} has room for {most}; lower it"
+            f"topology {name!r} names a ring that does not visit each of the {devices} devices "
+            "once; correct it, or give no ring"
         )
-    rng = stream(scenario.seed, "chords")
-    if most > _MANY and wanted > most // 2:  # pairs met by chance would hardly ever be new
-        pairs = np.stack(np.triu_indices(count, 2), axis=1)
-        pairs = pairs[pairs[:, 1] - pairs[:, 0] <= count - 2]
-        return np.asarray(rng.permutation(pairs)[:wanted])
-    chosen: dict[tuple[int, int], None] = {}
-    while len(chosen) < wanted:
-        i, j = sorted(rng.integers(count, size=2).tolist())
-        if 2 <= j - i <= count - 2:
-            chosen[i, j] = None
-    return np.array(list(chosen), np.int64).reshape(-1, 2)
-
-
-def _two_columns(count: int) -> tuple[IntArray, IntArray]:
-    """The grid with 2 columns: device 2r + c stands in row r, column c; and its perimeter."""
-    if count % 2:
+    order = order.astype(np.int64)
+    steps = np.sort(np.stack([order, np.roll(order, -1)], axis=1), axis=1)
+    missing = ~np.isin(steps @ [devices, 1], edges @ [devices, 1])
+    if missing.any():
+        i, j = steps[int(np.argmax(missing))]
         raise ScenarioError(
-            f"devices.count is {count}, but a grid with 2 columns needs an even number; "
-            f"use {count - 1} or {count + 1}"
+            f"topology {name!r} names a ring through {i} and {j}, which it does not link; "
+            "correct it, or give no ring"
         )
-    left = np.arange(0, count, 2)
-    rungs = np.stack([left, left + 1], axis=1)
-    rails = np.stack([np.arange(count - 2), np.arange(2, count)], axis=1)
-    ring = np.concatenate([left, left[::-1] + 1])
-    return np.concatenate([rungs, rails]), (ring if count >= 4 else None)  # type: ignore[return-value]
+    return order
 
 
-def _geometric(positions: FloatArray, area_m: float, mean_degree: float) -> IntArray:
-    """Links between devices within the radius that gives the wanted mean degree.
-
-    Components that this leaves apart are joined by their shortest missing links, so the graph is
-    connected and the degree hardly changes.
-    """
-    from scipy.spatial import cKDTree  # half of the package's start-up time
-
-    count = len(positions)
-    _require_measurable(positions, area_m)
-    radius = area_m * np.sqrt(min(mean_degree, count - 1) / (np.pi * max(count - 1, 1)))
-    edges = cKDTree(positions).query_pairs(radius, output_type="ndarray").astype(np.int64)
-    parts, label = components(edges, count)
-    while parts > 1:
-        largest = int(np.bincount(label).argmax())
-        bridges = []
-        for part in range(parts):
-            inside = label == part
-            if part == largest:
-                continue
-            found = cKDTree(positions[~inside]).query(positions[inside])
-            distance, nearest = np.asarray(found[0]), np.asarray(found[1])
-            k = int(np.argmin(distance))
-            bridges.append((np.flatnonzero(inside)[k], np.flatnonzero(~inside)[nearest[k]]))
-        edges = np.concatenate([edges, np.array(bridges, np.int64)])
-        parts, label = components(edges, count)
-    return edges
-
-
-def _require_measurable(positions: FloatArray, area_m: float) -> None:
-    """Refuse places so far apart that the squares of their distances are infinite."""
-    reach = np.abs(positions).max(axis=1)
-    if reach.max() > MOST:
-        device = int(reach.argmax())
-        raise ScenarioError(
-            f"device {device} stands {reach[device]:.4g} m from the origin, beyond {MOST:g}; mend "
-            "devices.x_m and y_m, or network.area_m"
-        )
-    if area_m > MOST:
-        raise ScenarioError(f"network.area_m = {area_m:.4g} is beyond {MOST:g}; lower it")
-
-
-def _known_devices(links: IntArray, count: int) -> IntArray:
-    if links.max() >= count:
-        i, j = links[int(np.argmax(links.max(axis=1)))]
-        raise ScenarioError(
-            f"network.topology: the link {i}-{j} must join two of the devices 0..{count - 1}; "
-            f"correct it, or set devices.count to {links.max() + 1}"
-        )
-    return links
-
-
-def _positions(scenario: Scenario) -> FloatArray:
-    """Positions given, along the topology's shape, or uniform in the square."""
+def _positions(scenario: Scenario, topology: Topology) -> FloatArray:
+    """Positions given, along the topology's layout, or uniform in the square."""
     count, side = scenario.devices.count, scenario.network.area_m
     given = (scenario.devices.x_m, scenario.devices.y_m)
     if given[0] is not None and given[1] is not None:
@@ -204,17 +232,13 @@ def _positions(scenario: Scenario) -> FloatArray:
     if given != (None, None):
         raise ScenarioError("devices.x_m and devices.y_m go together; give both or neither")
     rng = stream(scenario.seed, "positions")
-    name, placement = scenario.network.topology, scenario.network.placement
-    if placement == "uniform" or name not in ("ring", "quasi-ring", "grid"):
+    if scenario.network.placement == "uniform" or topology.layout is None:
         return rng.uniform(0.0, side, (count, 2))
-    if name == "grid":
-        rows = count // 2 + count % 2
-        row, column = np.divmod(np.arange(count), 2)
-        centre = np.stack([(column + 1) / 3, (row + 0.5) / rows], axis=1) * side
-        spacing = side / max(rows, 3)
-    else:
-        angle = 2 * np.pi * np.arange(count) / count
-        centre = (0.5 + 0.4 * np.stack([np.cos(angle), np.sin(angle)], axis=1)) * side
-        spacing = 0.8 * np.pi * side / count
+    centre, spacing = topology.layout(count, side)
+    if np.shape(centre) != (count, 2) or not np.isfinite(centre).all():
+        raise ScenarioError(
+            f"topology {topology.name!r} lays out positions of shape {np.shape(centre)}; give "
+            f"finite metres of shape {(count, 2)}"
+        )
     jitter = 0.3 * min(spacing, 0.3 * side)
     return np.clip(centre + rng.uniform(-jitter, jitter, (count, 2)), 0.0, side)

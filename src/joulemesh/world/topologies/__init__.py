@@ -1,0 +1,1 @@
+"""The built-in topologies, one file each."""

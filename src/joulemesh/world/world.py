@@ -1,0 +1,74 @@
+"""Devices, graph and channel of a scenario, in one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+from joulemesh.world.channel import Channel, build_channel
+from joulemesh.world.devices import DeviceArrays, build_devices
+from joulemesh.world.limits import LEAST, MOST, usable
+from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.world.topology import Graph, build_graph
+
+__all__ = ["World", "build_world"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything physical about a scenario."""
+
+    devices: DeviceArrays
+    graph: Graph
+    channel: Channel
+    bandwidth_hz: float
+    noise_w_per_hz: float
+    max_rate_bps: float = np.inf
+
+    def costs(self, gain: FloatArray, links: NDArray[np.int64] | None = None) -> LinkCosts:
+        """Price of one bit on every link, or on some of them, at their gains."""
+        return link_costs(
+            self.graph.edges if links is None else self.graph.edges[links],
+            gain,
+            self.devices.transmit_power_w,
+            self.bandwidth_hz,
+            self.noise_w_per_hz,
+            self.max_rate_bps,
+        )
+
+
+def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
+    """Devices, graph and channel of a scenario.
+
+    >>> world = build_world(Scenario(), np.full(20, 32.0))
+    >>> world.graph.edges.shape
+    (20, 2)
+    """
+    graph = build_graph(scenario)
+    if not usable(np.array(scenario.budget.deadline_s)):
+        raise ScenarioError(
+            f"budget.deadline_s = {scenario.budget.deadline_s:g} is beyond {LEAST:g} to {MOST:g} s"
+        )
+    return World(
+        devices=build_devices(scenario, round_samples),
+        graph=graph,
+        channel=build_channel(scenario, graph),
+        bandwidth_hz=scenario.network.bandwidth_hz,
+        noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
+        max_rate_bps=scenario.network.max_rate_bps or np.inf,
+    )
+
+
+def _noise_w_per_hz(noise_dbm_per_hz: float) -> float:
+    if abs(noise_dbm_per_hz) > 900:  # 10 to the power of 90
+        raise ScenarioError(
+            f"network.noise_dbm_per_hz = {noise_dbm_per_hz:g} is not a noise density: it must lie "
+            "within ±900, and thermal noise is -174"
+        )
+    return float(10 ** (noise_dbm_per_hz / 10) * 1e-3)
