@@ -20,7 +20,15 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("index", "tutorial", "how-to/devices", "reference/cli", "reference/scenario")
+PAGES = (
+    "index",
+    "tutorial",
+    "how-to/devices",
+    "explanation/notes",
+    "reference/cli",
+    "reference/glossary",
+    "reference/scenario",
+)
 
 pytestmark = pytest.mark.slow
 
