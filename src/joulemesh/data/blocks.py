@@ -22,13 +22,13 @@ class Block(NamedTuple):
     Attributes:
         numbers: float64 [rows, features]; NaN where a value is missing.
         texts: the cells of each other column that was asked for; empty where one is missing.
-        place: the line (or row) in the file of the k-th row.
+        line_of: the line (or row) in the file of the k-th row.
         share: how much of the table has been read with it, from 0 to 1; 0 if that is unknown.
     """
 
     numbers: NDArray[np.float64]
     texts: tuple[Sequence[str], ...]
-    place: Callable[[int], int]
+    line_of: Callable[[int], int]
     share: float = 0.0
 
 
@@ -68,10 +68,10 @@ def check_columns(where: str, columns: Sequence[str]) -> tuple[str, ...]:
         )
     names = tuple(" ".join(name.split()) for name in columns)
     seen: set[str] = set()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if not name:
             raise ScenarioError(
-                f"{where}: column {place + 1} has no name: name it, or leave it out "
+                f"{where}: column {index + 1} has no name: name it, or leave it out "
                 "(pandas writes none for its index with index=False)"
             )
         if name in seen:

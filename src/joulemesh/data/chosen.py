@@ -86,7 +86,7 @@ def device_names(scenario: Scenario) -> tuple[str, ...]:
     table = scenario.devices.table
     columns: dict[str, Any] = {} if table is None else read_table(table)
     names = tuple(columns.get(_NAMES, ()))
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
     if twice is not None:
         raise ScenarioError(f"{table} has two devices called {twice!r:.60}: rename one")
     return names

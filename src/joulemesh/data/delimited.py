@@ -129,13 +129,13 @@ class Delimited:
     def _check_kinds(self, text: str, line: int, wanted: _Wanted) -> None:
         """Refuse features that are text from the start, all of them by name."""
         left, found = set(wanted.features), {}
-        for count, (place, row) in enumerate(self._rows(text, line)):
+        for count, (at, row) in enumerate(self._rows(text, line)):
             if count == _LOOKED_AT or not left:
                 break
             for column in [k for k in left if row[k].strip().lower() not in _MISSING]:
                 left.discard(column)
                 if _number(row[column], "," if self._separator != "," else ".") is None:
-                    found[column] = f"{row[column][:40]!r} in line {place}"
+                    found[column] = f"{row[column][:40]!r} in line {at}"
         if found:
             named = [(self.columns[column], found[column]) for column in sorted(found)]
             raise text_columns(self.where, named)
@@ -160,8 +160,8 @@ class Delimited:
             numbers[:, k] = rows[str(column)]
         if len(rows) == text.count("\n"):
             return Block(numbers, tuple(one.tolist() for one in texts), lambda row: line + row)
-        places = [place for place, _ in self._rows(text, line)]  # blank lines, or cells of several
-        return Block(numbers, tuple(one.tolist() for one in texts), lambda row: places[row])
+        numbered = [at for at, _ in self._rows(text, line)]  # blank lines, or cells of several
+        return Block(numbers, tuple(one.tolist() for one in texts), lambda row: numbered[row])
 
     def _load(
         self, lines: list[str], dtype: np.dtype[Any], column: int | None = None
@@ -180,13 +180,13 @@ class Delimited:
         """The same through Python: missing values are NaN, what is damaged has its line."""
         rows = list(self._rows(text, line))
         numbers = np.empty((len(rows), len(wanted.features)))
-        for k, (place, row) in enumerate(rows):
+        for k, (at, row) in enumerate(rows):
             for j, column in enumerate(wanted.features):
                 cell = row[column].strip()
                 number = _number(cell, decimal)
                 if number is None and cell.lower() not in _MISSING:
                     raise ScenarioError(
-                        f"{self.where}, line {place}, column {self.columns[column]!r}: "
+                        f"{self.where}, line {at}, column {self.columns[column]!r}: "
                         f"{cell[:40]!r} is not a number: correct it"
                     )
                 numbers[k, j] = np.nan if number is None else number
@@ -198,23 +198,21 @@ class Delimited:
         lines = io.StringIO(text, newline="\n")
         reader = csv.reader(lines, delimiter=self._separator, strict=True)
         while True:
-            place = line + reader.line_num
+            at = line + reader.line_num
             try:
                 row = next(reader, None)
             except csv.Error as error:
-                raise ScenarioError(
-                    f"{self.where}, line {place}: {error}: correct the line"
-                ) from None
+                raise ScenarioError(f"{self.where}, line {at}: {error}: correct the line") from None
             if row is None:
                 return
             if not row or (len(row) == 1 and not row[0].strip()):
                 continue
             if len(row) != len(self.columns):
                 raise ScenarioError(
-                    f"{self.where}, line {place}: {len(row)} cells under {len(self.columns)} "
+                    f"{self.where}, line {at}: {len(row)} cells under {len(self.columns)} "
                     "columns: complete the line"
                 )
-            yield place, row
+            yield at, row
 
 
 class _Wanted:

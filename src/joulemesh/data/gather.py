@@ -95,11 +95,11 @@ def gather(table: Table, roles: Roles, *, wide: bool) -> Rows:
         chunk = faults.checked(block, wide)
         texts = iter(block.texts)
         chunks.append(chunk)
-        labels.append(label_codes.add(next(texts), block.place))
+        labels.append(label_codes.add(next(texts), block.line_of))
         if roles.split is not None:
-            splits.append(split_codes.add(next(texts), block.place))
+            splits.append(split_codes.add(next(texts), block.line_of))
         if roles.holder is not None:
-            holders.append(holder_codes.add(next(texts), block.place))
+            holders.append(holder_codes.add(next(texts), block.line_of))
         held += chunk.nbytes + labels[-1].nbytes
         texts_bytes = sum(codes.nbytes for codes in (label_codes, split_codes, holder_codes))
         _check_room(table, held + texts_bytes, block.share)
@@ -140,12 +140,12 @@ class _Faults:
                 row = int(bad[:, column].argmax())
                 if np.isfinite(numbers[row, column]) or np.isinf(numbers[row, column]):
                     raise ScenarioError(
-                        f"{self.table.where}, {self.table.unit} {block.place(row)}, column "
+                        f"{self.table.where}, {self.table.unit} {block.line_of(row)}, column "
                         f"{self.names[column]!r}: {numbers[row, column]:g} is beyond "
                         f"{_LARGEST:.2g}, the largest that float32 holds: correct it"
                     )
                 if not self.count[column]:
-                    self.first[column] = block.place(row)
+                    self.first[column] = block.line_of(row)
             self.count += bad.sum(axis=0)
         return numbers if wide else numbers.astype(np.float32)
 
@@ -184,23 +184,23 @@ def _check_room(table: Table, held_bytes: int, share: float) -> None:
 
 def _check_texts(table: Table, column: str, codes: Codes) -> None:
     """Refuse a cell without a label or holder, and bytes that are not text."""
-    for value, place in zip(codes.values, codes.places, strict=True):
+    for value, line in zip(codes.values, codes.lines, strict=True):
         if value.strip().lower() in ("", "nan"):
             what = f"no value in the column {column!r}: fill it in, or delete the row"
         elif not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
             what = f"the column {column!r} is not UTF-8 text: save the file as CSV in UTF-8"
         else:
             continue
-        raise ScenarioError(f"{table.where}, {table.unit} {place}: {what}")
+        raise ScenarioError(f"{table.where}, {table.unit} {line}: {what}")
 
 
 def _tested(table: Table, codes: Codes) -> NDArray[np.bool_]:
     """For each text in the column ``split``, whether it says test."""
     words = [" ".join(value.split()).lower() for value in codes.values]
-    for word, place in zip(words, codes.places, strict=True):
+    for word, line in zip(words, codes.lines, strict=True):
         if word not in _SPLITS:
             raise ScenarioError(
-                f"{table.where}, {table.unit} {place}: the column 'split' says {word[:40]!r}: "
+                f"{table.where}, {table.unit} {line}: the column 'split' says {word[:40]!r}: "
                 "write train or test, or rename the column if it means something else"
             )
     return np.array([_SPLITS[word] for word in words])

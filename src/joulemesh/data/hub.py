@@ -88,28 +88,28 @@ def hub_file(text: str, cache: str | Path | None = None) -> Path:
     wanted = _Wanted.parse(text)
     key = hashlib.sha256(repr((wanted.name, sorted(wanted.options.items()))).encode()).hexdigest()
     safe = "".join(letter if letter.isalnum() else "-" for letter in wanted.name)[:60]
-    place = (
+    path = (
         (user_cache() if cache is None else Path(cache))
         / "hub"
         / f"{safe}-{key[:12]}-{_FORMAT}.npz"
     )
-    mark = place.with_suffix(".sha256")
-    if find(mark) == _digest(place):
-        return place
+    mark = path.with_suffix(".sha256")
+    if find(mark) == _digest(path):
+        return path
     arrays = _fetch(wanted)
     from_arrays(
         *arrays.values(), name=text
     )  # checked before it is kept: what is wrong is said by name
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ScenarioError(
-            f"cannot keep {text} in {place.parent}: {error.strerror}; make the folder writable"
+            f"cannot keep {text} in {path.parent}: {error.strerror}; make the folder writable"
         ) from None
 
-    write_whole(place, lambda draft: np.savez_compressed(draft, allow_pickle=False, **arrays))
-    keep(mark, _digest(place))
-    return place
+    write_whole(path, lambda draft: np.savez_compressed(draft, allow_pickle=False, **arrays))
+    keep(mark, _digest(path))
+    return path
 
 
 def _digest(path: Path) -> bytes:

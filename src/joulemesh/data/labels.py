@@ -32,7 +32,7 @@ class Codes:
     """Distinct texts of a column, numbered in the order of appearance.
 
     >>> codes = Codes()
-    >>> codes.add(["b", "a", "b"], lambda row: row + 2).tolist(), codes.values, codes.places
+    >>> codes.add(["b", "a", "b"], lambda row: row + 2).tolist(), codes.values, codes.lines
     ([0, 1, 0], ['b', 'a'], [2, 3])
     """
 
@@ -40,26 +40,26 @@ class Codes:
         self._index: dict[str, int] = {}
         self.nbytes = 0
         """About what the distinct texts take in memory."""
-        self.places: list[int] = []
+        self.lines: list[int] = []
 
     @property
     def values(self) -> list[str]:
         """The distinct texts."""
         return list(self._index)
 
-    def add(self, texts: Sequence[str], place: Callable[[int], int]) -> Ints:
+    def add(self, texts: Sequence[str], line_of: Callable[[int], int]) -> Ints:
         """Number some more.
 
         Args:
             texts: the column's next cells.
-            place: the line of the k-th of them, kept for those that are new.
+            line_of: the line of the k-th of them, kept for those that are new.
         """
         index, known = self._index, len(self._index)
         codes = np.fromiter((index.setdefault(t, len(index)) for t in texts), np.int32, len(texts))
         if len(index) > known:
             new = np.flatnonzero(codes >= known)
             rows = new[np.unique(codes[new], return_index=True)[1]]
-            self.places += [place(int(row)) for row in rows]
+            self.lines += [line_of(int(row)) for row in rows]
             self.nbytes += sum(len(texts[row]) + _TEXT_BYTES for row in rows.tolist())
         return codes
 
@@ -83,8 +83,8 @@ def in_order(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
     (array([0, 1, 1], dtype=int32), ('b', 'a'))
     """
     names = canonical(values)
-    place = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    return np.array([place[name] for name in names], np.int32), tuple(place)
+    index_of = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    return np.array([index_of[name] for name in names], np.int32), tuple(index_of)
 
 
 def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
@@ -121,9 +121,9 @@ def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
             "ones): classes must be whole numbers or text"
         )
     order = sorted(set(names), key=int if len(numbers) == len(names) else None)
-    place = {name: k for k, name in enumerate(order)}
+    index_of = {name: k for k, name in enumerate(order)}
     plain = order == [str(k) for k in range(len(order))]
-    classes = np.array([place[name] for name in names], np.int32)
+    classes = np.array([index_of[name] for name in names], np.int32)
     return classes, () if plain else tuple(order)
 
 

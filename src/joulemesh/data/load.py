@@ -112,8 +112,8 @@ def _digits_table() -> NDArray[np.float64]:
     Its import takes a second, as long as a short run.
     """
     package = find_spec("sklearn")
-    for place in (package and package.submodule_search_locations) or ():
-        file = Path(place, "datasets", "data", "digits.csv.gz")
+    for folder in (package and package.submodule_search_locations) or ():
+        file = Path(folder, "datasets", "data", "digits.csv.gz")
         if file.is_file():
             return np.loadtxt(file, delimiter=",")
     from sklearn.datasets import load_digits  # a version that keeps its file elsewhere

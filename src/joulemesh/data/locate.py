@@ -71,30 +71,30 @@ def locate(source: Source, folder: Path) -> Located | None:
     Raises:
         ScenarioError: some are there and some are not.
     """
-    for place in (*(folder / name for name in source.folders), folder):
-        if not place.is_dir():
+    for searched in (*(folder / name for name in source.folders), folder):
+        if not searched.is_dir():
             continue
-        paths = [_find(place, member) for member in source.members]
+        paths = [_find(searched, member) for member in source.members]
         found = tuple(path for path in paths if path is not None)
         if len(found) == len(paths):
             return Located(source, found)
         for archive in source.archives:
-            if (place / archive).is_file():
-                return Located(source, (place / archive,))
+            if (searched / archive).is_file():
+                return Located(source, (searched / archive,))
         if found:
             missing = source.members[paths.index(None)].name
             raise ScenarioError(
-                f"{place} holds {len(found)} of the {len(paths)} files of {source.name}; "
+                f"{searched} holds {len(found)} of the {len(paths)} files of {source.name}; "
                 f"{missing} (or .gz, .xz) is missing: add it, or remove the others to download all"
             )
     return None
 
 
-def _find(place: Path, member: Member) -> Path | None:
+def _find(searched: Path, member: Member) -> Path | None:
     names = [name + suffix for name in member.names for suffix in _SUFFIXES]
     if member.pickle_md5:
         names.append(_pickle_name(member))
-    return next((place / name for name in names if (place / name).is_file()), None)
+    return next((searched / name for name in names if (searched / name).is_file()), None)
 
 
 def _pickle_name(member: Member) -> str:

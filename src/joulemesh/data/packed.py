@@ -191,12 +191,12 @@ class _Forward:
         self._advance(size - left)
         return b"".join(pieces)
 
-    def seek(self, place: int, whence: int = 0) -> int:
+    def seek(self, offset: int, whence: int = 0) -> int:
         """Go forward."""
-        if whence or place < self._at:
+        if whence or offset < self._at:
             raise tarfile.ReadError("a member has a negative size")
-        while place > self._at and (
-            piece := self._stream.read(min(place - self._at, _BLOCK_BYTES))
+        while offset > self._at and (
+            piece := self._stream.read(min(offset - self._at, _BLOCK_BYTES))
         ):
             self._advance(len(piece))
         return self._at

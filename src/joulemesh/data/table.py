@@ -97,8 +97,8 @@ def _classes(rows: Rows, column: str) -> tuple[Ints, tuple[str, ...]]:
 def _holders(rows: Rows, roles: Roles) -> Holders | None:
     if rows.holders is None or roles.holder is None:
         return None
-    places, names = in_order(rows.holder_codes.values)
-    return Holders(rows.table.columns[roles.holder], names, places[rows.holders])
+    new_index, names = in_order(rows.holder_codes.values)
+    return Holders(rows.table.columns[roles.holder], names, new_index[rows.holders])
 
 
 def _test_rows(
@@ -148,7 +148,7 @@ def _second(
     if (own < 0).any():
         stranger = int((own < 0).argmax())
         raise ScenarioError(
-            f"{other.where}, {other.unit} {found.label_codes.places[stranger]}: "
+            f"{other.where}, {other.unit} {found.label_codes.lines[stranger]}: "
             f"{values[stranger]!r:.60} is not a label of {table.where}: correct it, or add rows"
         )
     return found.take(np.ones(len(found), bool), scale)[1], own[found.labels]
@@ -160,7 +160,7 @@ def _check_trained(rows: Rows, classes: Ints, y_train: Ints) -> None:
     if absent.any():
         first = int(absent.argmax())
         raise ScenarioError(
-            f"{rows.table.where}, {rows.table.unit} {rows.label_codes.places[first]}: the label "
+            f"{rows.table.where}, {rows.table.unit} {rows.label_codes.lines[first]}: the label "
             f"{rows.label_codes.values[first]!r:.60} has only test rows: mark some to train on"
         )
 

@@ -145,9 +145,9 @@ def _table(
     time = np.minimum(time, len(time) + 1)  # more than there are rows leaves a gap all the same
     last = int(time.max(initial=1))
     before = np.unique(time[time < 1])
-    place = np.where(time < 1, np.searchsorted(before, time), len(before) + time - 1)
+    row_of = np.where(time < 1, np.searchsorted(before, time), len(before) + time - 1)
     # Which gains there are is found out before room is made for those that there should be.
-    present = np.unique(place * len(edges) + link)
+    present = np.unique(row_of * len(edges) + link)
     absent = np.flatnonzero(present != np.arange(len(present)))
     if len(absent) or len(present) < (len(before) + last) * len(edges):
         row, k = divmod(int(absent[0]) if len(absent) else len(present), len(edges))
@@ -157,14 +157,14 @@ def _table(
             f"{path} has no gain for the link {i}-{j} at t = {t}; add the row {t},{i},{j},GAIN"
         )
     gains = np.full((len(before) + last, len(edges), 2), np.nan)
-    gains[place, link, way] = value
-    again = gains[place, link, way] != value
+    gains[row_of, link, way] = value
+    again = gains[row_of, link, way] != value
     if again.any():
         row = int(np.argmax(again))
         i, j = edges[link[row]][:: -1 if way[row] else 1]
         raise ScenarioError(
             f"{path} has two gains from {i} to {j} at t = {time[row]} ({value[row]:g} and "
-            f"{gains[place[row], link[row], way[row]]:g}); keep one row"
+            f"{gains[row_of[row], link[row], way[row]]:g}); keep one row"
         )
     gains = np.where(np.isnan(gains), gains[..., ::-1], gains)
     return gains, np.concatenate([before, np.arange(1, last + 1)])

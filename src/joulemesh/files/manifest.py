@@ -221,7 +221,7 @@ class Manifest:
         path = self.folder / name
         above = [self.folder / part for part in Path(name).parents if part.name]
         try:
-            if any(place.is_symlink() for place in (path, *above)):
+            if any(one.is_symlink() for one in (path, *above)):
                 return "it is a symbolic link, or lies behind one"
             if not path.exists():
                 return "it is missing"

@@ -91,11 +91,11 @@ def make_folder(path: str | Path, *, remedy: str = "choose another place") -> Pa
         ScenarioError: it cannot be made.
     """
     path, disk = Path(path), DISK.get()
-    missing = [place for place in (path, *path.parents) if not place.exists()]
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
-        for place in reversed(missing):
-            disk.make_folder(place)
-            disk.sync_folder(place.parent)
+        for folder in reversed(missing):
+            disk.make_folder(folder)
+            disk.sync_folder(folder.parent)
         if not path.is_dir():
             raise NotADirectoryError(20, "Not a directory")
     except OSError as error:

@@ -198,9 +198,9 @@ def _parse(text: str) -> tuple[Method, dict[str, Any]]:
     name, colon, rest = text.strip().partition(":")
     method = METHODS[name]
     given: dict[str, Any] = {}
-    for place, piece in enumerate(rest.split(",") if colon else []):
+    for index, piece in enumerate(rest.split(",") if colon else []):
         key, equals, value = piece.partition("=")
-        if not equals and place == 0 and method.main is not None:
+        if not equals and index == 0 and method.main is not None:
             key, value = method.main, piece
         if key not in method.parameters:
             listed = ", ".join(method.parameters)

@@ -45,13 +45,13 @@ class TensorBoard:
         """Log one evaluation of one seed."""
         seed, iteration = int(row["seed"]), int(row["iteration"])
         if seed not in self._open:
-            place = self._folder / f"seed-{seed}" if self._several else self._folder
+            folder = self._folder / f"seed-{seed}" if self._several else self._folder
             # What an earlier run, or this one before it was killed, logged from here on is void.
             try:
-                self._open[seed] = self._make(str(place), purge_step=iteration)
+                self._open[seed] = self._make(str(folder), purge_step=iteration)
             except OSError as error:
                 raise ScenarioError(
-                    f"cannot log to {place}: {error.strerror}; choose another --tensorboard"
+                    f"cannot log to {folder}: {error.strerror}; choose another --tensorboard"
                 ) from None
         for name, value in row.items():
             if name not in ("seed", "iteration", *COUNTS):  # counts are not curves

@@ -35,8 +35,8 @@ def graph_fields(graph: Any) -> dict[str, Any]:
         )
     if not edges:
         raise ScenarioError("the graph has no edges; add the links")
-    place = {node: k for k, (node, _) in enumerate(nodes)}
-    links = [[place[a], place[b]] for a, b, _ in edges]
+    number = {node: k for k, (node, _) in enumerate(nodes)}
+    links = [[number[a], number[b]] for a, b, _ in edges]
     own = next((link for link in links if link[0] == link[1]), None)
     if own is not None:
         raise ScenarioError(f"the graph joins device {own[0]} to itself; remove its self-loops")

@@ -126,7 +126,7 @@ def _jobs(config: Config, number: int, case: Case) -> list[Job]:
 
 
 Curves = dict[tuple[str, str], Entry]
-"""By place (task and graph) and scheme."""
+"""By panel (task and graph) and scheme."""
 
 
 def _curves(config: Config, runner: Runner) -> Curves:
@@ -143,25 +143,25 @@ def _curves(config: Config, runner: Runner) -> Curves:
 
 
 def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
-    places = list(dict.fromkeys(place for place, _ in curves))
+    all_panels = list(dict.fromkeys(panel for panel, _ in curves))
     final = {key: entry.final[ACCURACY] for key, entry in curves.items()}
     first = {key: entry.curves[ACCURACY][0] for key, entry in curves.items()}
     gossip = [_gossip(k) for k in config.ticks]
     return (
         judge(
             claim("fig4-converges"),
-            {f"{scheme}, {place}": final[place, scheme] - first[place, scheme]
-             for place, scheme in curves},
+            {f"{scheme}, {panel}": final[panel, scheme] - first[panel, scheme]
+             for panel, scheme in curves},
         ),
         judge(
             claim("fig4-exact-better"),
-            {f"exact − {scheme}, {place}": final[place, EXACT] - final[place, scheme]
-             for place, scheme in product(places, gossip)},
+            {f"exact − {scheme}, {panel}": final[panel, EXACT] - final[panel, scheme]
+             for panel, scheme in product(all_panels, gossip)},
         ),
         judge(
             claim("fig4-more-rounds"),
-            {f"{more} − {less}, {place}": final[place, more] - final[place, less]
-             for place in places for less, more in pairwise(gossip)},
+            {f"{more} − {less}, {panel}": final[panel, more] - final[panel, less]
+             for panel in all_panels for less, more in pairwise(gossip)},
         ),
     )  # fmt: skip
 
@@ -169,16 +169,16 @@ def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
 def pictures(config: Config, rows: Sequence[Row]) -> tuple[Picture, ...]:
     """The figure, from its rows."""
     curves = lines(rows, ("panel", "scheme"), ACCURACY)
-    places = list(dict.fromkeys(place for place, _ in curves))
+    all_panels = list(dict.fromkeys(panel for panel, _ in curves))
     panels = tuple(
         Panel(
-            f"({letter})  {place}",
+            f"({letter})  {panel}",
             "iteration",
             "test accuracy, mean of devices",
-            tuple(band(scheme, *line) for (here, scheme), line in curves.items() if here == place),
+            tuple(band(scheme, *line) for (here, scheme), line in curves.items() if here == panel),
             within=SHARE,
         )
-        for letter, place in zip("abcdefgh", places, strict=False)
+        for letter, panel in zip("abcdefgh", all_panels, strict=False)
     )
     title = f"Aggregation schemes, {config.devices} devices, {config.rounds} rounds an iteration"
     return (Picture("fig4", title, panels, len(panels)),)
@@ -204,8 +204,8 @@ def run(config: Config, runner: Runner) -> Outcome:
     """Train the curves of the figure."""
     curves = _curves(config, runner)
     rows: list[Row] = []
-    for (place, scheme), entry in curves.items():
-        rows += curve_rows({"panel": place, "scheme": scheme}, entry, runner.seeds)
+    for (panel, scheme), entry in curves.items():
+        rows += curve_rows({"panel": panel, "scheme": scheme}, entry, runner.seeds)
     notes = (
         "tree and ring both average exactly: one run serves both",
         "K counts ticks: one pair of neighbours averages",
