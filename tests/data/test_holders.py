@@ -140,5 +140,7 @@ def test_data_that_do_not_say_who_holds_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["columns", "column:", "column: ", "IID", 3])
 def test_partitions_that_do_not_exist(word: Any) -> None:
-    with pytest.raises(ScenarioError, match=r"must be one of iid, .* or column:NAME, not"):
+    with pytest.raises(
+        ScenarioError, match=r"must be (one of iid, .*, |written ')column:NAME'?, not"
+    ):
         Scenario(training={"partition": word})

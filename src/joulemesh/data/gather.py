@@ -67,7 +67,7 @@ class Rows:
         while self.chunks:
             chunk = self.chunks.pop()
             if scale is not None:
-                chunk = (chunk - scale.mean) / scale.divisor
+                chunk = scale.standardise(chunk)
             mine = test[start : start + len(chunk)]
             start += len(chunk)
             for k, rows in enumerate((~mine, mine)):

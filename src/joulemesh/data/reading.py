@@ -83,7 +83,7 @@ def check_only_tables(dataset: str, reading: Reading) -> None:
 
     >>> check_only_tables("mine.npz", Reading(label="kind"))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: training.label is for tables (.csv, .tsv, .parquet), and ...
+    joulemesh.errors.ScenarioError: training.label is for tables (.csv, .tsv, .parquet), which ...
     """
     given = {
         "label": reading.label,

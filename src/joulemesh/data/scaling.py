@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 _LARGE = 10.0  # root mean square from which gradients at usual learning rates overshoot
 _SMALL = 0.01  # greatest magnitude below which they hardly move
 _AT_ONCE = 1 << 20  # values looked at together
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,18 @@ class Moments:
     def divisor(self) -> Floats:
         """The standard deviation; 1 for a constant feature, which becomes 0."""
         return np.where(self.std > 0, self.std, 1.0)
+
+    def standardise(self, rows: NDArray[Any]) -> Floats:
+        """Rows less the mean, divided by the deviation, within what float32 holds.
+
+        A test value may lie any number of deviations from a feature that hardly varies.
+
+        >>> moments([np.array([[0.0], [1e-110]])]).standardise(np.array([[1.0]])).tolist()
+        [[3.4028234663852886e+38]]
+        """
+        with np.errstate(over="ignore"):
+            scaled = (rows - self.mean) / self.divisor
+        return np.clip(scaled, -_LARGEST, _LARGEST)
 
 
 def moments(portions: Iterable[NDArray[Any]]) -> Moments:
@@ -83,7 +96,7 @@ def standardised(x: NDArray[Any], found: Moments) -> NDArray[np.float32]:
     """
     made = np.empty(x.shape, np.float32)
     for portion, target in zip(in_portions(x), in_portions(made), strict=True):
-        target[...] = (portion - found.mean) / found.divisor  # a view: the array is contiguous
+        target[...] = found.standardise(portion)  # a view: the array is contiguous
     return made
 
 
