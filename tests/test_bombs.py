@@ -290,7 +290,7 @@ MANIFEST = calling(
     "sys.exit(print('error:', fault, file=sys.stderr) or 2 if fault else 0)"
 )
 CURVES = calling("from joulemesh.runs.folder import RunFolder; RunFolder(place).metrics_text()")
-REDRAW = calling("from joulemesh.runs.reproduce import redraw_folder; redraw_folder(place)")
+REDRAW = calling("from joulemesh.reproduce.folder import redraw_folder; redraw_folder(place)")
 
 KINDS: dict[str, tuple[Make, tuple[str, ...], str]] = {
     "npz of 20 GiB in 21 MB": (at("a.npz", zeros_npz), LOAD, "takes 21.5 GB"),

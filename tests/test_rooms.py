@@ -41,6 +41,7 @@ ORDER = (
     ("studies",),
     ("views",),
     ("runs",),
+    ("reproduce",),
     ("cli",),
     ("__main__",),
 )

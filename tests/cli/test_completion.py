@@ -13,8 +13,8 @@ import pytest
 from joulemesh.cli import completion
 from joulemesh.methods import EQUAL, names
 from joulemesh.profiles import DEVICES, RADIOS
+from joulemesh.reproduce import FIGURES
 from joulemesh.scenario import PRESETS, SECTIONS
-from joulemesh.studies.reproduce import FIGURES
 
 
 def joulemesh(*arguments: str, folder: Path | None = None, **variables: str) -> str:

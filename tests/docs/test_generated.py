@@ -12,11 +12,11 @@ import pytest
 
 from benchmarks import comparison
 from benchmarks.pages import PAGES, from_record
+from joulemesh.reproduce.claims import read_claims
+from joulemesh.reproduce.page import write_page
+from joulemesh.reproduce.sentences import SENTENCES
+from joulemesh.reproduce.verdicts import claims_markdown
 from joulemesh.scenario import SECTIONS
-from joulemesh.studies.claims import read_claims
-from joulemesh.studies.reproduce.sentences import SENTENCES
-from joulemesh.views.reproduction_page import write_page
-from joulemesh.views.verdicts import claims_markdown
 from tools.reference import cli_page, scenario_page
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from joulemesh.profiles import profiles
+from joulemesh.reproduce.verdicts import show_claims
 from joulemesh.views.terminal import Column, fits, open_console, show_table
-from joulemesh.views.verdicts import show_claims
 
 CLAIMS = Path(__file__).parents[2] / "docs" / "reproduction" / "claims.csv"
 COLUMNS = [

@@ -123,7 +123,7 @@ def equalities(incomplete: str) -> Candidates:
 
 def figures(incomplete: str) -> Candidates:
     """Parts of the paper that can be redone."""
-    from joulemesh.studies.reproduce import FIGURES
+    from joulemesh.reproduce import FIGURES
 
     return _starting([(name, "") for name in (*FIGURES, "all")], incomplete)
 

@@ -17,8 +17,8 @@ from joulemesh.printable import say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from joulemesh.runs.reproduce import OnStep
-    from joulemesh.studies.reproduce.runner import Step
+    from joulemesh.reproduce.folder import OnStep
+    from joulemesh.reproduce.runner import Step
     from joulemesh.views.progress import Display
 
 __all__ = ["reproduce"]
@@ -64,8 +64,8 @@ def reproduce(
     Every run is kept: interrupted and called again, it computes only what is missing. Data that
     cannot be had cost their own figures only; the exit code is then 2.
     """
-    from joulemesh.runs.reproduce import reproduce as redo
-    from joulemesh.studies.reproduce import FIGURES
+    from joulemesh.reproduce import FIGURES
+    from joulemesh.reproduce.folder import reproduce as redo
 
     if figure != "all" and figure not in FIGURES:
         raise ScenarioError(f"{figure!r} is not redone here: use {', '.join(FIGURES)} or all")
@@ -92,8 +92,8 @@ def reproduce(
     if json:
         typer.echo(json_format.dumps(made.summary()))
     else:
+        from joulemesh.reproduce.verdicts import show_claims
         from joulemesh.views.terminal import open_console
-        from joulemesh.views.verdicts import show_claims
 
         mine = [row for row in made.claims if row["figure"] in made.outcomes]
         show_claims(mine, open_console())
@@ -105,7 +105,7 @@ def reproduce(
 
 
 def _redraw(out: Path | None, *, quick: bool, json: bool) -> None:
-    from joulemesh.runs.reproduce import redraw_folder
+    from joulemesh.reproduce.folder import redraw_folder
 
     made = redraw_folder(out or Path("reproduction-quick" if quick else "reproduction"))
     if json:

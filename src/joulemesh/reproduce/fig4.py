@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 
 from joulemesh.methods import Setting
-from joulemesh.scenario import Scenario
-from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.jobs import Job, planned
-from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
-from joulemesh.studies.reproduce.runner import Runner
-from joulemesh.studies.reproduce.sentences import claim
-from joulemesh.studies.reproduce.stage import (
+from joulemesh.reproduce.claims import Finding, judge
+from joulemesh.reproduce.jobs import Job, planned
+from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
+from joulemesh.reproduce.runner import Runner
+from joulemesh.reproduce.sentences import claim
+from joulemesh.reproduce.stage import (
     CIFAR,
     DIGITS,
     FASHION,
@@ -36,6 +35,7 @@ from joulemesh.studies.reproduce.stage import (
     curve_rows,
     skew_words,
 )
+from joulemesh.scenario import Scenario
 from joulemesh.studies.study import Entry
 
 ACCURACY = "device_accuracy_mean"

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.studies.claims import Finding
+from joulemesh.reproduce.claims import Finding
 from joulemesh.studies.statistics import estimate
 
 FloatArray = NDArray[np.float64]

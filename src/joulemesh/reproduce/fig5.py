@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
-from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.jobs import Job, planned
-from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
-from joulemesh.studies.reproduce.runner import Runner
-from joulemesh.studies.reproduce.sentences import claim
-from joulemesh.studies.reproduce.stage import (
+from joulemesh.reproduce.claims import Finding, judge
+from joulemesh.reproduce.jobs import Job, planned
+from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
+from joulemesh.reproduce.runner import Runner
+from joulemesh.reproduce.sentences import claim
+from joulemesh.reproduce.stage import (
     DIGITS,
     FASHION,
     MNIST,

@@ -33,13 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.methods import Contender, Setting, build
+from joulemesh.reproduce.claims import Finding, judge
+from joulemesh.reproduce.jobs import Job
+from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
+from joulemesh.reproduce.runner import Runner
+from joulemesh.reproduce.sentences import claim
+from joulemesh.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows, skew_words
 from joulemesh.scenario import Scenario
-from joulemesh.studies.claims import Finding, judge
-from joulemesh.studies.reproduce.jobs import Job
-from joulemesh.studies.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
-from joulemesh.studies.reproduce.runner import Runner
-from joulemesh.studies.reproduce.sentences import claim
-from joulemesh.studies.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows, skew_words
 from joulemesh.studies.study import Entry
 
 ACCURACY = "device_accuracy_mean"  # methods that gossip leave the devices' models apart

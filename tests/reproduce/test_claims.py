@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.studies.claims import (
+from joulemesh.reproduce import FIGURES
+from joulemesh.reproduce.claims import (
     COLUMNS,
     LEAST_SEEDS,
     VERDICTS,
@@ -17,9 +18,8 @@ from joulemesh.studies.claims import (
     judge,
     read_claims,
 )
-from joulemesh.studies.reproduce import FIGURES
-from joulemesh.studies.reproduce.sentences import SENTENCES
-from joulemesh.views.verdicts import effect_words
+from joulemesh.reproduce.sentences import SENTENCES
+from joulemesh.reproduce.verdicts import effect_words
 
 CLAIM = Claim("c", "fig8", "V", "x beats y", "accuracy of x − y", "accuracy", "")
 

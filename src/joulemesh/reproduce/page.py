@@ -7,9 +7,9 @@ __all__ = ["REPAIRS", "write_page"]
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.reproduce.sentences import SENTENCES
+from joulemesh.reproduce.verdicts import MARKS, ClaimRow, effect_words
 from joulemesh.views.markdown import Markdown, code, escape, table
-from joulemesh.views.verdicts import MARKS, ClaimRow, effect_words
 
 # What each part of the paper shows, in a line.
 _PARTS = {

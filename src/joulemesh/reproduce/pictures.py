@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from joulemesh.studies.reproduce.outcome import Panel, Picture, Series
+from joulemesh.reproduce.outcome import Panel, Picture, Series
 from joulemesh.views.style import styled
 
 _STYLE: dict[Any, Any] = {

@@ -16,18 +16,18 @@ from typer.testing import CliRunner, Result
 from joulemesh.cli.reproduce import reproduce as command
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
-from joulemesh.runs.reproduce import Reproduction, redraw_folder, reproduce
+from joulemesh.reproduce import FIGURES, LEARNED, fig6, fig9, redo
+from joulemesh.reproduce.clock import Account, Chunk
+from joulemesh.reproduce.folder import Reproduction, redraw_folder, reproduce
+from joulemesh.reproduce.jobs import Job, pad, planned
+from joulemesh.reproduce.page import write_page
+from joulemesh.reproduce.runner import Runner, Step
+from joulemesh.reproduce.sentences import SENTENCES
+from joulemesh.reproduce.stage import DIGITS
 from joulemesh.studies.record import CURVES, Record
-from joulemesh.studies.reproduce import FIGURES, LEARNED, fig6, fig9, redo
-from joulemesh.studies.reproduce.clock import Account, Chunk
-from joulemesh.studies.reproduce.jobs import Job, pad, planned
-from joulemesh.studies.reproduce.runner import Runner, Step
-from joulemesh.studies.reproduce.sentences import SENTENCES
-from joulemesh.studies.reproduce.stage import DIGITS
 from joulemesh.studies.study import Entry
 from joulemesh.training.engine import DivergedError
 from joulemesh.views.markdown import escape
-from joulemesh.views.reproduction_page import write_page
 
 SEEDS = (0, 1)
 
@@ -353,7 +353,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(scenario.training.dataset)
         raise ScenarioError(f"{asked[-1]}: files.gz was not found in /data: name its folder")
 
-    monkeypatch.setattr("joulemesh.studies.reproduce.runner.the_dataset", refuse)
+    monkeypatch.setattr("joulemesh.reproduce.runner.the_dataset", refuse)
     return asked
 
 
@@ -380,7 +380,7 @@ def test_an_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def interrupt(*given: Any, **named: Any) -> Reproduction:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("joulemesh.runs.reproduce.reproduce", interrupt)
+    monkeypatch.setattr("joulemesh.reproduce.folder.reproduce", interrupt)
     done = call("table1", "--out", str(tmp_path))
     assert done.exit_code == 130
     assert "the same command goes on with what is missing" in done.stderr

@@ -24,6 +24,8 @@ from joulemesh.data import Dataset
 from joulemesh.errors import JoulemeshError
 from joulemesh.methods import Contender
 from joulemesh.models.core import Model
+from joulemesh.reproduce.clock import Account, Chunk, compilations
+from joulemesh.reproduce.jobs import Job, pad
 from joulemesh.scenario import Scenario
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.fingerprint import (
@@ -33,8 +35,6 @@ from joulemesh.studies.fingerprint import (
     model_digest,
 )
 from joulemesh.studies.record import CURVES, Record
-from joulemesh.studies.reproduce.clock import Account, Chunk, compilations
-from joulemesh.studies.reproduce.jobs import Job, pad
 from joulemesh.studies.study import Entry
 from joulemesh.training.engine import DivergedError, Engine
 from joulemesh.training.options import Options

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
+from joulemesh.reproduce.outcome import Row
 from joulemesh.scenario import Scenario
-from joulemesh.studies.reproduce.outcome import Row
 from joulemesh.studies.study import Entry
 
 CURVE_COLUMNS = ("test_accuracy", "device_accuracy_mean", "train_loss", "consensus")

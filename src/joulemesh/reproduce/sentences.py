@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ["SENTENCES", "claim"]
 
-from joulemesh.studies.claims import Claim
+from joulemesh.reproduce.claims import Claim
 
 _THEORY = (
     Claim(

@@ -14,9 +14,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from joulemesh.planning.workload import workload
+from joulemesh.reproduce import fig7, fig8, redo, table1
+from joulemesh.reproduce.outcome import Outcome, rows_csv
 from joulemesh.scenario import Scenario
-from joulemesh.studies.reproduce import fig7, fig8, redo, table1
-from joulemesh.studies.reproduce.outcome import Outcome, rows_csv
 from joulemesh.world import build_world
 
 Ints = NDArray[np.int64]
@@ -224,7 +224,7 @@ def test_what_is_exact_does_not_load_jax() -> None:
     import subprocess
 
     code = (
-        "import sys; from joulemesh.studies.reproduce import redo; redo('table1'); "
+        "import sys; from joulemesh.reproduce import redo; redo('table1'); "
         "redo('fig7', quick=True); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,18 +19,18 @@ from joulemesh.files import write_text
 from joulemesh.files.bounded import read_bounded, read_json
 from joulemesh.files.limits import RECORD, STUDY_TABLE
 from joulemesh.machine import cpus
-from joulemesh.studies.claims import claims_csv, read_claims
-from joulemesh.studies.reproduce import FIGURES, LEARNED, redo, redraw
-from joulemesh.studies.reproduce.clock import Account, compilations
-from joulemesh.studies.reproduce.outcome import Outcome, Picture, rows_csv
-from joulemesh.studies.reproduce.sentences import SENTENCES
+from joulemesh.reproduce import FIGURES, LEARNED, redo, redraw
+from joulemesh.reproduce.claims import claims_csv, read_claims
+from joulemesh.reproduce.clock import Account, compilations
+from joulemesh.reproduce.outcome import Outcome, Picture, rows_csv
+from joulemesh.reproduce.page import write_page
+from joulemesh.reproduce.pictures import draw_picture
+from joulemesh.reproduce.sentences import SENTENCES
+from joulemesh.reproduce.verdicts import claims_markdown
 from joulemesh.views.figures import save_figure
-from joulemesh.views.reproduction import draw_picture
-from joulemesh.views.reproduction_page import write_page
-from joulemesh.views.verdicts import claims_markdown
 
 if TYPE_CHECKING:
-    from joulemesh.studies.reproduce.runner import Runner, Step
+    from joulemesh.reproduce.runner import Runner, Step
 
 __all__ = ["Reproduction", "redraw_folder", "reproduce"]
 
@@ -273,7 +273,7 @@ def _runner(
     seeds: tuple[int, ...], data_dir: str | Path | None, cache: str | Path | None
 ) -> Runner:
     from joulemesh.files.cache import user_cache
-    from joulemesh.studies.reproduce.runner import Runner
+    from joulemesh.reproduce.runner import Runner
     from joulemesh.training.platform import configure
 
     home = user_cache()

@@ -21,10 +21,10 @@ from joulemesh.aggregation.spectrum import activity
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.workload import workload
+from joulemesh.reproduce.claims import Finding, exact
+from joulemesh.reproduce.outcome import Outcome, Panel, Picture, Row, spread
+from joulemesh.reproduce.sentences import claim
 from joulemesh.scenario import Scenario
-from joulemesh.studies.claims import Finding, exact
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, spread
-from joulemesh.studies.reproduce.sentences import claim
 from joulemesh.world import LinkCosts, World, build_world
 
 EXACT = ("tree", "ring", "ring-chunked")

@@ -1,6 +1,6 @@
-"""In: the name of a table or figure of the paper, full or quick, and seeds.
-Out: an Outcome: rows, curves to draw, findings on the paper's sentences; runs are kept by content.
-May not know: how results are drawn, printed or filed.
+"""In: the name of a table or figure of the paper, full or quick, and seeds. Out: an Outcome (rows,
+curves, findings on the paper's sentences), its pictures, claims and page; runs are kept by content.
+May not know: arguments of the command line (``cli``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joulemesh.studies.reproduce.outcome import Outcome, Picture, Row
-    from joulemesh.studies.reproduce.runner import Runner
+    from joulemesh.reproduce.outcome import Outcome, Picture, Row
+    from joulemesh.reproduce.runner import Runner
 
 FIGURES = ("table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9")
 LEARNED = ("fig4", "fig5", "fig6", "fig8", "fig9")  # the others train nothing and load no JAX

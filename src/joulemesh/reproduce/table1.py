@@ -35,8 +35,8 @@ from joulemesh.planning.rounds import (
     theorem4_weights,
     uniform,
 )
-from joulemesh.studies.reproduce import theory
-from joulemesh.studies.reproduce.outcome import Outcome, Panel, Picture, Row, Series
+from joulemesh.reproduce import theory
+from joulemesh.reproduce.outcome import Outcome, Panel, Picture, Row, Series
 
 IntArray = NDArray[np.int64]
 
