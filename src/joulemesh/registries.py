@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.registry import Registry
 
 if TYPE_CHECKING:
+    from joulemesh.aggregation.scheme import SchemeKind
     from joulemesh.fading.model import FadingModel
     from joulemesh.world.topology import Topology
 
-__all__ = ["CHANNELS", "REGISTRIES", "TOPOLOGIES", "scoped"]
+__all__ = ["CHANNELS", "REGISTRIES", "SCHEMES", "TOPOLOGIES", "scoped"]
 
 CHANNELS: Registry[FadingModel] = Registry(
     "fading model",
@@ -26,6 +27,17 @@ CHANNELS: Registry[FadingModel] = Registry(
         "rician": "joulemesh.fading.distributions",
         "nakagami": "joulemesh.fading.distributions",
         "trace": "joulemesh.fading.trace",
+    },
+)
+
+SCHEMES: Registry[SchemeKind] = Registry(
+    "aggregation scheme",
+    {
+        "tree": "joulemesh.aggregation.schemes.tree",
+        "ring": "joulemesh.aggregation.schemes.ring",
+        "ring-chunked": "joulemesh.aggregation.schemes.ring_chunked",
+        "gossip": "joulemesh.aggregation.schemes.gossip",
+        "metropolis": "joulemesh.aggregation.schemes.metropolis",
     },
 )
 
@@ -40,7 +52,7 @@ TOPOLOGIES: Registry[Topology] = Registry(
     },
 )
 
-REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, TOPOLOGIES)
+REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, SCHEMES, TOPOLOGIES)
 
 
 @contextmanager

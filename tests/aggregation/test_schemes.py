@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import InfeasibleError
 from joulemesh.scenario import PlanOptions
@@ -57,18 +57,18 @@ def networks(draw: st.DrawFn) -> tuple[Subgraph, LinkCosts]:
 
 
 def ready(part: Subgraph, costs: LinkCosts, wanted: str, **options: Any) -> Scheme:
-    settings_ = PlanOptions(aggregation=wanted, **options)
-    return make_ready(
-        choose(part, wanted=wanted, channel_known=True, limit=10_000),
+    conditions = Conditions(
         part,
         costs,
-        bits=BITS,
-        options=settings_,
-        duplex="orthogonal",
+        BITS,
+        PlanOptions(aggregation=wanted, ring_search_limit=10_000, **options),
+        "orthogonal",
+        channel_known=True,
         seed=3,
         battery_j=np.full(int(part.members.max()) + 1, 1e9),
         iterations=5,
     )
+    return choose(conditions).ready(conditions)
 
 
 def steps(route: Route) -> list[list[tuple[int, int, float]]]:
@@ -266,10 +266,23 @@ def test_rounds_that_nobody_could_plan_are_refused() -> None:
 # Theorem 3 -------------------------------------------------------------------------------------
 
 
-def pick(pairs: set[tuple[int, int]], devices: int, wanted: str, known: bool) -> tuple[str, str]:
-    part = Subgraph.of(graph_of(devices, pairs))
-    choice = choose(part, wanted=wanted, channel_known=known, limit=10_000)
-    return choice.scheme, choice.reason
+def pick(
+    pairs: set[tuple[int, int]], devices: int, wanted: str, known: bool, limit: int = 10_000
+) -> tuple[str, str]:
+    graph = graph_of(devices, pairs)
+    conditions = Conditions(
+        Subgraph.of(graph),
+        costs_of(graph, 0),
+        BITS,
+        PlanOptions(aggregation=wanted, ring_search_limit=limit),
+        "orthogonal",
+        channel_known=known,
+        seed=0,
+        battery_j=np.ones(devices),
+        iterations=1,
+    )
+    choice = choose(conditions)
+    return choice.kind.name, choice.reason
 
 
 def test_auto_is_theorem_3_and_says_why() -> None:
@@ -303,9 +316,8 @@ def test_not_found_within_the_limit_is_not_called_absent() -> None:
     order = rng.permutation(60).tolist()
     pairs = {(min(a, b), max(a, b)) for a, b in zip(order, order[1:] + order[:1], strict=True)}
     pairs |= {(min(a, b), max(a, b)) for a, b in rng.integers(60, size=(60, 2)).tolist() if a != b}
-    part = Subgraph.of(graph_of(60, pairs))
     with pytest.raises(InfeasibleError, match=r"does not prove.*plan\.ring_search_limit"):
-        choose(part, wanted="ring", channel_known=True, limit=1)
+        pick(pairs, 60, "ring", True, limit=1)
 
 
 @given(network=networks())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.aggregation.execute import execute
 from joulemesh.data import from_arrays
 from joulemesh.models import build
 from joulemesh.training.engine import Engine
@@ -59,7 +60,11 @@ def test_engine_equals_messages_carried_hop_by_hop(unevaluated, scheme, partitio
     held = partitions(scenario, data, (0,), plan.work.round_samples)
     options = Options.from_scenario(scenario.training)
     engine = Engine(model, data, held, schedule_of(plan), options, (0,))
-    slow = run_reference(engine, route=lambda t: plan.route(t + 1))[0]
+
+    def hop(t, values):
+        return execute(plan.scheme_at(t + 1), plan.route(t + 1), values)
+
+    slow = run_reference(engine, exchange=hop)[0]
     *_, (state, _) = engine.train()
     fast = engine.params(state)
     for device, params in enumerate(slow):

@@ -1,78 +1,75 @@
 """Theorem 3: which scheme, and why.
 
-The channel is known and constant within an exchange: the minimum spanning tree. Else a ring, when
-the graph contains one. Else gossip.
+The channel is known and constant within an exchange: the minimum spanning tree. Otherwise a ring,
+if the graph contains one. Otherwise gossip. Each scheme's `SchemeKind` holds its own case.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulemesh.aggregation.ring import RingSearch, find_ring
-from joulemesh.aggregation.route import IntArray
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.scheme import Conditions, Fit, Scheme, SchemeKind
 from joulemesh.errors import InfeasibleError
+from joulemesh.registries import SCHEMES
 
 __all__ = ["Choice", "choose"]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A scheme by name, the reason for it, and the ring if it needs one."""
+    """A kind of scheme that the graph can carry, and the reason for it."""
 
-    scheme: str
+    kind: SchemeKind
     reason: str
-    ring: IntArray | None = None
+    fit: Fit
+
+    def ready(self, conditions: Conditions) -> Scheme:
+        """The scheme itself, on the graph for which it was chosen.
+
+        Raises:
+            InfeasibleError: it would need more gossip rounds than can be planned.
+        """
+        return self.kind.ready(conditions, self.fit, self.reason)
 
 
-def choose(graph: Subgraph, *, wanted: str, channel_known: bool, limit: int) -> Choice:
-    """Pick a scheme, or check that the wanted one can be carried by the graph.
+def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
+    """Pick a kind of scheme, or check that the graph can carry the wanted one.
 
     Args:
-        graph: the devices that take part and their links.
-        wanted: ``"auto"`` (Theorem 3) or a scheme's name.
-        channel_known: does the planner see the gains?
-        limit: bound on the search for a ring.
+        conditions: for which it is chosen.
+        wanted: ``"auto"`` (Theorem 3) or a scheme's name; ``plan.aggregation`` unless given.
 
     Raises:
-        InfeasibleError: a ring was asked for, and none exists or none was found within the limit.
+        InfeasibleError: the graph cannot carry the wanted scheme: it contains no ring, say, or none
+            was found within the limit.
     """
-    if wanted in ("ring", "ring-chunked"):
-        search = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=limit)
-        if search.order is None:
-            raise InfeasibleError(_no_ring(wanted, search), constraint="topology")
-        return Choice(wanted, f"asked for; {search.reason}", search.order)
-    if wanted != "auto":
-        return Choice(wanted, "asked for")
-    if channel_known:
-        return Choice(
-            "tree",
-            "the channel is known and constant within an exchange, so that the minimum spanning "
-            "tree costs the least energy (Theorem 3, case 1)",
+    graph, options = conditions.graph, conditions.options
+    wanted = options.aggregation if wanted is None else wanted
+    if wanted == "auto":
+        return _theorem3(conditions)
+    kind = SCHEMES[wanted]
+    fit = kind.fit(graph, options)
+    if not fit.possible:
+        raise InfeasibleError(
+            f'plan.aggregation = "{wanted}" {fit.refusal or fit.reason}', constraint="topology"
         )
-    search = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=limit)
-    if search.order is not None:
-        return Choice(
-            "ring",
-            f"the channel is unknown, so that links cannot be chosen by their energy, and the "
-            f"graph contains a ring: {search.reason} (Theorem 3, case 2)",
-            search.order,
-        )
-    return Choice(
-        "gossip",
-        f"the channel is unknown and the graph contains no ring: {search.reason} "
-        "(Theorem 3, case 3)",
-    )
+    return Choice(kind, f"asked for; {fit.reason}" if fit.reason else "asked for", fit)
 
 
-def _no_ring(wanted: str, search: RingSearch) -> str:
-    why = (
-        search.reason
-        if search.exhausted
-        else f"{search.reason}, which does not prove that none exists"
+def _theorem3(conditions: Conditions) -> Choice:
+    cases = sorted(
+        ((kind.case, kind) for kind in SCHEMES if kind.case is not None),
+        key=lambda pair: pair[0].number,
     )
-    remedy = 'plan.aggregation = "tree" or "gossip", or add links'
-    more = "" if search.exhausted else ", or raise plan.ring_search_limit"
-    return (
-        f'plan.aggregation = "{wanted}" needs a ring through all devices: {why}; use {remedy}{more}'
+    before = ""
+    for case, kind in cases:
+        if case.channel_known and not conditions.channel_known:
+            continue
+        fit = kind.fit(conditions.graph, conditions.options)
+        if fit.possible:
+            return Choice(kind, case.because.format(fit=fit.reason, before=before), fit)
+        before = fit.reason
+    raise InfeasibleError(
+        f'plan.aggregation = "auto" finds no scheme that this graph can carry: {before}; add links',
+        constraint="topology",
     )

@@ -40,7 +40,8 @@ class Route:
         repeats: how often the pattern is played.
         link_index: int [E']: position of each used link in the graph's edge list.
         uses: the paper's K of eqs. `tcp` and `ecp`: how often each link is used.
-        root: the root of a tree, −1 for other schemes.
+        root: if sums gather along a tree and the mean is broadcast back, the tree's root; −1
+            otherwise.
 
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
     ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)

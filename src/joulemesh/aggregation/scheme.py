@@ -1,215 +1,330 @@
-"""A scheme made ready for a graph: it can name its route and its mixing matrix in any iteration."""
+"""What an aggregation scheme is: the protocol that planning, training and devices rely on.
+
+A `SchemeKind` is the record in the registry `SCHEMES`. Its ``ready`` makes a `Scheme` for some
+`Conditions`: the devices that take part, their links and the price of those. `ExactScheme` and
+`joulemesh.aggregation.schemes.iterated.IteratedScheme` hold what most schemes have in common.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation import gossip, spectrum
-from joulemesh.aggregation.choose import Choice
-from joulemesh.aggregation.gossip_rounds import Balance, balance
-from joulemesh.aggregation.ring import chunked_route, ring_route
+from joulemesh.aggregation.gossip_rounds import Balance
+from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.spectrum import SparseMatrix
 from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.aggregation.tree import spanning_tree, tree_route
-from joulemesh.errors import InfeasibleError
-from joulemesh.scenario import PlanOptions
+from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["Scheme", "make_ready"]
+__all__ = [
+    "Case",
+    "Conditions",
+    "ExactScheme",
+    "Fit",
+    "RoutesToTry",
+    "Scheme",
+    "SchemeBase",
+    "SchemeKind",
+]
 
 FloatArray = NDArray[np.float64]
 
-_MOST_ROUNDS = (
-    5_000_000  # ticks or gossip rounds of one exchange; beyond, planning itself would take minutes
-)
+RoutesToTry = Callable[[LinkCosts | None, int], Iterator[Route]]
+"""(costs now, iteration from 0) -> routes, the best first.
+
+The costs are None if they are as forecast, or if the planner does not see them.
+"""
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """One way to average, on the devices that take part.
+class Conditions:
+    """What a scheme is chosen and made ready for.
 
     Attributes:
-        name: ``"tree"``, ``"ring"``, ``"ring-chunked"``, ``"gossip"`` or ``"metropolis"``.
-        reason: why it was chosen.
         graph: the devices that take part and their links.
+        costs: price of a bit on every link of the whole graph, as forecast.
         bits: size of the parameter vector.
-        duplex: ``"orthogonal"`` or ``"half"`` (it decides the tree's root).
-        seed: of the random schedules.
-        ring: the ring of the two ring schemes.
-        kind: ``"exact"``, ``"ticks"``, ``"matchings"``, ``"metropolis"`` or ``"paper"`` (the
-            paper's gossip: K uses of every link).
-        rounds: K of gossip and metropolis, in ticks or gossip rounds; 0 for the exact schemes.
-        contraction: factor by which one tick or gossip round shrinks the consensus error (for
-            random schedules, the mean of its square).
+        options: the scenario's section ``plan``.
+        duplex: ``"orthogonal"`` or ``"half"``.
+        channel_known: does the planner see the gains?
+        seed: of random schedules.
+        battery_j: float64 [N]: what each device of the whole graph may spend.
+        iterations: number of exchanges that are to be paid for.
+    """
+
+    graph: Subgraph
+    costs: LinkCosts
+    bits: float
+    options: PlanOptions
+    duplex: str
+    channel_known: bool
+    seed: int
+    battery_j: FloatArray
+    iterations: int
+
+    @classmethod
+    def of(
+        cls,
+        scenario: Scenario,
+        graph: Subgraph,
+        costs: LinkCosts,
+        *,
+        bits: float,
+        battery_j: FloatArray,
+        iterations: int,
+    ) -> Conditions:
+        """The conditions that a scenario sets, on some part of its graph."""
+        network = scenario.network
+        return cls(
+            graph,
+            costs,
+            bits,
+            scenario.plan,
+            network.duplex,
+            network.channel_known,
+            scenario.seed,
+            battery_j,
+            iterations,
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a graph can carry a scheme.
+
+    Attributes:
+        possible: can it?
+        reason: what was found in the graph, or why it was not found.
+        refusal: if it cannot: the rest of a message that begins with the scheme's name: what the
+            scheme needs, why the graph does not have it, and what the user may change.
+        order: int [A]: devices in the order in which the scheme visits them, if it needs one.
+    """
+
+    possible: bool = True
+    reason: str = ""
+    refusal: str = ""
+    order: IntArray | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """When ``plan.aggregation = "auto"`` takes a scheme: a case of Theorem 3.
+
+    Attributes:
+        number: cases are tried in this order; the first one that applies decides.
+        because: the reason to give. ``{fit}`` stands for the reason of this scheme's own `Fit`,
+            ``{before}`` for that of the case before it, which did not fit.
+        channel_known: the case applies only if the planner sees the gains.
+    """
+
+    number: int
+    because: str
+    channel_known: bool = False
+
+
+def _fits(graph: Subgraph, options: PlanOptions) -> Fit:
+    return Fit()
+
+
+@dataclass(frozen=True)
+class SchemeKind:
+    """An aggregation scheme, as the registry `SCHEMES` knows it.
+
+    Attributes:
+        name: as the scenario writes it.
+        description: one line.
+        ready: makes the scheme for some conditions; it is given the `Fit` and the reason why the
+            scheme was chosen.
+        words: how parameters are averaged, after the word "averaging": ``"along a tree"``.
+        exact: does every device hold the mean after one exchange?
+        floods_costs: is the route computed from the costs of all links, so that every device must
+            know them? With ``plan.coordination`` their flooding is paid for.
+        parameters: fields of the scenario's section ``plan`` that it takes.
+        fit: can a graph carry it? Any connected graph unless given.
+        case: when ``plan.aggregation = "auto"`` takes it; never if None.
     """
 
     name: str
-    reason: str
-    graph: Subgraph
-    bits: float
-    duplex: str
-    seed: int
-    ring: IntArray | None = None
-    kind: str = "exact"
-    rounds: int = 0
-    contraction: float = 0.0
+    description: str
+    ready: Callable[[Conditions, Fit, str], Scheme]
+    words: str
+    exact: bool = True
+    floods_costs: bool = False
+    parameters: tuple[str, ...] = ()
+    fit: Callable[[Subgraph, PlanOptions], Fit] = _fits
+    case: Case | None = None
+
+
+class Scheme(Protocol):
+    """One way to average, on the devices that take part."""
+
+    @property
+    def kind(self) -> SchemeKind:
+        """The record in the registry."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was chosen."""
+
+    @property
+    def graph(self) -> Subgraph:
+        """The devices that take part and their links."""
+
+    @property
+    def bits(self) -> float:
+        """Size of the parameter vector."""
+
+    @property
+    def name(self) -> str:
+        """The name of its kind."""
 
     @property
     def exact(self) -> bool:
         """Does every device hold the mean after one exchange?"""
-        return self.kind == "exact"
 
     @property
     def random(self) -> bool:
         """Does every exchange have its own random schedule?"""
-        return self.kind in ("ticks", "matchings")
+
+    @property
+    def mode(self) -> str:
+        """How it averages, in one word, for the plan's record."""
+
+    @property
+    def rounds(self) -> int:
+        """Number K of gossip rounds or ticks in one exchange; 0 if it has none."""
+
+    @property
+    def unit(self) -> str:
+        """What ``rounds`` counts: ``"rounds"`` or ``"ticks"``."""
+
+    @property
+    def contraction(self) -> float | None:
+        """Factor by which one gossip round shrinks the consensus error, if it is known."""
 
     @property
     def error(self) -> float:
         """Consensus error that an exchange leaves, relative to what it finds."""
-        if self.exact:
-            return 0.0
-        return float(spectrum.error_after(self.rounds, self.contraction, self._mode))
+
+    def with_rounds(self, rounds: int) -> Scheme:
+        """The same scheme with another K; the scheme itself if it has no gossip rounds."""
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
-        graph, bits = self.graph, self.bits
-        if self.name == "tree":
-            return self.tree(self.tree_links(costs), graph.own(costs))
-        if self.ring is not None:
-            along = ring_route if self.name == "ring" else chunked_route
-            return graph.in_whole(along(self.ring, graph.edges, bits))
-        if self.kind == "metropolis":
-            return graph.in_whole(gossip.metropolis_route(graph.edges, bits, self.rounds))
-        if self.kind == "paper":
-            return graph.in_whole(gossip.paper_gossip_route(graph.edges, bits, self.rounds))
-        if self.kind == "ticks":
-            ticks = self._ticks(iteration, iteration + 1)[0]
-            return graph.in_whole(gossip.tick_route(graph.edges, ticks, bits))
-        return graph.in_whole(gossip.matching_route(graph.edges, self._matchings(iteration), bits))
 
-    def tree_links(self, costs: LinkCosts) -> IntArray:
-        """The minimum spanning tree, as positions in the subgraph's edge list."""
-        graph = self.graph
-        return spanning_tree(graph.edges, graph.own(costs).weight(), graph.devices)
-
-    def tree(self, links: IntArray, own: LinkCosts) -> Route:
-        """The tree over some links of the subgraph, with its best root."""
-        graph = self.graph
-        route = tree_route(graph.edges, links, own, graph.devices, self.bits, self.duplex)
-        return graph.in_whole(route)
-
-    def _ticks(self, start: int, stop: int) -> NDArray[np.int32]:
-        graph, every = self.graph, np.arange(start, stop)
-        return gossip.draw_ticks(
-            graph.edges, graph.devices, self.rounds, seed=self.seed, iterations=every
-        )
-
-    def _matchings(self, iteration: int) -> gossip.Matchings:
-        graph = self.graph
-        return gossip.draw_matchings(
-            graph.edges, graph.devices, self.rounds, seed=self.seed, iteration=iteration
-        )
-
-    def pairs(self, start: int, stop: int) -> IntArray:
-        """int64 [n, K]: links of the pairwise exchanges of some iterations, in order; −1 for none.
-
-        Positions in the whole graph's edge list.
-        """
-        links = self.graph.links
-        if self.kind == "ticks":
-            return links[self._ticks(start, stop)]
-        rows = [self._matchings(t)[0] for t in range(start, stop)]
-        pairs = np.full((len(rows), max(map(len, rows))), -1, np.int64)
-        for row, drawn in enumerate(rows):
-            pairs[row, : len(drawn)] = links[drawn]
-        return pairs
+    def routes(self, forecast: LinkCosts) -> RoutesToTry:
+        """The routes to try in an iteration, if link costs change, given their forecast."""
 
     def mixing(self, start: int, stop: int) -> FloatArray:
-        """float64 [n, A, A], or [1, A, A] when all are alike: what the exchanges do.
+        """float64 [n, A, A], or [1, A, A] if all are alike: what the exchanges do.
 
         The parameters after an exchange are this matrix times those before.
         """
-        graph = self.graph
-        if self.kind == "exact":
-            return np.full((1, graph.devices, graph.devices), 1.0 / graph.devices)
-        if self.kind == "ticks":
-            return gossip.tick_mixing(graph.devices, graph.edges, self._ticks(start, stop))
-        if self.kind == "matchings":
-            drawn = [self._matchings(t) for t in range(start, stop)]
-            return gossip.matching_mixing(graph.devices, graph.edges, drawn)
-        weights = spectrum.metropolis_weights(graph.edges, graph.devices)
-        return gossip.metropolis_mixing(weights, self.rounds)[None]
-
-    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
-        """Remark 4: consensus error against joules, for every number of gossip rounds.
-
-        None when a battery does not hold one gossip round in each iteration: there is nothing to
-        balance then, and whether the plan can be paid is not for aggregation to say.
-        """
-        graph, own = self.graph, self.graph.own(costs)
-        active = spectrum.activity(graph.edges, graph.devices, self._mode)
-        forward, backward = active * own.forward_j, active * own.backward_j
-        spent = np.bincount(graph.edges[:, 0], forward, graph.devices)
-        spent = spent + np.bincount(graph.edges[:, 1], backward, graph.devices)
-        battery_j = battery_j[graph.members]
-        if (iterations * self.bits * spent > battery_j).any():
-            return None
-        return balance(
-            self.contraction,
-            mode=self._mode,
-            round_energy_j=spent * self.bits,
-            battery_j=battery_j,
-            iterations=iterations,
-        )
 
     @property
-    def _mode(self) -> spectrum.Mode:
-        return self.kind if self.kind in ("ticks", "matchings") else "metropolis"  # type: ignore[return-value]
+    def round_weights(self) -> SparseMatrix | None:
+        """[A, A]: the matrix of a gossip round, if every exchange is its K-th power."""
+
+    def pairs(self, start: int, stop: int) -> IntArray | None:
+        """int64 [n, K]: links of the exchanges in pairs of some iterations, in order; −1 for none.
+
+        Positions in the whole graph's edge list. None if devices do not exchange in pairs; each
+        route is then priced by itself.
+        """
+
+    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
+        """Remark 4: consensus error against joules, for every number of gossip rounds, if any."""
+
+    def peer(self, device: int, route: Route) -> Peer:
+        """What one device does in an exchange along a route."""
 
 
-def make_ready(
-    choice: Choice,
-    graph: Subgraph,
-    costs: LinkCosts,
-    *,
-    bits: float,
-    options: PlanOptions,
-    duplex: str,
-    seed: int,
-    battery_j: FloatArray,
-    iterations: int,
-) -> Scheme:
-    """A scheme for a graph, with its number of gossip rounds decided."""
-    name = choice.scheme
-    if name in ("tree", "ring", "ring-chunked"):
-        return Scheme(name, choice.reason, graph, bits, duplex, seed, choice.ring)
-    papers = name == "gossip" and options.physics == "paper"
-    if papers:  # one message stands for a use of a link only where both ends pay for it
-        kind = "paper" if options.pays == "both-ends" else "metropolis"
-    else:
-        kind = "metropolis" if name == "metropolis" else options.gossip_mode
-    scheme = Scheme(name, choice.reason, graph, bits, duplex, seed, kind=kind)
-    shrink = spectrum.contraction(graph.edges, graph.devices, scheme._mode)
-    scheme = replace(scheme, contraction=shrink)
-    rounds = options.gossip_rounds
-    if rounds == "balanced":
-        table = scheme.balance(costs, battery_j, iterations)
-        rounds = 1 if table is None else table.best
-    elif rounds == "epsilon" and papers:
-        rounds = spectrum.paper_rounds(options.epsilon)
-    elif rounds == "epsilon":
-        rounds = spectrum.rounds_for(
-            options.epsilon, shrink, mode=scheme._mode, guarantee=options.gossip_guarantee
-        )
-    if rounds > _MOST_ROUNDS:
-        raise InfeasibleError(
-            f"gossip on this graph of {graph.devices} devices needs {rounds} {kind} per exchange "
-            f"(at most {_MOST_ROUNDS} are planned); use the tree or a ring, raise plan.epsilon or "
-            "set plan.gossip_rounds",
-            constraint="gossip",
-        )
-    return replace(scheme, rounds=int(rounds))
+@dataclass(frozen=True)
+class SchemeBase:
+    """What a scheme needs not say itself. A subclass has ``route``, ``mixing`` and ``peer``.
+
+    Attributes:
+        kind: the record in the registry.
+        reason: why it was chosen.
+        graph: the devices that take part and their links.
+        bits: size of the parameter vector.
+    """
+
+    kind: SchemeKind
+    reason: str
+    graph: Subgraph
+    bits: float
+
+    @property
+    def name(self) -> str:
+        """The name of its kind."""
+        return self.kind.name
+
+    @property
+    def exact(self) -> bool:
+        """Does every device hold the mean after one exchange?"""
+        return self.kind.exact
+
+    @property
+    def random(self) -> bool:
+        """Does every exchange have its own random schedule? Not by default."""
+        return False
+
+    @property
+    def unit(self) -> str:
+        """What ``rounds`` counts."""
+        return "rounds"
+
+    @property
+    def round_weights(self) -> SparseMatrix | None:
+        """None: exchanges are not powers of one sparse matrix."""
+        return None
+
+    def pairs(self, start: int, stop: int) -> IntArray | None:
+        """None: devices do not exchange in pairs."""
+        return None
+
+    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
+        """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
+        raise NotImplementedError
+
+    def routes(self, forecast: LinkCosts) -> RoutesToTry:
+        """The one route by the costs that the planner knows: those of now, or their forecast."""
+
+        def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
+            yield self.route(forecast if seen is None else seen, iteration)
+
+        return to_try
+
+
+@dataclass(frozen=True)
+class ExactScheme(SchemeBase):
+    """A scheme after which every device holds the mean. A subclass has ``route`` and ``peer``."""
+
+    mode = "exact"
+    rounds = 0
+    contraction = None
+    error = 0.0
+
+    def with_rounds(self, rounds: int) -> ExactScheme:
+        """The scheme itself: it has no gossip rounds."""
+        return self
+
+    def mixing(self, start: int, stop: int) -> FloatArray:
+        """float64 [1, A, A]: the mean, for every device."""
+        devices = self.graph.devices
+        return np.full((1, devices, devices), 1.0 / devices)
+
+    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
+        """None: there is no consensus error to weigh."""
+        return None
+
+    def peer(self, device: int, route: Route) -> Peer:
+        """What one device does in an exchange along a route."""
+        raise NotImplementedError

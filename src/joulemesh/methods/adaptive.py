@@ -6,17 +6,16 @@ Networks", arXiv:2403.20075. Any rounds policy of the planner: ``adaptive:backfi
 
 from __future__ import annotations
 
-__all__ = ["PAPER", "contender_of", "mixing_of", "plan_bits", "scheme_bits"]
+__all__ = ["PAPER", "contender_of", "plan_bits", "scheme_bits"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
-from scipy import sparse
 
+from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.methods.base import Contender, FloatArray, Ledger
 from joulemesh.methods.citation import Citation
 from joulemesh.methods.horizon import cut, notes_on, stop_notes
@@ -27,7 +26,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.scenario import PlanOptions
 from joulemesh.training.from_plan import schedule_of
-from joulemesh.training.schedule import Mixing, Schedule
+from joulemesh.training.schedule import Schedule
 
 PAPER = Citation(
     "Yan, Li",
@@ -35,27 +34,6 @@ PAPER = Citation(
     2024,
     arxiv="2403.20075",
 )
-
-_DENSE = 1000  # devices up to which a mixing matrix is kept dense
-
-
-def mixing_of(scheme: Scheme, devices: int) -> tuple[Mixing, int]:
-    """What a scheme's exchanges do to the parameters of all devices.
-
-    Args:
-        scheme: on the whole graph.
-        devices: number of devices N.
-
-    Returns:
-        The schedule's ``mixing`` and ``mixing_rounds``.
-    """
-    if scheme.exact:
-        return "mean", 1
-    if scheme.random:
-        return lambda t: scheme.mixing(t, t + 1)[0], 1
-    if devices <= _DENSE:
-        return scheme.mixing(0, 1), 1
-    return sparse.csr_array(metropolis_weights(scheme.graph.edges, devices)), scheme.rounds
 
 
 def plan_bits(plan: Plan) -> FloatArray:
@@ -68,19 +46,35 @@ def plan_bits(plan: Plan) -> FloatArray:
     """
     history, n = plan.history, plan.iterations
     if history.routes is None and history.scheme.random:
-        bits = scheme_bits(history.scheme, 0, n)
+        bits = scheme_bits(history.scheme, lambda t: plan.route(t + 1), 0, n)
     else:
         routes = history.routes or (history.route,)
-        each = [0.0 if r is None else float(r.bits.sum() * r.repeats) for r in routes]
+        each = [_route_bits(route) for route in routes]
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
     for t in np.flatnonzero(history.flooded):
         bits[t] += _flood_bits(plan.scheme_at(int(t) + 1))
     return bits
 
 
-def scheme_bits(scheme: Scheme, start: int, stop: int) -> FloatArray:
-    """Bits on the air of a random scheme's exchanges: each pair sends both ways; float64 [n]."""
-    return np.asarray(2.0 * scheme.bits * (scheme.pairs(start, stop) >= 0).sum(axis=1))
+def _route_bits(route: Route | None) -> float:
+    return 0.0 if route is None else float(route.bits.sum() * route.repeats)
+
+
+def scheme_bits(
+    scheme: Scheme, route: Callable[[int], Route | None], start: int, stop: int
+) -> FloatArray:
+    """Bits on the air of a random scheme's exchanges; float64 [n].
+
+    Args:
+        scheme: whose exchanges differ.
+        route: of an iteration (from 0).
+        start: the first iteration.
+        stop: the iteration after the last.
+    """
+    pairs = scheme.pairs(start, stop)
+    if pairs is None:
+        return np.array([_route_bits(route(t)) for t in range(start, stop)])
+    return np.asarray(2.0 * scheme.bits * (pairs >= 0).sum(axis=1))  # each pair sends both ways
 
 
 def _flood_bits(scheme: Scheme) -> float:

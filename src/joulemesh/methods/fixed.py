@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
-from joulemesh.methods.adaptive import PAPER, mixing_of, scheme_bits
+from joulemesh.methods.adaptive import PAPER, scheme_bits
 from joulemesh.methods.base import Contender, Ledger
 from joulemesh.methods.parameters import whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.planning.pricing import LINK_REPORT_BITS
+from joulemesh.training.from_plan import mixing_of
 
 
 def scheme_prices(setting: Setting, tau: int) -> Prices:
@@ -34,7 +35,7 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
     1
     """
     scheme = setting.scheme
-    flooding = setting.scenario.plan.coordination and scheme.name == "tree"
+    flooding = setting.scenario.plan.coordination and scheme.kind.floods_costs
 
     def route(t: int) -> Route:
         known = setting.scenario.network.channel_known
@@ -44,7 +45,7 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
 
     def pairwise(start: int, stop: int) -> Ledger:
         priced = setting.pricer.scheme(scheme, setting.costs(0), start, stop)
-        bits = scheme_bits(scheme, start, stop)
+        bits = scheme_bits(scheme, route, start, stop)
         return setting.ledger(tau, priced.energy_j, priced.latency_s, bits)
 
     plain = pairwise if scheme.random and not setting.fading else along
@@ -78,7 +79,7 @@ def _flood(setting: Setting, t: int) -> tuple[Any, float, float]:
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     tau = given.get("tau", setting.scenario.plan.fixed_rounds)
-    mixing, mixing_rounds = mixing_of(setting.scheme, setting.devices)
+    mixing, mixing_rounds = mixing_of(setting.scheme)
     return setting.contender(
         name, tau, scheme_prices(setting, tau), mixing=mixing, mixing_rounds=mixing_rounds
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset, spec_for
 from joulemesh.errors import InfeasibleError, ScenarioError
@@ -157,24 +157,16 @@ class Setting:
     @cached_property
     def scheme(self) -> Scheme:
         """The aggregation scheme that the plan uses, whether or not it can be paid for."""
-        options, graph = self.scenario.plan, Subgraph.of(self.world.graph)
-        choice = choose(
-            graph,
-            wanted=options.aggregation,
-            channel_known=self.scenario.network.channel_known,
-            limit=options.ring_search_limit,
-        )
-        return make_ready(
-            choice,
-            graph,
+        balanced = self.scenario.plan.gossip_rounds == "balanced"
+        conditions = Conditions.of(
+            self.scenario,
+            Subgraph.of(self.world.graph),
             self.forecast,
             bits=self.work.model_bits,
-            options=options,
-            duplex=self.scenario.network.duplex,
-            seed=self.scenario.seed,
             battery_j=self.battery_j,
-            iterations=self.iterations if options.gossip_rounds == "balanced" else 1,
+            iterations=self.iterations if balanced else 1,
         )
+        return choose(conditions).ready(conditions)
 
     def ledger(
         self,

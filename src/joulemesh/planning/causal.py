@@ -9,17 +9,16 @@ nothing charged, recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import Choice, choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.scheme import Conditions, RoutesToTry, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.aggregation.tree import shortest_path_tree
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import at_least, rounds_cap, rounds_total
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
@@ -45,7 +44,7 @@ class _Forecast:
 
     since: int
     scheme: Scheme
-    links: IntArray | None  # the forecast tree, in the subgraph's numbers
+    routes: RoutesToTry
     prices: Prices  # of iterations since..n−1, at the fade quantile
 
     def reserve_j(self, iteration: int, iterations: int) -> FloatArray:
@@ -119,42 +118,39 @@ class CausalPlanner:
     def forecast(self, since: int) -> _Forecast:
         """Scheme and prices for the devices that take part, at the fade quantile."""
         graph = Subgraph.of(self.world.graph, self.active)
-        choice = self._choose(graph, since)
-        scheme = make_ready(
-            choice,
+        conditions = Conditions.of(
+            self.scenario,
             graph,
             self.forecast_costs,
             bits=self.model_bits,
-            options=self.options,
-            duplex=self.scenario.network.duplex,
-            seed=self.scenario.seed,
             battery_j=self.battery,
             iterations=self.iterations,
         )
-        return self._priced(since, scheme)
+        return self._priced(since, self._choose(conditions).ready(conditions))
 
     def _priced(self, since: int, scheme: Scheme) -> _Forecast:
         prices = self.pricer.scheme(scheme, self.forecast_costs, since, self.iterations)
-        if self.options.coordination and scheme.name == "tree":
+        if self.flooding(scheme):
             flood = self.pricer.coordination(scheme, self.forecast_costs)
             known = self.scenario.network.channel_known
             prices = prices.with_floods(
                 flood, fresh_trees(self.world, known, since, self.iterations)
             )
-        links = scheme.tree_links(self.forecast_costs) if scheme.name == "tree" else None
-        return _Forecast(since, scheme, links, prices)
+        return _Forecast(since, scheme, scheme.routes(self.forecast_costs), prices)
 
-    def _choose(self, graph: Subgraph, since: int) -> Choice:
-        wanted, known = self.options.aggregation, self.scenario.network.channel_known
-        limit = self.options.ring_search_limit
+    def flooding(self, scheme: Scheme) -> bool:
+        """Are link costs flooded, and paid for, before a route is computed?"""
+        return self.options.coordination and scheme.kind.floods_costs
+
+    def _choose(self, conditions: Conditions) -> Choice:
         try:
-            return choose(graph, wanted=wanted, channel_known=known, limit=limit)
+            return choose(conditions)
         except InfeasibleError:
             if self.active.all():
                 raise
         # The ring broke when a device left: Theorem 3 decides among what remains.
-        choice = choose(graph, wanted="auto", channel_known=known, limit=limit)
-        return Choice(choice.scheme, f"the {wanted} broke; {choice.reason}", choice.ring)
+        choice = choose(conditions, "auto")
+        return replace(choice, reason=f"the {self.options.aggregation} broke; {choice.reason}")
 
     def _tree_number(self, t: int, forecast: _Forecast) -> tuple[int, int]:
         """What tells the trees apart for which link costs are flooded."""
@@ -261,11 +257,12 @@ class CausalPlanner:
         known = self.scenario.network.channel_known
         if not known:  # rounds come first, from the forecast; then the channel shows itself
             rounds, cap = self._rounds(t, forecast, forecast.now_j(t), exchange=True)
-        for route in self._candidates(t, forecast, costs, known):
+        seen = costs if known and self.world.channel.fading else None
+        for route in forecast.routes(seen, t):
             prices = self.pricer.route(route, costs)
             price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
             tree = self._tree_number(t, forecast)
-            due = self.options.coordination and route.scheme == "tree" and tree != self.flooded
+            due = self.flooding(forecast.scheme) and tree != self.flooded
             if due:
                 flood = self.pricer.coordination(forecast.scheme, costs)
                 price_j, price_s = price_j + flood.energy_j[0], price_s + float(flood.latency_s[0])
@@ -282,24 +279,6 @@ class CausalPlanner:
         if known:
             rounds, cap = self._rounds(t, forecast, nothing, exchange=False)
         return None, nothing, 0.0, rounds, cap
-
-    def _candidates(
-        self, t: int, forecast: _Forecast, costs: LinkCosts, known: bool
-    ) -> Iterator[Route]:
-        """Routes to try, cheapest first; without knowledge of the channel only the forecast's."""
-        scheme = forecast.scheme
-        if scheme.name != "tree" or forecast.links is None:
-            yield scheme.route(costs, t)
-            return
-        # The root, too, is chosen by the gains that the planner may see.
-        own = scheme.graph.own(costs if known else self.forecast_costs)
-        if known and self.world.channel.fading:
-            yield scheme.route(costs, t)
-        yield scheme.tree(forecast.links, own)
-        if known and self.world.channel.fading:
-            yield scheme.tree(
-                shortest_path_tree(scheme.graph.edges, own, scheme.graph.devices), own
-            )
 
     def _payable(
         self,

@@ -70,7 +70,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         costs = plan.world.costs(plan.world.channel.quantile_gain(plan.scenario.plan.fade_quantile))
         table = scheme.balance(costs, plan.energy_budget_j, plan.iterations)
         gossip = {
-            "kind": scheme.kind,
+            "kind": scheme.mode,
             "rounds": scheme.rounds,
             "contraction": scheme.contraction,
             "consensus_error": scheme.error,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.world.quantities import resolve
 
@@ -64,7 +65,9 @@ def _deciding(scenario: Scenario) -> list[str]:
     names += ["plan.iterations"]
     if options.rounds == "fixed":
         names.append("plan.fixed_rounds")
-    if options.aggregation in ("gossip", "metropolis") and options.gossip_rounds == "epsilon":
+    asked = options.aggregation
+    takes = () if asked == "auto" else SCHEMES[asked].parameters
+    if "epsilon" in takes and options.gossip_rounds == "epsilon":
         names.append("plan.epsilon")
     epoch = scenario.training.local_round == "epoch"
     names.append("devices.samples" if epoch else "training.batch_size")

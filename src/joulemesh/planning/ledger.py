@@ -89,32 +89,30 @@ def _follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float
 def _half_duplex_latency_s(
     route: Route, costs: LinkCosts, seconds: FloatArray, devices: int
 ) -> float:
-    if route.scheme == "tree":
+    if route.root >= 0:
         bits = float(route.bits[0])
         return bits * half_duplex_s(route.edges, costs.take(route.link_index), devices, route.root)
     if route.steps == 1:  # links that share a device take turns, colour after colour
         per_link = np.bincount(route.edge, seconds, len(route.edges))
-        colour = _edge_colours(route.edges, devices, route.scheme)
+        colour = _edge_colours(route.edges, devices)
         slots = np.zeros(colour.max() + 1)
         np.maximum.at(slots, colour, per_link)
         return float(route.repeats * slots.sum())
-    ready = [0.0] * devices  # pairs: both ends are taken until both messages have passed
-    pairs = zip(route.sender.tolist(), route.receiver.tolist(), seconds.tolist(), strict=True)
-    for sender, receiver, duration in pairs:
-        ready[sender] = ready[receiver] = max(ready[sender], ready[receiver]) + duration
+    ready = [0.0] * devices  # one by one: both ends of a message are taken until it has passed
+    sent = list(zip(route.sender.tolist(), route.receiver.tolist(), seconds.tolist(), strict=True))
+    for _ in range(route.repeats):
+        for sender, receiver, duration in sent:
+            ready[sender] = ready[receiver] = max(ready[sender], ready[receiver]) + duration
     return max(ready)
 
 
-def _edge_colours(edges: IntArray, devices: int, scheme: str) -> IntArray:
+def _edge_colours(edges: IntArray, devices: int) -> IntArray:
     """Colours such that links of one colour share no device.
 
-    A ring takes 2 colours, or 3 when it is odd; elsewhere the first colour free at both ends.
+    Each takes the first colour that is free at both ends: 2 colours for a ring in its order, or 3
+    if its length is odd.
     """
     colours = np.zeros(len(edges), np.int64)
-    if scheme in ("ring", "ring-chunked"):
-        colours[:] = np.arange(len(edges)) % 2
-        colours[-1] = 2 if len(edges) % 2 else 1
-        return colours
     taken: list[set[int]] = [set() for _ in range(devices)]
     for k, (i, j) in enumerate(edges.tolist()):
         colour = 0

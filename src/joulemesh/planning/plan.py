@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
@@ -424,14 +424,15 @@ class _Planner:
         require_countable(self.least, f"set plan.fixed_rounds to at most {MOST_PER_ITERATION}")
         quantile = world.channel.quantile_gain(self.options.fade_quantile)
         self.costs = world.costs(quantile)
-        graph = Subgraph.of(world.graph)
-        self.choice = choose(
-            graph,
-            wanted=self.options.aggregation,
-            channel_known=scenario.network.channel_known,
-            limit=self.options.ring_search_limit,
+        self.conditions = Conditions.of(
+            scenario,
+            Subgraph.of(world.graph),
+            self.costs,
+            bits=work.model_bits,
+            battery_j=world.devices.energy_budget_j,
+            iterations=1,
         )
-        self.graph = graph
+        self.choice = choose(self.conditions)
         self.notes: list[str] = []
 
     def history(self) -> History:
@@ -472,17 +473,7 @@ class _Planner:
             )
 
     def ready(self, n: int) -> Scheme:
-        return make_ready(
-            self.choice,
-            self.graph,
-            self.costs,
-            bits=self.work.model_bits,
-            options=self.options,
-            duplex=self.scenario.network.duplex,
-            seed=self.scenario.seed,
-            battery_j=self.world.devices.energy_budget_j,
-            iterations=n,
-        )
+        return self.choice.ready(replace(self.conditions, iterations=n))
 
     def prices(self, scheme: Scheme, n: int) -> Prices:
         """Prices of n exchanges, with the coordination of every tree that is computed."""
@@ -492,17 +483,18 @@ class _Planner:
         return prices.with_floods(self.pricer.coordination(scheme, self.costs), self.fresh(n))
 
     def flooding(self, scheme: Scheme) -> bool:
-        return self.options.coordination and scheme.name == "tree"
+        return self.options.coordination and scheme.kind.floods_costs
 
     def fresh(self, n: int) -> BoolArray:
         return fresh_trees(self.world, self.scenario.network.channel_known, 0, n)
 
     def longest(self, limit: int | None) -> int:
         """Largest n, up to a limit, that every battery pays for in time."""
-        if self.options.gossip_rounds != "balanced":
-            return self._longest_of(self.ready(1), limit)
+        first = self.ready(1)
+        if self.options.gossip_rounds != "balanced" or first.exact:
+            return self._longest_of(first, limit)
         # The balance depends on n, so n cannot be had from one scheme's prices.
-        low, high = 0, self._longest_of(replace(self.ready(1), rounds=1), limit)
+        low, high = 0, self._longest_of(first.with_rounds(1), limit)
         while low < high:
             middle = (low + high + 1) // 2
             if self._longest_of(self.ready(middle), middle) == middle:

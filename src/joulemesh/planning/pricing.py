@@ -85,7 +85,7 @@ class Pricer:
             return self.route(scheme.route(costs, start), costs)
         if scheme.rounds * (stop - start) > _MOST_PAIRS:
             raise ScenarioError(
-                f"{stop - start} iterations with {scheme.rounds} {scheme.kind} of gossip each are "
+                f"{stop - start} iterations with {scheme.rounds} {scheme.unit} of gossip each are "
                 f"{scheme.rounds * (stop - start):,} to draw and price, more than {_MOST_PAIRS:,}; "
                 "lower plan.iterations or plan.gossip_rounds, or use the tree or a ring"
             )
@@ -100,6 +100,12 @@ class Pricer:
 
     def _random(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
         pairs = scheme.pairs(start, stop)
+        if pairs is None:
+            each = [self.route(scheme.route(costs, t), costs) for t in range(start, stop)]
+            return Prices(
+                np.concatenate([one.energy_j for one in each]),
+                np.concatenate([one.latency_s for one in each]),
+            )
         bits = scheme.bits
         energy = pairwise_energy_j(self.edges, pairs, costs, self.devices, bits, self.pays)
         if self.clock == "paper":

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.scheme import Scheme, make_ready
+from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.spectrum import activity
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.planning.pricing import Pricer
@@ -83,21 +83,15 @@ def _schemes(config: Config) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _scheme(scenario: Scenario, world: World, costs: LinkCosts, bits: float) -> Scheme:
-    graph, options = Subgraph.of(world.graph), scenario.plan
-    choice = choose(
-        graph, wanted=options.aggregation, channel_known=True, limit=options.ring_search_limit
-    )
-    return make_ready(
-        choice,
-        graph,
+    conditions = Conditions.of(
+        scenario,
+        Subgraph.of(world.graph),
         costs,
         bits=bits,
-        options=options,
-        duplex=scenario.network.duplex,
-        seed=scenario.seed,
         battery_j=world.devices.energy_budget_j,
         iterations=1,
     )
+    return choose(conditions).ready(conditions)
 
 
 def expected_j(scheme: Scheme, costs: LinkCosts) -> float:

@@ -15,11 +15,12 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import TOPOLOGIES
+from joulemesh.registries import SCHEMES, TOPOLOGIES
 from joulemesh.scenario.registered import NamesSchema, Registered
 from joulemesh.units import example, is_quantity, parse
 
 __all__ = [
+    "AggregationName",
     "Constant",
     "Coordinate",
     "Count",
@@ -287,6 +288,7 @@ Gains = Annotated[
     BeforeValidator(_gains),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
 ]
+AggregationName = Annotated[str, Registered(lambda: ("auto", *SCHEMES.names()))]
 FadingName = Annotated[str, Registered(fading.spellings)]
 RicianK = Annotated[
     Any,

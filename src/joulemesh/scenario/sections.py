@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema
 from joulemesh.fading import spellings
 from joulemesh.registries import CHANNELS, TOPOLOGIES
 from joulemesh.scenario.fields import (
+    AggregationName,
     Constant,
     Coordinate,
     Count,
@@ -170,9 +171,7 @@ class Budget(Section):
 class PlanOptions(Section):
     """How the plan is made."""
 
-    aggregation: Literal["auto", "tree", "ring", "ring-chunked", "gossip", "metropolis"] = Field(
-        "auto", description="scheme; auto is Theorem 3"
-    )
+    aggregation: AggregationName = Field("auto", description="scheme; auto is Theorem 3")
     rounds: Literal["theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"] = (
         Field("theorem4", description="policy that spreads a device's rounds over the iterations")
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["schedule_of"]
+__all__ = ["mixing_of", "schedule_of"]
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
 
@@ -41,15 +40,36 @@ def schedule_of(plan: Plan, weights: NDArray[np.float64] | None = None) -> Sched
     )
 
 
+def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:
+    """What a scheme's exchanges do to the parameters of all devices.
+
+    Args:
+        scheme: on the whole graph.
+
+    Returns:
+        The schedule's ``mixing`` and ``mixing_rounds``.
+
+    >>> import joulemesh
+    >>> mixing_of(joulemesh.plan(joulemesh.Scenario.preset("default")).scheme_at(1))
+    ('mean', 1)
+    """
+    if scheme.exact:
+        return "mean", 1
+    if scheme.random:
+        return lambda t: scheme.mixing(t, t + 1)[0], 1
+    weights = scheme.round_weights
+    if weights is not None and scheme.graph.devices > _DENSE:
+        return weights, scheme.rounds
+    return scheme.mixing(0, 1), 1
+
+
 def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, int]:
     schemes = [scheme for _, scheme in plan.history.schemes]
     first, devices = schemes[0], plan.rounds.shape[1]
     if all(scheme.exact for scheme in schemes):
         return "mean", 1
-    if len(schemes) == 1 and not first.random:
-        if devices > _DENSE:
-            return metropolis_weights(first.graph.edges, devices), first.rounds
-        return first.mixing(0, 1), 1
+    if len(schemes) == 1 and first.graph.devices == devices:
+        return mixing_of(first)
     return lambda t: _embedded(plan.scheme_at(t + 1), t, devices, weights), 1
 
 

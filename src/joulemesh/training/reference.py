@@ -18,8 +18,6 @@ import optax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.execute import execute
-from joulemesh.aggregation.route import Route
 from joulemesh.models.core import Params, loss
 from joulemesh.training import draws
 from joulemesh.training.engine import Engine
@@ -27,20 +25,23 @@ from joulemesh.training.objective import scale_of
 from joulemesh.training.options import make_optimizer
 from joulemesh.training.platform import precision_scope
 
+Exchanged = Callable[[int, NDArray[Any]], NDArray[Any]]
+"""(iteration from 0, parameters [N, P] before) -> those after the exchange."""
+
 
 def run_reference(
     engine: Engine,
     iterations: int | None = None,
     *,
-    route: Callable[[int], Route] | None = None,
+    exchange: Exchanged | None = None,
 ) -> list[list[Params]]:
     """Do what the engine does, slowly.
 
     Args:
         engine: supplies model, data, partitions, schedule, options and seeds.
         iterations: how many; all of the schedule unless given.
-        route: the route of an iteration (from 0): messages are then carried hop by hop along it,
-            in place of the schedule's mixing.
+        exchange: what an exchange does, in place of the schedule's mixing: messages carried hop by
+            hop, say.
 
     Returns:
         For each seed, each device's parameters after the last of these iterations.
@@ -59,12 +60,10 @@ def run_reference(
     """
     count = engine.schedule.iterations if iterations is None else iterations
     with precision_scope(engine.options.precision):
-        return [_one_seed(engine, number, count, route) for number in range(len(engine.seeds))]
+        return [_one_seed(engine, number, count, exchange) for number in range(len(engine.seeds))]
 
 
-def _one_seed(
-    engine: Engine, number: int, count: int, route: Callable[[int], Route] | None
-) -> list[Params]:
+def _one_seed(engine: Engine, number: int, count: int, exchange: Exchanged | None) -> list[Params]:
     seed, schedule = engine.seeds[number], engine.schedule
     optimizer = make_optimizer(engine.options.optimizer, engine.options.learning_rate)
     step = jax.jit(lambda params, state, x, y: _step(engine, optimizer, params, state, x, y))
@@ -76,8 +75,10 @@ def _one_seed(
             for x, y in _batches(engine, number, t, i):
                 params[i], states[i] = step(params[i], states[i], x, y)
         if schedule.exchanged[t]:
-            mixed = _mix(engine, number, t, params) if route is None else _hop(route(t), params)
-            params = mixed
+            if exchange is None:
+                params = _mix(engine, number, t, params)
+            else:
+                params = _exchange(exchange, t, params)
     return params
 
 
@@ -124,10 +125,10 @@ def _batches(engine: Engine, number: int, t: int, i: int) -> list[tuple[NDArray[
     return batches
 
 
-def _hop(route: Route, params: list[Params]) -> list[Params]:
-    """Carry every message of the route from device to device."""
+def _exchange(exchange: Exchanged, t: int, params: list[Params]) -> list[Params]:
+    """Exchange the parameters of every device as one vector."""
     flat = [ravel_pytree(own) for own in params]
-    values = execute(route, np.stack([np.asarray(vector) for vector, _ in flat]))
+    values = exchange(t, np.stack([np.asarray(vector) for vector, _ in flat]))
     return [unravel(jnp.asarray(row)) for row, (_, unravel) in zip(values, flat, strict=True)]
 
 

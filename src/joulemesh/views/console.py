@@ -44,8 +44,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     root = plan.history.route.root
     extra = f", root at {plan.name(root)}" if root >= 0 else ""
     if not scheme.exact:
-        unit = "ticks" if scheme.kind == "ticks" else "rounds"
-        extra = f", {scheme.rounds} {unit}, consensus error {scheme.error:.3g}"
+        extra = f", {scheme.rounds} {scheme.unit}, consensus error {scheme.error:.3g}"
     console.print(Text.assemble(("scheme      ", "bold"), f"{plan.scheme}{extra}"))
     console.print(Text.assemble(("why         ", "bold"), plan.reason))
     asked = plan.scenario.plan.iterations

@@ -34,13 +34,6 @@ _MODELS = {
     "cnn": "a CNN",
     "custom": "a model of the user’s",
 }
-_SCHEMES = {
-    "tree": "along a tree",
-    "ring": "around a ring",
-    "ring-chunked": "around a ring in chunks",
-    "gossip": "by gossip",
-    "metropolis": "by mixing with neighbours (Metropolis weights)",
-}
 _MOST_PROFILES = 4
 
 
@@ -157,7 +150,7 @@ def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None =
         verb="are to learn" if planned else "learned",
     )
     times = "1 iteration" if plan.iterations == 1 else f"{plan.iterations:,} iterations"
-    how = f"in {times}, averaging {_SCHEMES.get(plan.scheme, f'by {plan.scheme}')},"
+    how = f"in {times}, averaging {plan.history.scheme.kind.words},"
     held_j = float(plan.energy_budget_j.sum())
     spent = f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)}"
     reached = "" if planned else f" and reached {_accuracy(summary, seeds)}"

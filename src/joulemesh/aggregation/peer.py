@@ -1,0 +1,144 @@
+"""What one device does in an exchange: a state machine without any network.
+
+Devices of a simulation, of a test and in the field follow the same rules; only what carries the
+messages differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import Route
+
+__all__ = ["Message", "Peer", "RoutePeer", "Vector"]
+
+Vector = NDArray[Any]
+"""[P] numbers of one type, all of a model's parameters or a part of them."""
+
+Message = tuple[int, Vector]
+"""(receiver, what is sent to it)"""
+
+
+class Peer(Protocol):
+    """One device in one exchange.
+
+    Call ``start`` first. Then, for every step of the route in order, call ``send`` and carry its
+    messages, and call ``receive`` for every message that others send to this device in that step.
+    A message may arrive before ``send`` is called for its step, and messages of one step may arrive
+    in any order; all of a step must have arrived before ``send`` is called for the next, or
+    ``finish``. Payloads are not changed after they are sent, and must not be changed by others.
+    """
+
+    def start(self, own: Vector) -> None:
+        """Begin with this device's own parameters, [P]."""
+
+    def send(self, step: int) -> list[Message]:
+        """The messages of this device in a step."""
+
+    def receive(self, step: int, sender: int, payload: Vector) -> None:
+        """Take a message that was sent in a step."""
+
+    def finish(self) -> Vector:
+        """The device's parameters after the exchange, [P]."""
+
+
+class RoutePeer:
+    """A peer that sends as its route says. A subclass says what it sends and what it keeps.
+
+    It counts what arrives: a message that the route does not have, and one that is missing when it
+    is needed, are errors, since the mean would be wrong without a sign of it. Messages of one step
+    are taken in the order of their senders, so that sums do not depend on which came first.
+
+    Args:
+        device: its number in the whole graph.
+        route: of the exchange, under the same numbers.
+
+    >>> from joulemesh.aggregation.schemes.ring import RingPeer
+    >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
+    ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
+    >>> peer = RingPeer(1, route)
+    >>> peer.start(np.array([3.0]))
+    >>> peer.send(0)
+    [(2, array([3.]))]
+    >>> peer.receive(0, 0, np.array([6.0]))
+    >>> peer.send(1)
+    [(2, array([9.]))]
+    >>> peer.send(2)
+    Traceback (most recent call last):
+    ...
+    RuntimeError: device 1 has no message of device 0 in step 1 of the exchange; wait for it
+    """
+
+    def __init__(self, device: int, route: Route) -> None:
+        self.device, self.steps = device, route.steps * route.repeats
+        self._pattern = max(route.steps, 1)
+        self._to = self._by_step(route, route.sender, route.receiver)
+        self._from = self._by_step(route, route.receiver, route.sender)
+        self._arrived: dict[int, dict[int, Vector]] = {}
+        self._next = 0  # the first step that is not over
+
+    def _by_step(self, route: Route, own: Vector, other: Vector) -> dict[int, list[int]]:
+        """The devices at the other end of this device's messages, by step of the pattern."""
+        found: dict[int, list[int]] = {}
+        for row in np.flatnonzero(own == self.device).tolist():
+            found.setdefault(int(route.step[row]), []).append(int(other[row]))
+        return found
+
+    def senders(self, step: int) -> list[int]:
+        """The devices whose messages this one needs in a step."""
+        return self._from.get(step % self._pattern, []) if 0 <= step < self.steps else []
+
+    def start(self, own: Vector) -> None:
+        """Begin with this device's own parameters, [P]."""
+        self.held = own
+        self._arrived.clear()
+        self._next = 0
+
+    def send(self, step: int) -> list[Message]:
+        """The messages of this device in a step."""
+        self._end_steps_before(step)
+        if step >= self.steps:
+            return []
+        return [(to, self.payload(step)) for to in self._to.get(step % self._pattern, [])]
+
+    def receive(self, step: int, sender: int, payload: Vector) -> None:
+        """Take a message that was sent in a step."""
+        arrived = self._arrived.setdefault(step, {})
+        if step < self._next or sender in arrived or sender not in self.senders(step):
+            raise RuntimeError(
+                f"device {self.device} expects no message of device {sender} in step {step} of "
+                "the exchange; carry each message of the route once, before the next step"
+            )
+        arrived[sender] = payload
+
+    def finish(self) -> Vector:
+        """The device's parameters after the exchange, [P]."""
+        self._end_steps_before(self.steps)
+        return self.result()
+
+    def _end_steps_before(self, step: int) -> None:
+        while self._next < step:
+            arrived = self._arrived.pop(self._next, {})
+            for sender in self.senders(self._next):
+                if sender not in arrived:
+                    raise RuntimeError(
+                        f"device {self.device} has no message of device {sender} in step "
+                        f"{self._next} of the exchange; wait for it"
+                    )
+            self.take(self._next, dict(sorted(arrived.items())))
+            self._next += 1
+
+    def payload(self, step: int) -> Vector:
+        """What is sent in a step: what the device holds, unless a subclass says otherwise."""
+        return self.held
+
+    def take(self, step: int, arrived: dict[int, Vector]) -> None:
+        """End a step, given what arrived in it by sender (nothing, too)."""
+        raise NotImplementedError
+
+    def result(self) -> Vector:
+        """What the device holds after the last step."""
+        return self.held

@@ -1,0 +1,110 @@
+"""The paper's ring (case 2 of Theorem 3): every device passes on a partial sum, N−1 times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from joulemesh.aggregation.peer import RoutePeer, Vector
+from joulemesh.aggregation.ring import find_ring, ring_route
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, SchemeKind
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.registries import SCHEMES
+from joulemesh.scenario import PlanOptions
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["Ring", "RingPeer", "fit_ring", "order_of"]
+
+
+@dataclass(frozen=True)
+class Ring(ExactScheme):
+    """Whole vectors travel around a ring.
+
+    Attributes:
+        order: int [A]: the devices in ring order, in the subgraph's numbers.
+    """
+
+    order: IntArray
+
+    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
+        """Around the ring, whatever the links cost."""
+        return self.graph.in_whole(ring_route(self.order, self.graph.edges, self.bits))
+
+    def peer(self, device: int, route: Route) -> RingPeer:
+        """A device of the ring."""
+        return RingPeer(device, route)
+
+
+class RingPeer(RoutePeer):
+    """Passes its partial sum on, and starts the next from what comes and its own parameters.
+
+    Args:
+        device: its number in the whole graph.
+        route: around a ring.
+    """
+
+    def __init__(self, device: int, route: Route) -> None:
+        super().__init__(device, route)
+        self._count = len(np.unique(route.edges))
+
+    def start(self, own: Vector) -> None:
+        """Begin with this device's own parameters, [P]."""
+        super().start(own)
+        self._own = own
+
+    def take(self, step: int, arrived: dict[int, Vector]) -> None:
+        """What came plus one's own is the next partial sum."""
+        (payload,) = arrived.values()
+        self.held = payload + self._own
+
+    def result(self) -> Vector:
+        """After N−1 steps the partial sum is that of all devices."""
+        return self.held / self._count
+
+
+def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
+    """Look for a ring through all devices, within ``plan.ring_search_limit`` steps.
+
+    >>> path = Subgraph(3, np.array([[0, 1], [1, 2]]), None)
+    >>> fit_ring(path, PlanOptions()).reason
+    'device 0 has 1 link, a ring needs 2'
+    """
+    search = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=options.ring_search_limit)
+    if search.order is not None:
+        return Fit(reason=search.reason, order=search.order)
+    doubt = "" if search.exhausted else ", which does not prove that none exists"
+    more = "" if search.exhausted else ", or raise plan.ring_search_limit"
+    return Fit(
+        possible=False,
+        reason=search.reason,
+        refusal=f"needs a ring through all devices: {search.reason}{doubt}; use "
+        f'plan.aggregation = "tree" or "gossip", or add links{more}',
+    )
+
+
+def order_of(fit: Fit) -> IntArray:
+    """The ring that `fit_ring` found."""
+    assert fit.order is not None
+    return fit.order
+
+
+def _ready(conditions: Conditions, fit: Fit, reason: str) -> Ring:
+    return Ring(RING, reason, conditions.graph, conditions.bits, order_of(fit))
+
+
+RING = SCHEMES.register(
+    SchemeKind(
+        "ring",
+        "partial sums of whole vectors travel around a ring of all devices",
+        _ready,
+        words="around a ring",
+        fit=fit_ring,
+        case=Case(
+            2,
+            "the channel is unknown, so that links cannot be chosen by their energy, and the "
+            "graph contains a ring: {fit} (Theorem 3, case 2)",
+        ),
+    )
+)
