@@ -148,6 +148,7 @@ class SchemeKind:
         parameters: fields of the scenario's section ``plan`` that it takes.
         fit: can a graph carry it? Any connected graph unless given.
         case: when ``plan.aggregation = "auto"`` takes it; never if None.
+        advised: is it tried as advice where exchanges take most of the budget?
     """
 
     name: str
@@ -159,6 +160,7 @@ class SchemeKind:
     parameters: tuple[str, ...] = ()
     fit: Callable[[Subgraph, PlanOptions], Fit] = _fits
     case: Case | None = None
+    advised: bool = False
 
 
 class Scheme(Protocol):

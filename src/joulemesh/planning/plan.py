@@ -620,7 +620,7 @@ class _Planner:
         most = self.longest(zeta_limit(self.options)) if n > 1 else 0
         if most and self._fits(most) == (True, None):
             texts.append(f"set plan.iterations to at most {most}")
-        if self.options.on_depletion != "leave" and n * len(self.graph.members) <= _MOST_TRIED:
+        if self.options.on_depletion != "leave" and n * self.scenario.devices.count <= _MOST_TRIED:
             leaving = self.options.model_copy(update={"on_depletion": "leave"})
             other = _Planner(
                 self.scenario.model_copy(update={"plan": leaving}), self.world, self.work

@@ -22,6 +22,7 @@ from joulemesh.errors import JoulemeshError
 from joulemesh.planning.budget import rounds_cap, rounds_total
 from joulemesh.planning.horizon import longest, zeta_limit
 from joulemesh.planning.plan import Plan, plan_of
+from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 
@@ -275,9 +276,10 @@ class Ground:
         if not (self.again(self._as_is) and self.plan.history.scheme.exact):
             return  # what another scheme costs is not known from this one
         known = self.plan.scenario.network.channel_known
-        for name in ("tree", "ring-chunked") if known else ("ring-chunked",):
-            if name != self.plan.scheme:
-                yield self._set("plan.aggregation", name, f'plan.aggregation = "{name}"')
+        for kind in SCHEMES:
+            possible = kind.advised and (known or not kind.floods_costs)
+            if possible and kind.name != self.plan.scheme:
+                yield self._set("plan.aggregation", kind.name, f'plan.aggregation = "{kind.name}"')
 
     def _policy(self) -> Iterator[Trial]:
         """As many rounds as fit, where a policy leaves some out."""

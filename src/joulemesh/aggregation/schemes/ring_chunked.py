@@ -94,5 +94,6 @@ RING_CHUNKED = SCHEMES.register(
         _ready,
         words="around a ring in chunks",
         fit=fit_ring,
+        advised=True,
     )
 )

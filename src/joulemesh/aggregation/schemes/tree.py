@@ -105,6 +105,7 @@ TREE = SCHEMES.register(
         _ready,
         words="along a tree",
         floods_costs=True,
+        advised=True,
         case=Case(
             1,
             "the channel is known and constant within an exchange, so that the minimum spanning "
