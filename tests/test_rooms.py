@@ -35,6 +35,7 @@ ORDER = (
     ("data", "models"),
     ("world",),
     ("aggregation",),
+    ("theory",),
     ("planning",),
     ("training",),
     ("methods",),
@@ -61,6 +62,7 @@ NEVER_JAX = (
     "profiles",
     "scenario",
     "world",
+    "theory",
     "aggregation",
     "planning",
 )
@@ -157,7 +159,7 @@ def test_rooms_before_training_never_name_jax(room: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "room", ["fading", "data", "world", "aggregation", "planning", "views", "cli"]
+    "room", ["fading", "data", "theory", "world", "aggregation", "planning", "views", "cli"]
 )
 def test_every_room_says_what_it_is_in_three_lines(room: str) -> None:
     doc = importlib.import_module(f"joulemesh.{room}").__doc__

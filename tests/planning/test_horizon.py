@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import joulemesh
 from joulemesh.planning import plan as planning
-from joulemesh.planning.bounds import Constants, evaluate
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
 from joulemesh.scenario import PlanOptions
+from joulemesh.theory.bounds import Constants, evaluate
 
 CONSTANTS = {
     "strong_convexity": 0.1,

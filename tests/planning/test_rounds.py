@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.bounds import p42
 from joulemesh.planning.rounds import (
     POLICIES,
     allocate,
@@ -25,6 +24,7 @@ from joulemesh.planning.rounds import (
     theorem4_weights,
     uniform,
 )
+from joulemesh.theory.bounds import p42
 
 CONTRACT = tuple(p for p in POLICIES if p != "theorem4-literal")
 Case = tuple[int, int, NDArray[np.float64], NDArray[np.float64]]

@@ -18,7 +18,6 @@ from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning import bounds
 from joulemesh.planning.budget import (
     at_least,
     enough_s,
@@ -36,6 +35,7 @@ from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
 from joulemesh.planning.rounds import MOST_PER_ITERATION, allocate, require_countable
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
+from joulemesh.theory import bounds
 from joulemesh.units import duration, energy
 from joulemesh.world import World, build_world
 

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.bounds_terms import p42, suffix_sums
 from joulemesh.planning.rounds import (
     backfill,
     inverse,
@@ -37,6 +36,7 @@ from joulemesh.planning.rounds import (
 )
 from joulemesh.reproduce import theory
 from joulemesh.reproduce.outcome import Outcome, Panel, Picture, Row, Series
+from joulemesh.theory.terms import p42, suffix_sums
 
 IntArray = NDArray[np.int64]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.planning.bounds_terms import p42
 from joulemesh.planning.rounds import theorem4, theorem4_weights
 from joulemesh.reproduce.claims import Finding, exact
 from joulemesh.reproduce.sentences import claim
+from joulemesh.theory.terms import p42
 
 _LINES = 200  # random lines along which (P42) is tested for convexity
 _PURPOSE = 0x7034_3263  # keeps these draws apart from every other use of a seed

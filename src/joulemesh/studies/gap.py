@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from joulemesh import models
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.bounds import Constants, theorem1_corrected
 from joulemesh.planning.plan import plan as make_plan
 from joulemesh.scenario import Scenario
+from joulemesh.theory.bounds import Constants, theorem1_corrected
 from joulemesh.training.engine import Engine
 from joulemesh.training.estimate import DeviceLosses
 from joulemesh.training.from_plan import schedule_of

@@ -1,7 +1,7 @@
 """Theorems 1 and 2 and Corollary 1 as the paper prints them, for comparison only.
 
 Their errors are listed (notes: printed-bounds); the statements to rely on are in
-``bounds_corrected``. The printed T is n+1.
+``corrected``. The printed T is n+1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from joulemesh.planning.bounds_terms import (
+from joulemesh.theory.terms import (
     Constants,
     columns,
     contraction,

@@ -1,6 +1,6 @@
 """The convergence bounds of a plan: printed and corrected, side by side.
 
-The formulas are in ``bounds_terms``, ``bounds_printed`` and ``bounds_corrected``; this module
+The formulas are in ``terms``, ``printed`` and ``corrected``; this module
 re-exports them and evaluates them all for the plan's report.
 """
 
@@ -31,20 +31,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.bounds_corrected import (
+from joulemesh.theory.corrected import (
     corollary1_corrected,
     theorem1_corrected,
     theorem2_corrected,
     theorem2_discounted,
 )
-from joulemesh.planning.bounds_printed import (
+from joulemesh.theory.printed import (
     corollary1_printed,
     phi_printed,
     theorem1_printed,
     theorem2_limit_printed,
     theorem2_printed,
 )
-from joulemesh.planning.bounds_terms import (
+from joulemesh.theory.terms import (
     Constants,
     columns,
     contraction,

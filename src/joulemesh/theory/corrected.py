@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.bounds_terms import (
+from joulemesh.theory.terms import (
     Constants,
     columns,
     contraction,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.bounds import (
+from joulemesh.theory.bounds import (
     Constants,
     corollary1_corrected,
     corollary1_printed,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from joulemesh.planning.bounds import (
+from joulemesh.theory.bounds import (
     Constants,
     theorem1_corrected,
     theorem2_corrected,
