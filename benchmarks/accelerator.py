@@ -2,9 +2,9 @@
 
 Without a case all are measured, and docs/benchmarks/accelerator.md and .json are written.
 A case is MODEL:DEVICES[:PRECISION[:SEEDS[:START]]], such as mlp:1000 or cnn:20:bfloat16:5; START
-is the engine's (`training/way.py`). Noise of the data sets' shapes, batch 32, 5 rounds, exact
-mean, no evaluation; the best of three chunks after compilation. Counts of operations and bytes
-are those of benchmarks/counts.py.
+is the engine's (`training/jax/strategy.py`). Noise of the data sets' shapes, batch 32, 5 rounds,
+exact mean, no evaluation; the best of three chunks after compilation. Counts of operations and
+bytes are those of benchmarks/counts.py.
 The case ``learn[:PRECISION[:SEEDS]]`` is a whole run of the size of the paper's figures instead:
 the CNN on CIFAR-10 (its files must be found), 20 devices, 400 iterations of 4 rounds, evaluated 8
 times on the whole test set; its time, compilations apart, and its accuracy.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -26,9 +27,9 @@ from benchmarks.ours import limits
 from joulemesh._version import __version__
 from joulemesh.data import Dataset, Partition, load, partition
 from joulemesh.models import build
-from joulemesh.training.engine import Engine
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.platform import configure, this_machine
 from joulemesh.training.options import Options
-from joulemesh.training.platform import configure
 from joulemesh.training.schedule import Schedule
 
 CASES = (
@@ -82,7 +83,8 @@ def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> di
     held = [deal(data, devices, seed) for seed in range(seeds)]
     begun = time.perf_counter()
     model = build(kind, shape, 10, (200,))
-    engine = Engine(model, data, held, schedule, options, range(seeds), start=start)
+    machine = replace(this_machine(), start=start)
+    engine = Engine(model, data, held, schedule, options, range(seeds), machine=machine)
     state, _ = engine.run_chunk(engine.init(), 0)
     jax.block_until_ready(state.params)
     first, best = time.perf_counter() - begun, np.inf
@@ -104,8 +106,8 @@ def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> di
 
 def _trained(engine: Engine) -> str:
     """How devices are trained: from which parameters, and with which input layer."""
-    way = engine.spec.way
-    return "factored" if way.span else "shared" if way.shared else "kept"
+    strategy = engine.key.strategy
+    return "factored" if strategy.span else "shared" if strategy.shared else "kept"
 
 
 def learn(precision: Any = "float32", seeds: int = 1) -> dict[str, Any]:

@@ -132,8 +132,8 @@ def step_bytes(work: Work, *, gradient_stored: bool = False) -> int:
 def factored(work: Work) -> tuple[int, int]:
     """Operations and least bytes of one device-step with the input layer factored.
 
-    From a shared start a device's input weights are W + Xᵀ D (`training/shared.py`): of each
-    batch [B, K] the products with W and, in the mean, with D cost what a forward pass and a
+    From a shared start a device's input weights are W + Xᵀ D (`training/jax/factored_input.py`): of
+    each batch [B, K] the products with W and, in the mean, with D cost what a forward pass and a
     gradient cost; new are the products of all m = rounds · B samples with each other (X Xᵀ) and of
     those with D. X is written once as float32 and read by three products; output, products of
     samples and D are written and read once, D by every later step.

@@ -24,9 +24,9 @@ from benchmarks.work import Work, raw
 from joulemesh.data import Dataset, load, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models.core import build
-from joulemesh.training.engine import Engine, State
+from joulemesh.training.jax.engine import Engine, State
+from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
-from joulemesh.training.platform import configure
 from joulemesh.training.schedule import Schedule
 
 # When the parent started this process: imports are part of what is timed.

@@ -22,7 +22,7 @@ import json, sys, tempfile, time
 from pathlib import Path
 import joulemesh
 from joulemesh.runs.folder import RunFolder
-from joulemesh.training.engine import Engine
+from joulemesh.training.jax.engine import Engine
 spent = {}
 def timed(owner, name, label):
     function = getattr(owner, name)

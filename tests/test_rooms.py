@@ -38,6 +38,7 @@ ORDER = (
     ("theory",),
     ("planning",),
     ("training",),
+    ("setup",),
     ("methods",),
     ("studies",),
     ("views",),
@@ -159,7 +160,20 @@ def test_rooms_before_training_never_name_jax(room: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "room", ["fading", "data", "theory", "world", "aggregation", "planning", "views", "cli"]
+    "room",
+    [
+        "fading",
+        "data",
+        "theory",
+        "world",
+        "aggregation",
+        "planning",
+        "training",
+        "training.jax",
+        "setup",
+        "views",
+        "cli",
+    ],
 )
 def test_every_room_says_what_it_is_in_three_lines(room: str) -> None:
     doc = importlib.import_module(f"joulemesh.{room}").__doc__

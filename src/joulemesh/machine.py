@@ -1,4 +1,6 @@
-"""What this machine lends to this process: CPUs and memory, on Linux and macOS alike."""
+"""What this machine lends to this process: CPUs and memory, on Linux and macOS alike; and
+`Machine`, a description of what training runs on.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,55 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-__all__ = ["cpus", "memory_bytes"]
+__all__ = ["Machine", "cpus", "memory_bytes"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 2**60  # the older kind of control group writes a number near 2**63 for none
 _OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What training runs on: where rows (devices × seeds) are placed, and how much runs at once.
+
+    The engine reads the machine from this value only, so ``dataclasses.replace`` makes it follow
+    the rules of another: those of an accelerator on a CPU, or of less memory.
+    ``training.jax.platform.this_machine`` describes the machine at hand.
+
+    Attributes:
+        processors: of all processes, as the numerical library (JAX) has them.
+        processes: how many processes share the work.
+        loop: train rows one after another, each its own number of steps (CPU); otherwise all at
+            once (accelerator).
+        memory_bytes: what training may take on one of the processors.
+        start: ``"own"`` stores every device's parameters; ``"shared"`` and ``"factored"`` store one
+            set for each seed, where all devices take the exact mean; ``"auto"`` chooses.
+        many_rows: rows from which on a factored input layer pays: with fewer, an accelerator waits
+            for the many small operations.
+        block_bytes: bytes of samples (factored) or of parameters that one block may hold.
+        stacked_share: share of the memory that all devices' parameters may take.
+        working_share: share of the memory that all that one step writes may take: of that, a tenth
+            or less is there at once.
+        chunk_rounds: rounds (iterations × devices) that the schedule of one chunk may hold.
+        segments_per_call: segments in one call on an accelerator, where a call of any other number
+            would compile again.
+    """
+
+    processors: tuple[Any, ...]
+    processes: int
+    loop: bool
+    memory_bytes: int
+    start: Literal["auto", "own", "shared", "factored"] = "auto"
+    many_rows: int = 20
+    block_bytes: int = 2**29
+    stacked_share: float = 0.25
+    working_share: float = 1.0
+    chunk_rounds: int = 2**18
+    segments_per_call: int = 8
 
 
 def cpus() -> int:

@@ -13,8 +13,8 @@ from joulemesh.methods import Contender
 from joulemesh.models.core import build as build_model
 from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options, Trace
-from joulemesh.training.exchange import Context
-from joulemesh.training.objective import Data
+from joulemesh.training.jax.exchange import Context
+from joulemesh.training.jax.loss import Data
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from joulemesh.methods.balanced import bound, choose_pair
 from joulemesh.methods.choco import choco, compress, largest
 from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.scenario import Scenario
-from joulemesh.training.exchange import Context, SparseMixing
+from joulemesh.training.jax.exchange import Context, SparseMixing
 
 Train = Callable[..., Any]
 

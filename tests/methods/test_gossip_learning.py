@@ -11,7 +11,7 @@ from joulemesh.methods import build
 from joulemesh.methods.gossip_learning import GossipLearning
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.scenario import Scenario
-from joulemesh.training.exchange import Context
+from joulemesh.training.jax.exchange import Context
 from joulemesh.world.topology import Graph
 
 

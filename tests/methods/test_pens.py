@@ -15,8 +15,8 @@ from joulemesh.models.core import build as build_model
 from joulemesh.models.core import loss
 from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options
-from joulemesh.training.exchange import Context
-from joulemesh.training.objective import Data
+from joulemesh.training.jax.exchange import Context
+from joulemesh.training.jax.loss import Data
 
 N, R1 = 8, 8
 

@@ -10,7 +10,7 @@ from joulemesh.methods import Setting, build
 from joulemesh.methods.adaptive import plan_bits
 from joulemesh.planning.plan import plan
 from joulemesh.scenario import Scenario
-from joulemesh.training.from_plan import schedule_of
+from joulemesh.setup.from_plan import schedule_of
 
 
 def test_adaptive_is_the_plan(small: Scenario) -> None:

@@ -26,7 +26,7 @@ from joulemesh.reproduce.sentences import SENTENCES
 from joulemesh.reproduce.stage import DIGITS
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry
-from joulemesh.training.engine import DivergedError
+from joulemesh.training.jax.engine import DivergedError
 from joulemesh.views.markdown import escape
 
 SEEDS = (0, 1)

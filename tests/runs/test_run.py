@@ -224,7 +224,7 @@ def test_a_place_that_cannot_be_written(tiny, tmp_path):
 
 
 def test_a_disk_that_fills_up_leaves_a_good_run_behind(tiny, finished, tmp_path, monkeypatch):
-    from joulemesh.training.checkpoint import Checkpoints
+    from joulemesh.training.jax.checkpoint import Checkpoints
 
     target, saved = tmp_path / "full", []
     save = Checkpoints.save

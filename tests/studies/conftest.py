@@ -15,7 +15,7 @@ from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS
-from joulemesh.training.engine import Engine
+from joulemesh.training.jax.engine import Engine
 
 SEEDS = (0, 1)
 

@@ -19,7 +19,7 @@ from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, _sized
-from joulemesh.training.engine import DivergedError, Engine
+from joulemesh.training.jax.engine import DivergedError, Engine
 
 Same = Callable[..., bool]
 Seven = tuple[Comparison, list[Engine]]
@@ -63,7 +63,7 @@ def test_programs_are_compiled_once_and_shared(seven: Seven) -> None:
 
 def test_every_method_is_evaluated_on_the_same_samples(seven: Seven) -> None:
     _, engines = seven
-    assert {engine.sample_counts for engine in engines} == {(60, 60, 60)}
+    assert {engine.evaluator.counts.curve for engine in engines} == {(60, 60, 60)}
     for engine in engines:
         assert engine.options.eval_at[0] == 1
         assert engine.options.eval_at[-1] == engine.schedule.iterations
@@ -87,7 +87,7 @@ def test_a_large_test_set_is_sampled_alike_and_ends_whole(
     )
     methods = ["adaptive", "fixed:1"]
     found = joulemesh.compare(small, methods, "iterations", [0, 1], data=wide, cache=tmp_path)
-    counts = {engine.sample_counts for engine in engines}
+    counts = {engine.evaluator.counts.curve for engine in engines}
     assert len(counts) == 1
     assert counts.pop()[0] == 1800  # the mean model on all: the target is of all
     # The whole test set is the small one thirty times: its accuracy is a multiple of 1/60.

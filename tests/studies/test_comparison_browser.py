@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from joulemesh.runs.compare import Comparison
-from joulemesh.training.engine import Engine
+from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison_page import render_comparison
 
 pytestmark = pytest.mark.slow

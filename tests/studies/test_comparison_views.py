@@ -22,7 +22,7 @@ from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.studies.study import Entry
-from joulemesh.training.engine import Engine
+from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison_page import render_comparison
 from joulemesh.views.comparison_table import show_comparison
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from joulemesh.data import from_arrays
-from joulemesh.training import Engine, platform
-from joulemesh.training.evaluate import Panel
+from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.platform import configure, this_machine
 
-platform.configure(cpu_shards=2)
+configure(cpu_shards=2)
 
 
 @pytest.fixture(scope="session")
@@ -23,23 +24,42 @@ def toy():
     return from_arrays(x[:90], y[:90], x[90:], y[90:])
 
 
-@pytest.fixture(params=["one processor", "two processors", "rows together"])
-def backend(request, monkeypatch):
-    """How rows are trained: in turn on one or two processors, or (accelerators) all at once."""
-    count = 2 if request.param == "two processors" else 1
+def on(count, **changes):
+    """This machine with so many of its processors."""
     if jax.local_device_count() < count:
         pytest.skip("JAX was started with one processor")
-    mesh = Mesh(np.array(jax.local_devices()[:count]), ("rows",))
-    monkeypatch.setattr(platform, "row_mesh", lambda devices: mesh)
-    monkeypatch.setattr(platform, "loops_over_rows", lambda: request.param != "rows together")
-    return request.param
+    return replace(this_machine(), processors=tuple(jax.local_devices()[:count]), **changes)
 
 
 @pytest.fixture
-def unevaluated(monkeypatch):
-    """Train without evaluating: a program by itself, which takes longest to compile."""
+def machine_of():
+    """Describes this machine with some of its processors."""
+    return on
 
-    def nothing(engine, state, iteration):
-        return Panel(*[np.zeros(len(engine.seeds))] * len(Panel._fields))
 
-    monkeypatch.setattr(Engine, "_panel", nothing)
+@pytest.fixture(params=["one processor", "two processors", "rows together"])
+def machine(request):
+    """How rows are trained: in turn on one or two processors, or (accelerators) all at once."""
+    count = 2 if request.param == "two processors" else 1
+    return on(count, loop=request.param != "rows together")
+
+
+class NoEvaluation:
+    """In place of an engine's evaluator, whose program takes longest to compile."""
+
+    def __init__(self, engine):
+        self.counts, self._seeds = engine.evaluator.counts, len(engine.seeds)
+
+    def evaluate(self, params, iteration):
+        return Evaluation(*[np.zeros(self._seeds)] * len(Evaluation._fields))
+
+
+@pytest.fixture
+def unevaluated():
+    """Makes an engine train without evaluating."""
+
+    def without(engine):
+        engine.evaluator = NoEvaluation(engine)
+        return engine
+
+    return without

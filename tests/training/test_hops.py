@@ -13,10 +13,10 @@ import joulemesh
 from joulemesh.aggregation.execute import execute
 from joulemesh.data import from_arrays
 from joulemesh.models import build
-from joulemesh.training.engine import Engine
-from joulemesh.training.from_plan import schedule_of
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.prepare import partitions
+from joulemesh.training.jax.engine import Engine
 from joulemesh.training.options import Options
-from joulemesh.training.prepare import partitions
 from joulemesh.training.reference import run_reference
 
 DEVICES, ITERATIONS = 6, 3
@@ -59,7 +59,7 @@ def test_engine_equals_messages_carried_hop_by_hop(unevaluated, scheme, partitio
     assert len(np.unique(plan.rounds)) > 1  # unequal rounds, or the test would show less
     held = partitions(scenario, data, (0,), plan.work.round_samples)
     options = Options.from_scenario(scenario.training)
-    engine = Engine(model, data, held, schedule_of(plan), options, (0,))
+    engine = unevaluated(Engine(model, data, held, schedule_of(plan), options, (0,)))
 
     def hop(t, values):
         return execute(plan.scheme_at(t + 1), plan.route(t + 1), values)

@@ -28,10 +28,10 @@ from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.runs.result import Result
-    from joulemesh.runs.supervise import Group
     from joulemesh.runs.tensorboard import TensorBoard
     from joulemesh.runs.worlds import WorldsResult
     from joulemesh.scenario import Scenario
+    from joulemesh.training.jax.distributed.supervise import Group
 
 __all__ = ["run"]
 
@@ -151,8 +151,8 @@ def run(
     the devices; all get the same scenario, process 0 writes, and a run may be resumed on another
     number of them.
     """
-    from joulemesh.runs.supervise import Group
     from joulemesh.studies.target import check_target
+    from joulemesh.training.jax.distributed.supervise import Group
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
@@ -180,7 +180,7 @@ def run(
 
 def _together(group: Group, order: _Order) -> NoReturn:
     """Be one of several processes; a child does the work, so that every end has clear words."""
-    from joulemesh.runs.supervise import supervise
+    from joulemesh.training.jax.distributed.supervise import supervise
 
     if not order.resume:
         read_scenario(order.file, order.preset, order.changes)  # a bad one need not meet the others
@@ -188,7 +188,7 @@ def _together(group: Group, order: _Order) -> NoReturn:
     folder = f"--out {order.out} " if order.out is not None else ""
     resume = f"`joulemesh run {own}{folder}--resume` goes on from the last checkpoint"
     child = supervise(group, resume)
-    from joulemesh.training import hosts, joining
+    from joulemesh.training.jax.distributed import hosts, join
 
     def lost(words: str) -> None:
         say(f"error: {words}", err=True)
@@ -199,7 +199,7 @@ def _together(group: Group, order: _Order) -> NoReturn:
     try:
         with hosts.losses_named():
             where = (group.coordinator, group.processes, group.process_id)
-            joining.start(*where, timeout_s=group.timeout_s, on_lost=lost)
+            join.start(*where, timeout_s=group.timeout_s, on_lost=lost)
             child.joined()
             _carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
     except hosts.HostLostError as error:
@@ -216,7 +216,7 @@ def _together(group: Group, order: _Order) -> NoReturn:
             sys.excepthook(*sys.exc_info())
     child.leave(code)
     if code != 1:
-        joining.stop()
+        join.stop()
     os._exit(code)
 
 

@@ -25,7 +25,7 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.scenario import PlanOptions
-from joulemesh.training.from_plan import schedule_of
+from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
 
 PAPER = Citation(

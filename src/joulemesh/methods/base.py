@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
-    from joulemesh.training.exchange import Exchange
+    from joulemesh.training.jax.exchange import Exchange
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

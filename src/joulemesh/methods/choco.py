@@ -26,8 +26,9 @@ from joulemesh.methods.compression import Compressor
 from joulemesh.methods.sampling import hashed, key_words, permuted
 from joulemesh.methods.stacked import flatten
 from joulemesh.models.core import Params
-from joulemesh.training import draws, exchange
-from joulemesh.training.exchange import Context, Exchange, SparseMixing
+from joulemesh.training import draws
+from joulemesh.training.jax import exchange
+from joulemesh.training.jax.exchange import Context, Exchange, SparseMixing
 
 _U = np.uint32
 

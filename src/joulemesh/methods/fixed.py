@@ -20,7 +20,7 @@ from joulemesh.methods.parameters import whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.planning.pricing import LINK_REPORT_BITS
-from joulemesh.training.from_plan import mixing_of
+from joulemesh.setup.from_plan import mixing_of
 
 
 def scheme_prices(setting: Setting, tau: int) -> Prices:

@@ -50,7 +50,7 @@ from joulemesh.methods.setting import Setting
 from joulemesh.methods.stacked import flatten
 from joulemesh.models.core import Params
 from joulemesh.training import draws
-from joulemesh.training.exchange import Context, Exchange
+from joulemesh.training.jax.exchange import Context, Exchange
 
 AGE_BITS = 32
 

@@ -17,10 +17,10 @@ from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import IntArray
 from joulemesh.methods.sampling import PENS_FIRST, PENS_SECOND, Neighbours, scores, world_key
 from joulemesh.models.core import Model, Params
-from joulemesh.training.evaluate import in_groups
-from joulemesh.training.exchange import Context, Exchange
-from joulemesh.training.objective import gather, weighted_loss
-from joulemesh.training.platform import loops_over_rows
+from joulemesh.training.jax.evaluation.scores import in_groups
+from joulemesh.training.jax.exchange import Context, Exchange
+from joulemesh.training.jax.loss import gather, weighted_loss
+from joulemesh.training.jax.platform import loops_over_rows
 
 # Samples looked at side by side on an accelerator: as many as training has at once.
 _SAMPLES_TOGETHER = 4096

@@ -30,7 +30,7 @@ from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
-    from joulemesh.training.exchange import Exchange
+    from joulemesh.training.jax.exchange import Exchange
 
 EQUAL = ("iterations", "batteries", "time")
 _ALIASES = {"energy": "batteries"}

@@ -274,7 +274,7 @@ def _runner(
 ) -> Runner:
     from joulemesh.files.cache import user_cache
     from joulemesh.reproduce.runner import Runner
-    from joulemesh.training.platform import configure
+    from joulemesh.training.jax.platform import configure
 
     home = user_cache()
     configure(cache_dir=home / "xla")

@@ -27,6 +27,7 @@ from joulemesh.models.core import Model
 from joulemesh.reproduce.clock import Account, Chunk, compilations
 from joulemesh.reproduce.jobs import Job, pad
 from joulemesh.scenario import Scenario
+from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.fingerprint import (
     code_digest,
@@ -36,10 +37,9 @@ from joulemesh.studies.fingerprint import (
 )
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry
-from joulemesh.training.engine import DivergedError, Engine
+from joulemesh.training.jax.engine import DivergedError, Engine
+from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
-from joulemesh.training.platform import configure
-from joulemesh.training.prepare import partitions, the_dataset, the_model
 from joulemesh.training.trace import Trace
 
 _TERMS = "reproduce-1"  # in every key: how runs are evaluated here
@@ -187,7 +187,7 @@ class Runner:
             # Time spent compiling is counted by itself.
             clock = time.perf_counter() - compiled.seconds
             state, trace = engine.run_chunk(state, start)
-            stop = min(start + engine.spec.chunk, engine.schedule.iterations)
+            stop = min(start + engine.key.chunk, engine.schedule.iterations)
             seconds = time.perf_counter() - compiled.seconds - clock
             self._charge(engine, slice(start, stop), len(trace.iteration), seconds)
             traces.append(trace)
@@ -203,9 +203,9 @@ class Runner:
         steps = int(rounds.sum()) * seeds
         # All rows of an accelerator take as many steps as the longest.
         together = int(rounds.max(axis=1).sum()) * rounds.shape[1] * seeds
-        work = float(steps if engine.spec.loop else together)
+        work = float(steps if engine.key.loop else together)
         self.account.device_steps += steps
-        self.account.charge(Chunk(engine.spec, work, evaluations, max(seconds, 0.0)))
+        self.account.charge(Chunk(engine.key, work, evaluations, max(seconds, 0.0)))
 
     def _engine(self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]) -> Engine:
         scenario, count = job.scenario, job.scenario.devices.count

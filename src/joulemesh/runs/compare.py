@@ -19,10 +19,10 @@ from joulemesh.files.verify import commit_all
 from joulemesh.files.whole import sweep
 from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
+from joulemesh.setup.prepare import the_dataset, with_data
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
 from joulemesh.studies.study import AXES, Study
 from joulemesh.studies.worlds import WorldsStudy, compare_worlds
-from joulemesh.training.prepare import the_dataset, with_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

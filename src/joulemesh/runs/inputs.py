@@ -16,8 +16,8 @@ from joulemesh.files.bounded import read_bounded
 from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.inputs import FOLDER, RECORD, input_files, with_files
+from joulemesh.setup.prepare import OWN_DATA
 from joulemesh.training.digests import data_digest
-from joulemesh.training.prepare import OWN_DATA
 
 __all__ = ["FOLDER", "asked", "keep_inputs", "portable"]
 

@@ -26,14 +26,14 @@ from joulemesh.runs.interrupt import Interrupt
 from joulemesh.runs.result import Chunk, Metrics, Result, cumulative, metrics, steps_per_round
 from joulemesh.runs.worlds import WorldsResult, over_worlds
 from joulemesh.scenario import Scenario
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.prepare import partitions, the_dataset, the_model, with_data
 from joulemesh.studies.target import check_target
-from joulemesh.training import hosts
-from joulemesh.training.checkpoint import Checkpoints
-from joulemesh.training.engine import Engine, State
-from joulemesh.training.from_plan import schedule_of
+from joulemesh.training.jax.checkpoint import Checkpoints
+from joulemesh.training.jax.distributed import hosts
+from joulemesh.training.jax.engine import Engine, State
+from joulemesh.training.jax.platform import configure, give_back_memory
 from joulemesh.training.options import Options
-from joulemesh.training.platform import configure, give_back_memory
-from joulemesh.training.prepare import partitions, the_dataset, the_model, with_data
 from joulemesh.training.trace import Trace
 from joulemesh.views.words import dataset_words
 
@@ -258,7 +258,7 @@ class _Session:
             raise ScenarioError("resume needs the run's folder: give out (--out DIR)")
         wanted = f"{engine.fingerprint()} {self.plan.scenario.to_toml()} {out is None} {resume}"
         hosts.same(hashlib.sha256(wanted.encode()).hexdigest(), "scenario, data or option")
-        hosts.meet(engine.spec.mesh)
+        hosts.meet(engine.key.mesh)
         done = int(hosts.on_leader(partial(self._open, out, resume, stack)))
         if out is not None:
             self.checkpoints = Checkpoints(RunFolder(out).checkpoint)

@@ -19,8 +19,8 @@ from joulemesh.runs.result import Result
 from joulemesh.runs.worlds_folder import Asked, WorldsFolder
 from joulemesh.scenario import Scenario
 from joulemesh.studies.statistics import estimate
-from joulemesh.training import hosts
-from joulemesh.training.engine import DivergedError
+from joulemesh.training.jax.distributed import hosts
+from joulemesh.training.jax.engine import DivergedError
 from joulemesh.units import duration, energy
 from joulemesh.world.redraw import redrawn_words, worlds_of
 

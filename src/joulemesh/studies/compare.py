@@ -16,14 +16,14 @@ from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.scenario import Scenario
+from joulemesh.setup.prepare import the_dataset, the_model
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.contest import Contest, Learning
 from joulemesh.studies.fingerprint import data_digest, model_digest, run_key, world_digest
 from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.studies.target import check_target
-from joulemesh.training.platform import configure
-from joulemesh.training.prepare import the_dataset, the_model
+from joulemesh.training.jax.platform import configure
 
 DEFAULT_METHODS = (
     "adaptive",

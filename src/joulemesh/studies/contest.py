@@ -13,11 +13,11 @@ from joulemesh.data import Dataset
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
+from joulemesh.setup.prepare import partitions
 from joulemesh.studies.grid import evaluations
 from joulemesh.studies.record import CURVES, FloatArray, Record
-from joulemesh.training.engine import DivergedError, Engine
+from joulemesh.training.jax.engine import DivergedError, Engine
 from joulemesh.training.options import Options
-from joulemesh.training.prepare import partitions
 from joulemesh.training.trace import Trace
 
 _EVAL_SHARE = 0.08  # of the adaptive plan's training, which evaluation may add

@@ -30,7 +30,8 @@ from joulemesh.files.limits import SOURCE
 from joulemesh.methods import Contender, Setting
 from joulemesh.own_code import files_run
 from joulemesh.planning.workload import explicit_sizes
-from joulemesh.training.digests import array_parts, data_digest, digest, model_digest
+from joulemesh.training.digests import array_parts, data_digest, digest
+from joulemesh.training.jax.identity import model_digest
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or summed up does not change them.
@@ -43,10 +44,11 @@ _ROOMS = (
     "aggregation",
     "planning",
     "training",
+    "setup",
     "methods",
 )
-# What of this room decides a run: when it is evaluated, and what is kept of it.
-_OWN = ("studies/contest.py", "studies/grid.py", "studies/record.py")
+# Of other rooms: how much runs at once; of this room: when a run is evaluated, what is kept of it.
+_OWN = ("machine.py", "studies/contest.py", "studies/grid.py", "studies/record.py")
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 _PLACES = {"data_dir", "dataset", "test_dataset"}
 

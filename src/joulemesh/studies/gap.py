@@ -16,13 +16,13 @@ from joulemesh import models
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import plan as make_plan
 from joulemesh.scenario import Scenario
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.theory.bounds import Constants, theorem1_corrected
-from joulemesh.training.engine import Engine
 from joulemesh.training.estimate import DeviceLosses
-from joulemesh.training.from_plan import schedule_of
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
-from joulemesh.training.platform import configure
-from joulemesh.training.prepare import partitions, the_dataset, the_model
 
 __all__ = ["GapStudy", "gap_under_bound"]
 

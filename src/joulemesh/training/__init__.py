@@ -25,25 +25,25 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
-    from joulemesh.training.checkpoint import Checkpoints
-    from joulemesh.training.engine import DivergedError, Engine, State
     from joulemesh.training.estimate import estimate_constants
-    from joulemesh.training.exchange import Exchange
+    from joulemesh.training.jax.checkpoint import Checkpoints
+    from joulemesh.training.jax.engine import DivergedError, Engine, State
+    from joulemesh.training.jax.exchange import Exchange
+    from joulemesh.training.jax.platform import configure
     from joulemesh.training.options import Options
-    from joulemesh.training.platform import configure
     from joulemesh.training.reference import run_reference
     from joulemesh.training.trace import Trace
 
 # JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
 _HOME = {
-    "Checkpoints": "checkpoint",
-    "DivergedError": "engine",
-    "Engine": "engine",
-    "Exchange": "exchange",
+    "Checkpoints": "jax.checkpoint",
+    "DivergedError": "jax.engine",
+    "Engine": "jax.engine",
+    "Exchange": "jax.exchange",
     "Options": "options",
-    "State": "engine",
+    "State": "jax.engine",
     "Trace": "trace",
-    "configure": "platform",
+    "configure": "jax.platform",
     "estimate_constants": "estimate",
     "run_reference": "reference",
 }

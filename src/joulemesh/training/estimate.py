@@ -22,8 +22,8 @@ from scipy.optimize import minimize
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.models.core import Model, Params
-from joulemesh.training.objective import Data, gather, scale_of, weighted_loss
-from joulemesh.training.platform import precision_scope
+from joulemesh.training.jax.loss import Data, gather, scale_of, weighted_loss
+from joulemesh.training.jax.platform import precision_scope
 
 _BLOCK = 64  # samples whose gradients are held at a time
 

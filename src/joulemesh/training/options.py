@@ -38,7 +38,7 @@ class Options:
         eval_test_samples: test samples on which the mean model is evaluated, at least, whatever
             ``eval_share`` says.
         eval_share: work of evaluation as a share of training's, at most: the samples that curves
-            are evaluated on are reduced to meet it (see ``evaluate.sample_counts``). 0: never
+            are evaluated on are reduced to meet it (see ``jax.evaluation.counts``). 0: never
             reduced.
         chunk_iterations: iterations in one compiled call.
         deterministic: ask XLA for kernels that give the same bits in every run.

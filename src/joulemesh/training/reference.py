@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from joulemesh.models.core import Params, loss
 from joulemesh.training import draws
-from joulemesh.training.engine import Engine
-from joulemesh.training.objective import scale_of
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.loss import scale_of
+from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import make_optimizer
-from joulemesh.training.platform import precision_scope
 
 Exchanged = Callable[[int, NDArray[Any]], NDArray[Any]]
 """(iteration from 0, parameters [N, P] before) -> those after the exchange."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Mixing", "Schedule"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +14,7 @@ from scipy import sparse
 
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.rounds import require_countable
+from joulemesh.training.digests import digest
 
 Dense: TypeAlias = NDArray[np.float64]
 Mixing: TypeAlias = Literal["mean"] | Dense | Callable[[int], Dense] | sparse.csr_array[Any, Any]
@@ -114,6 +115,56 @@ class Schedule:
             return _check_dense(drawn, stop - start, self.devices)
         dense: Dense = np.asarray(self.mixing)
         return dense if len(dense) == 1 else dense[start:stop]
+
+    def mean_weights(
+        self, sizes: NDArray[np.int64], *, by_samples: bool = False
+    ) -> NDArray[np.float64]:
+        """Weights of the exact mean, on any positive scale.
+
+        Args:
+            sizes: [seeds, N], samples of each device.
+            by_samples: weigh devices by them, instead of by ``weights``.
+
+        Returns:
+            float64 [seeds, N].
+
+        >>> schedule = Schedule(np.ones((1, 2), int))
+        >>> schedule.mean_weights(np.array([[3, 4]]), by_samples=True)
+        array([[3., 4.]])
+        """
+        if by_samples:
+            return sizes.astype(np.float64)
+        given = np.ones(1) if self.weights is None else self.weights
+        return np.broadcast_to(given, sizes.shape)
+
+    def digest(self) -> str:
+        """A digest of the whole schedule.
+
+        Matrices that a function makes are looked at in three iterations only.
+
+        >>> rounds = np.full((1, 2), 5)
+        >>> Schedule(rounds).digest() == Schedule(rounds, weights=np.ones(2)).digest()
+        False
+        """
+        return digest(self._parts())
+
+    def _parts(self) -> Iterator[bytes | memoryview]:
+        n, mixing = self.iterations, self.mixing
+        parts: list[Any] = [self.exchanged]
+        if sparse.issparse(mixing):
+            matrix: Any = mixing
+            parts += [matrix.indptr, matrix.indices, matrix.data]
+        elif callable(mixing):
+            parts += [self.matrices(t, t + 1) for t in sorted({0, n // 2, n - 1})]
+        elif not isinstance(mixing, str):
+            parts.append(mixing)
+        parts += [] if self.weights is None else [self.weights]
+        yield repr((self.kind, self.mixing_rounds, self.weights is None)).encode()
+        for rounds, active in zip(self.rounds, self.active, strict=True):
+            yield rounds.astype(np.int32).data
+            yield np.ascontiguousarray(active).data
+        for part in parts:
+            yield np.ascontiguousarray(part).data
 
 
 def _whole(rounds: ArrayLike) -> NDArray[np.integer[Any]]:

@@ -1,0 +1,99 @@
+"""Cut a schedule into chunks, and chunks into segments of a length that the compiler knows."""
+
+from __future__ import annotations
+
+__all__ = ["chunk_schedule", "evaluated", "longest_steps", "part"]
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.training import draws
+from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.types import ChunkSchedule, Segments
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+
+
+def longest_steps(
+    schedule: Schedule, options: Options, sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Steps of the device with most steps in each iteration, [n]."""
+    per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round).max(axis=0)
+    return np.array([(rounds * per_round).max() for rounds in schedule.rounds], np.int64)
+
+
+def evaluated(options: Options, schedule: Schedule, start: int, stop: int) -> NDArray[np.bool_]:
+    """Which of the iterations start..stop-1 are evaluated: those named, or every so many; the last.
+
+    >>> five = Schedule(np.ones((5, 1), int))
+    >>> evaluated(Options(eval_every=2), five, 2, 5).tolist()
+    [False, True, True]
+    >>> evaluated(Options(eval_at=(1, 3)), five, 0, 5).tolist()
+    [True, False, True, False, True]
+    """
+    done = np.arange(start, stop) + 1
+    named = np.isin(done, options.eval_at) if options.eval_at else done % options.eval_every == 0
+    chosen: NDArray[np.bool_] = named | (done == schedule.iterations)
+    return chosen
+
+
+def chunk_schedule(
+    schedule: Schedule,
+    layout: Layout,
+    longest: NDArray[np.int64],
+    start: int,
+    stop: int,
+    *,
+    chunk: int,
+    stride: int,
+    dtype: Any,
+) -> tuple[ChunkSchedule, Segments, NDArray[np.int64]]:
+    """The schedule of iterations start..stop-1, padded to the length of a chunk.
+
+    Args:
+        schedule: of the run.
+        layout: of devices.
+        longest: steps of each iteration of the run, [n].
+        start: first iteration, from 0.
+        stop: one past the last.
+        chunk: iterations in a chunk.
+        stride: steps in a segment; 0 for all of an iteration.
+        dtype: of mixing matrices.
+
+    Returns:
+        The chunk's schedule, its segments, and for each iteration the segment that ends it.
+    """
+
+    def padded(values: NDArray[Any]) -> NDArray[Any]:
+        return np.pad(values, [(0, chunk - len(values))] + [(0, 0)] * (values.ndim - 1))
+
+    mixing: Any = ()
+    if schedule.kind == "dense":
+        mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
+        mixing = mixing if schedule.static else padded(mixing)
+    made = ChunkSchedule(
+        rounds=padded(layout.spread(schedule.rounds[start:stop].astype(np.int32), 0)),
+        active=padded(layout.spread(schedule.active[start:stop], False)),
+        exchanged=padded(schedule.exchanged[start:stop]),
+        mixing=mixing,
+    )
+    return made, *_segments(longest[start:stop], stride)
+
+
+def _segments(longest: NDArray[np.int64], stride: int) -> tuple[Segments, NDArray[np.int64]]:
+    """The segments of iterations of so many steps, and which of them ends each iteration."""
+    count = np.maximum(1, -(-longest // stride)) if stride else np.ones_like(longest)
+    ends = np.cumsum(count) - 1
+    iteration = np.repeat(np.arange(len(count)), count)
+    nth = np.arange(len(iteration)) - (ends - count + 1)[iteration]
+    last = np.zeros(len(iteration), bool)
+    last[ends] = True
+    return Segments(iteration.astype(np.int32), (nth * stride).astype(np.int32), last), ends
+
+
+def part(segments: Segments, first: Any, stop: Any = None) -> Segments:
+    """Segments first..stop-1, or the single segment ``first``."""
+    which = first if stop is None else slice(first, stop)
+    return Segments(*(values[which] for values in segments))

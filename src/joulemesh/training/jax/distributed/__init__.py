@@ -1,0 +1,1 @@
+"""Several processes: how they join, what they tell one another, and who watches each of them."""

@@ -1,0 +1,355 @@
+"""The engine: all devices of all seeds trained by one compiled program, chunk by chunk.
+
+Parameters of all devices are stacked on a leading axis and stay on the accelerator, as does the
+data, gathered by index. Nothing returns to the host within a chunk.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DivergedError", "Engine", "State"]
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.machine import Machine
+from joulemesh.models.core import Model, Params
+from joulemesh.training import draws
+from joulemesh.training.digests import digest
+from joulemesh.training.jax import exchange
+from joulemesh.training.jax.chunks import chunk_schedule, evaluated, longest_steps, part
+from joulemesh.training.jax.distributed import hosts
+from joulemesh.training.jax.evaluation.evaluator import Evaluator
+from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.exchange import Exchange
+from joulemesh.training.jax.identity import run_identity
+from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
+from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.platform import (
+    ROWS,
+    WHOLE,
+    precision_scope,
+    row_mesh,
+    sharding,
+    this_machine,
+)
+from joulemesh.training.jax.programs import programs
+from joulemesh.training.jax.reports import DivergedError, Reports, columns_of, first_bad
+from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
+from joulemesh.training.jax.types import (
+    ChunkReport,
+    ChunkSchedule,
+    ProgramKey,
+    Segments,
+    State,
+)
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+from joulemesh.training.trace import Trace
+
+_BUILT_IN = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
+
+
+class Engine:
+    """Trains a model on a schedule.
+
+    Args:
+        model: what is trained; every device starts from the same parameters.
+        dataset: training and test samples.
+        partitions: who holds which samples, one per seed.
+        schedule: rounds, presence, mixing.
+        options: settings.
+        seeds: repetition seeds; each redraws initial parameters and batches.
+        own_exchange: a method's own exchange, in place of the schedule's mixing.
+        machine: what to train on; the machine at hand unless given.
+
+    >>> from joulemesh.data import load, partition
+    >>> from joulemesh.models import build
+    >>> digits = load("digits")
+    >>> held = partition(digits.y_train, 4, kind="iid")
+    >>> engine = Engine(build("logistic", digits.shape, 10), digits, [held],
+    ...                 Schedule(np.full((20, 4), 5)), Options(eval_every=10))
+    >>> trace = engine.run()
+    >>> trace.iteration.tolist(), bool(trace.test_accuracy[-1, 0] > 0.8)
+    ([10, 20], True)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        dataset: Dataset,
+        partitions: Sequence[Partition],
+        schedule: Schedule,
+        options: Options | None = None,
+        seeds: Sequence[int] = (0,),
+        *,
+        own_exchange: Exchange | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
+        self.schedule, self.options = schedule, options or Options()
+        # Told whether it trains or evaluates; on an accelerator, what is being queued.
+        self.on_stage: Callable[[str], None] = lambda stage: None
+        self.seeds = tuple(int(seed) for seed in seeds)
+        check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
+        self.machine = machine or this_machine()
+        self._dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
+        self._longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
+        self._set_up(own_exchange)
+
+    def _set_up(self, own_exchange: Exchange | None) -> None:
+        """Choose layout and strategy, make the programs and place the inputs."""
+        options, schedule, seeds = self.options, self.schedule, len(self.seeds)
+        own = own_exchange is not None
+        mesh = row_mesh(self.machine, schedule.devices)
+        self.layout = self._deal(mesh.size, shuffle=not own)
+        job = Job(self.model, options, schedule, self._longest, self.dataset.shape, seeds, own)
+        strategy = choose_strategy(job, self.machine)
+        self.alike = job.alike
+        # What the state holds: every device's parameters, or a single set that all share.
+        self.held = Layout.deal(np.ones(1), seeds, 1) if strategy.shared else self.layout
+        self.key = ProgramKey(
+            model=self.model,
+            optimizer=options.optimizer,
+            batch=options.batch_size,
+            local_round=options.local_round,
+            precision=options.precision,
+            exchange=own_exchange or _BUILT_IN[schedule.kind],
+            kind=schedule.kind,
+            devices=schedule.devices,
+            places=self.layout.places,
+            seeds=seeds,
+            chunk=self._chunk(),
+            loop=self.machine.loop,
+            strategy=strategy,
+            deterministic=options.deterministic,
+            mesh=mesh,
+        )
+        self.programs = programs(self.key)
+        self._check_memory()
+        with self._scope():
+            inputs = make_inputs(
+                self.dataset,
+                self.partitions,
+                schedule,
+                options,
+                self.seeds,
+                self.layout,
+                self._dtype,
+            )
+            self._inputs = place_inputs(inputs, mesh)
+            program, held = self.programs.evaluate, self.partitions
+            self.evaluator = Evaluator(
+                self.key, program, self._inputs, self.layout, held, schedule, options
+            )
+
+    def _scope(self) -> AbstractContextManager[Any]:
+        return precision_scope(self.options.precision)
+
+    def _chunk(self) -> int:
+        """Iterations in a chunk: fewer than asked for where devices are many."""
+        least = 1 if self.machine.loop else self.machine.segments_per_call
+        most = max(least, self.machine.chunk_rounds // self.schedule.devices)
+        return min(self.options.chunk_iterations, most)
+
+    def _deal(self, shards: int, *, shuffle: bool) -> Layout:
+        sizes, options = sizes_of(self.partitions), self.options
+        per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round)
+        work = self.schedule.rounds.sum(axis=0, dtype=np.int64) * per_round.mean(axis=0)
+        return Layout.deal(work, len(self.seeds), shards, shuffle=shuffle)
+
+    def _check_memory(self) -> None:
+        """Refuse a state that does not fit, with a copy of the parameters to work on."""
+        state = self.shapes()
+        parts = (state.params, state.params, state.optimizer, state.exchange)
+        needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(parts))
+        each, room = needed // self.machine.processes, self.machine.memory_bytes
+        check_memory(each, room, self.held.devices, len(self.seeds))
+
+    def init(self) -> State:
+        """Draw the initial parameters: of each seed one set, the same for all its devices.
+
+        Returns:
+            The state before the first iteration.
+        """
+        with self._scope():
+            drawn = [self.initial(seed) for seed in self.seeds]
+
+            def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
+                return np.tile(np.stack(leaves), (self.held.places,) + (1,) * leaves[0].ndim)
+
+            rows, whole = self.shardings
+            params = hosts.put(jax.tree.map(stack, *drawn), rows)
+            moments, memory = self.programs.memories(params)
+            return State(
+                params,
+                hosts.put(moments, rows),
+                hosts.put(memory, whole),
+                hosts.put(np.int32(0), whole),
+            )
+
+    @property
+    def shardings(self) -> tuple[Any, Any]:
+        """Shardings of per-row arrays and of replicated arrays."""
+        rows = WHOLE if self.key.strategy.shared else ROWS
+        return sharding(self.key.mesh, rows), sharding(self.key.mesh, WHOLE)
+
+    def shapes(self) -> State:
+        """Shapes and types of a state."""
+        rows = self.held.places * len(self.seeds)
+        with self._scope():
+            shape: Any = jax.ShapeDtypeStruct
+            params = jax.tree.map(
+                lambda leaf: shape((rows, *leaf.shape), self._dtype),
+                jax.eval_shape(self.model.init, jax.random.key(0)),
+            )
+            moments, memory = jax.eval_shape(self.programs.memories, params)
+            return State(params, moments, memory, shape((), np.dtype(np.int32)))
+
+    def initial(self, seed: int) -> Params:
+        """The initial parameters of a seed, as NumPy arrays."""
+        words = np.stack(draws.seed_key(seed, draws.INIT), axis=-1)[0]
+        params = jax.jit(self.model.init)(jax.random.wrap_key_data(jnp.asarray(words)))
+        return jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), params)
+
+    def run_chunk(self, state: State, start: int) -> tuple[State, Trace]:
+        """Run the iterations start..start+chunk-1, or to the end of the schedule.
+
+        Args:
+            state: after ``start`` iterations; it is consumed (its memory is used again).
+            start: iterations completed.
+
+        Returns:
+            The new state, and the evaluations made.
+
+        Raises:
+            DivergedError: parameters are no longer finite.
+        """
+        stop = min(start + self.key.chunk, self.schedule.iterations)
+        with self._scope():
+            chunk, segments, ends = chunk_schedule(
+                self.schedule,
+                self.layout,
+                self._longest,
+                start,
+                stop,
+                chunk=self.key.chunk,
+                stride=self.key.strategy.stride,
+                dtype=self._dtype,
+            )
+            chunk = hosts.put(chunk, sharding(self.key.mesh, WHOLE))
+            measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop))
+            reports: list[ChunkReport] = []
+            evaluations: list[Evaluation] = []
+            at = 0
+            # On an accelerator nothing here waits until the whole chunk is in its queue.
+            for number, end in zip(measured, ends[measured], strict=True):
+                state = self._advance(state, chunk, part(segments, at, end), reports)
+                state, report, drift = self.programs.watched(
+                    state, self._inputs, chunk, part(segments, end)
+                )
+                reports.append(report)
+                self.on_stage("evaluating")
+                found = self.evaluator.evaluate(state.params, start + int(number))
+                evaluations.append(found._replace(drift=drift))
+                at = int(end) + 1
+                self.on_stage("training")
+            rest = part(segments, at, len(segments.step))
+            state = self._advance(state, chunk, rest, reports)
+            finite = self.programs.finite(state.params)
+            fetched = Reports(*jax.device_get((reports, evaluations, finite)))
+        return state, self._trace(fetched, start + measured, start, stop)
+
+    def _advance(
+        self, state: State, chunk: ChunkSchedule, segments: Segments, reports: list[ChunkReport]
+    ) -> State:
+        """Run segments; in calls of known length where there is a stride."""
+        first, stop, together = 0, len(segments.step), self.machine.segments_per_call
+        while first < stop:
+            if not self.key.strategy.stride:
+                padding = (0, self.key.chunk - stop)
+                some = jax.tree.map(partial(np.pad, pad_width=padding), segments)
+                state, report = self.programs.advance(state, self._inputs, chunk, some, stop)
+                first = stop
+            elif stop - first >= together:
+                some = part(segments, first, first + together)
+                state, report = self.programs.advance(state, self._inputs, chunk, some)
+                first += together
+            else:  # one more program for a few segments would take longer to compile
+                some = part(segments, first)
+                state, report, _ = self.programs.watched(state, self._inputs, chunk, some)
+                first += 1
+            reports.append(report)
+        return state
+
+    def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
+        """Run to the end of the schedule.
+
+        Args:
+            state: where to go on from (for instance a checkpoint); the beginning unless given.
+
+        Yields:
+            After every chunk, the state and the evaluations made. The state is consumed by the
+            next chunk: save what is to be kept before going on. A chunk that diverges raises
+            instead, so that what was saved last is good.
+        """
+        state = self.init() if state is None else state
+        for start in range(int(state.iteration), self.schedule.iterations, self.key.chunk):
+            state, trace = self.run_chunk(state, start)
+            yield state, trace
+
+    def run(self) -> Trace:
+        """Run the whole schedule and return all evaluations."""
+        return Trace.join([trace for _, trace in self.train()])
+
+    def _trace(
+        self, reports: Reports, iterations: NDArray[np.int64], start: int, stop: int
+    ) -> Trace:
+        """The trace of a chunk whose evaluations were made after some iterations (from 0)."""
+        bad = first_bad(reports, stop)
+        if bad is not None:
+            iteration, seed = bad
+            raise DivergedError(iteration, self.seeds[seed], self.options.learning_rate)
+        columns = columns_of(reports, stop - start, self._dtype)
+        return Trace(iterations + 1, **columns, **self.evaluator.counts.columns(iterations))
+
+    def params(self, state: State) -> Params:
+        """Every device's parameters, as NumPy arrays stacked [seeds, devices, ...]."""
+        devices = self.schedule.devices
+
+        def each(leaf: NDArray[Any]) -> NDArray[Any]:
+            return np.broadcast_to(leaf, (len(leaf), devices, *leaf.shape[2:]))
+
+        return jax.tree.map(each, self.kept(state))
+
+    def kept(self, state: State) -> Params:
+        """Like `params`, but with one entry instead of N when all devices hold the same."""
+        return jax.tree.map(
+            lambda leaf: self.held.devices_of(hosts.fetch(leaf, everywhere=True)), state.params
+        )
+
+    def identity(self) -> dict[str, str]:
+        """Digests of all that decides the numbers, by name, to refuse to resume something else.
+
+        They are the same on any number of processors and processes.
+        """
+        return run_identity(
+            self.model,
+            self.dataset,
+            self.partitions,
+            self.schedule,
+            self.options,
+            self.seeds,
+            self.key.exchange,
+        )
+
+    def fingerprint(self) -> str:
+        """One digest of `identity`."""
+        return digest(f"{name} {mark}".encode() for name, mark in self.identity().items())

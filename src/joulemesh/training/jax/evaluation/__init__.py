@@ -1,0 +1,1 @@
+"""Evaluation: which samples models are evaluated on, and how well they do."""

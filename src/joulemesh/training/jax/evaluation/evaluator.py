@@ -1,0 +1,83 @@
+"""Evaluate the states of a run, each on the samples that its iteration calls for."""
+
+from __future__ import annotations
+
+__all__ = ["Evaluator"]
+
+from collections.abc import Callable, Sequence
+
+import jax
+
+from joulemesh.data import Partition
+from joulemesh.models.core import Params
+from joulemesh.training.jax import exchange
+from joulemesh.training.jax.distributed import hosts
+from joulemesh.training.jax.evaluation.counts import SampleCounts, curve_samples
+from joulemesh.training.jax.evaluation.samples import EvalSamples, choose_samples
+from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.inputs import sizes_of
+from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.platform import sharding
+from joulemesh.training.jax.types import Inputs, ProgramKey
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+
+# Samples evaluated at once, on a CPU (where their activations stay in the cache) and otherwise.
+_TOGETHER_LOOP, _TOGETHER = 256, 1024
+
+
+class Evaluator:
+    """Evaluates states of a run.
+
+    Args:
+        key: of its programs.
+        program: the compiled evaluation.
+        inputs: placed.
+        layout: of devices.
+        partitions: who holds which samples, one per seed.
+        schedule: rounds, presence, mixing.
+        options: settings.
+
+    Attributes:
+        counts: on how many samples each evaluation rests.
+    """
+
+    def __init__(
+        self,
+        key: ProgramKey,
+        program: Callable[..., Evaluation],
+        inputs: Inputs,
+        layout: Layout,
+        partitions: Sequence[Partition],
+        schedule: Schedule,
+        options: Options,
+    ) -> None:
+        self._key, self._program, self._inputs = key, program, inputs
+        self._layout, self._partitions, self._schedule = layout, partitions, schedule
+        test = len(inputs.test.y)
+        curve = curve_samples(options, schedule, sizes_of(partitions), test)
+        agree = schedule.exchanged & (key.exchange is exchange.mean)
+        self.counts = SampleCounts(curve, test, agree, partitions)
+        self._curve = self._samples(curve)
+
+    def _samples(self, counts: tuple[int, int, int]) -> EvalSamples:
+        mesh, dtype, test = self._key.mesh, self._inputs.weights.dtype, self.counts.test
+        batch = _TOGETHER_LOOP if self._key.loop else _TOGETHER
+        made = choose_samples(self._layout, self._partitions, test, counts, mesh.size, batch, dtype)
+        specs = jax.tree.map(lambda spec: sharding(mesh, spec), made.specs())
+        placed: EvalSamples = hosts.put(made, specs)
+        return placed
+
+    def evaluate(self, params: Params, iteration: int) -> Evaluation:
+        """Evaluate parameters after an iteration (from 0): the last on all test samples.
+
+        Returns:
+            The evaluation, [S] each, without the consensus error before the exchange (``drift``).
+        """
+        inputs, samples = self._inputs, self._curve
+        active = self._layout.spread(self._schedule.active[iteration], False)
+        if self.counts.at(iteration) != self.counts.curve:
+            samples = self._samples(self.counts.at(iteration))
+        if self.counts.agree[iteration]:
+            samples = samples._replace(device=None)
+        return self._program(params, inputs.train, inputs.test, inputs.weights, samples, active)

@@ -1,0 +1,194 @@
+"""Exchanges: how the devices' parameters change when they meet, in the style of Optax.
+
+An exchange is a pair of pure functions on the devices of one seed; the engine maps it over seeds
+and keeps the parameters of departed devices, and of iterations without exchange, as they were.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Context", "Exchange", "SparseMixing", "dense", "mean", "neighbour_lists", "sparse"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from scipy import sparse as scipy_sparse
+
+from joulemesh.errors import ScenarioError
+from joulemesh.models.core import Params
+from joulemesh.own_code import place_of, require_call
+from joulemesh.training.jax.loss import Array, Data
+
+ExchangeState: TypeAlias = Any  # a pytree; () for exchanges without memory
+Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the plan knows it all
+
+
+class SparseMixing(NamedTuple):
+    """A mixing matrix as equal-length lists of neighbours, padded with the device itself."""
+
+    index: Array  # int32 [N, k]
+    weight: Array  # [N, k]
+    rounds: Array  # int32 scalar: how often the matrix is applied
+
+
+class Context(NamedTuple):
+    """What an exchange may see beside the parameters, for one seed."""
+
+    iteration: Array  # uint32 scalar, from 0
+    active: Array  # bool [N]
+    weights: Array  # [N], of the mean
+    mixing: Any  # [N, N], SparseMixing, or () for "mean"
+    data: Data  # training samples
+    order: Array  # int32; device i's samples are order[start_i : start_i + size_i]
+    start: Array  # int32 [N]
+    size: Array  # uint32 [N]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A pair of pure functions.
+
+    Attributes:
+        init: params stacked [N, ...] -> state.
+        apply: (params [N, ...], state, key, context) -> (params, state, sent).
+        all_seeds: ``apply`` takes all seeds at once: params [N, S, ...], weights [N, S], no key.
+
+    >>> swap = Exchange(lambda params: (), lambda params, state, key, context: (
+    ...     jax.tree.map(lambda leaf: leaf[::-1], params), state, ()))
+    >>> swap.apply(jnp.array([1.0, 2.0]), (), None, None)[0].tolist()
+    [2.0, 1.0]
+    """
+
+    init: Callable[[Params], ExchangeState]
+    apply: Callable[[Params, ExchangeState, jax.Array, Context], tuple[Params, ExchangeState, Sent]]
+    all_seeds: bool = False
+
+    def __post_init__(self) -> None:
+        require_call(self.init, "params", "the exchange's init")
+        require_call(self.apply, "params, state, key, context", "the exchange's apply")
+
+    def applied(
+        self, params: Params, state: ExchangeState, key: jax.Array, context: Context
+    ) -> tuple[Params, ExchangeState, Sent]:
+        """What ``apply`` gives, refused unless parameters and state keep their form."""
+        made: Any = self.apply(params, state, key, context)
+        if not isinstance(made, tuple) or len(made) != 3:
+            gives = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
+            raise ScenarioError(
+                f"the exchange's apply ({place_of(self.apply)}) gives {gives}: "
+                "return (params, state, sent)"
+            )
+        for what, old, new in (("params", params, made[0]), ("state", state, made[1])):
+            _require_form(old, new, f"the exchange's apply ({place_of(self.apply)}) gives {what}")
+        return made
+
+
+def _require_form(old: Any, new: Any, gives: str) -> None:
+    """Refuse a tree of another structure, or with leaves of other shapes or types."""
+    before, after = (str(jax.tree.structure(tree)) for tree in (old, new))
+    if before != after:
+        raise ScenarioError(f"{gives} as {after:.120}, not {before:.120}: keep the structure")
+    for (path, was), now in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new), strict=True):
+        forms = [jax.typeof(leaf).str_short() for leaf in (was, now)]
+        if forms[0] != forms[1]:
+            leaf = jax.tree_util.keystr(path)
+            raise ScenarioError(
+                f"{gives}{leaf} as {forms[1]}, not {forms[0]}: keep shapes and types"
+            )
+
+
+def _linear(mix: Callable[[jax.Array, Context], jax.Array]) -> Exchange:
+    """An exchange without memory that treats each leaf alike, as [N, S, numbers]."""
+
+    def apply(
+        params: Params, state: ExchangeState, key: jax.Array, context: Context
+    ) -> tuple[Params, ExchangeState, Sent]:
+        del key
+
+        def one(leaf: jax.Array) -> jax.Array:
+            wide = leaf.reshape(*leaf.shape[:2], -1)
+            wide = wide.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+            return mix(wide, context).astype(leaf.dtype).reshape(leaf.shape)
+
+        return jax.tree.map(one, params), state, ()
+
+    return Exchange(lambda params: (), apply, all_seeds=True)
+
+
+def _mean(leaf: jax.Array, context: Context) -> jax.Array:
+    share = jnp.where(context.active[:, None], context.weights, 0)
+    share = (share / jnp.sum(share, axis=0)).astype(leaf.dtype)
+    # A sum over devices, not a product: it is in the same order for any number of seeds.
+    centre = jnp.sum(share[..., None] * leaf, axis=0)
+    return jnp.broadcast_to(centre, leaf.shape)
+
+
+def _dense(leaf: jax.Array, context: Context) -> jax.Array:
+    matrix = context.mixing
+    heard = jnp.where(context.active[None, :], matrix, 0)
+    lost = jnp.sum(matrix, axis=1) - jnp.sum(heard, axis=1)
+    # Weight assigned to departed neighbours is moved to the diagonal, so that rows still sum to 1.
+    matrix = (heard + jnp.diag(lost)).astype(leaf.dtype)
+    flat = leaf.reshape(len(leaf), -1)
+    return jnp.matmul(matrix, flat, precision=lax.Precision.HIGHEST).reshape(leaf.shape)
+
+
+def _sparse(leaf: jax.Array, context: Context) -> jax.Array:
+    index, weight, rounds = context.mixing
+    me = jnp.arange(len(index), dtype=index.dtype)[:, None]
+    index = jnp.where(context.active[index], index, me)
+    weight = weight.astype(leaf.dtype)
+
+    def hear(values: jax.Array, k: jax.Array, total: jax.Array) -> jax.Array:
+        heard: jax.Array = weight[:, k, None, None] * values[index[:, k]]
+        return total + heard
+
+    def once(_: jax.Array, values: jax.Array) -> jax.Array:
+        silent = jnp.zeros_like(values)
+        heard: jax.Array = lax.fori_loop(0, index.shape[1], partial(hear, values), silent)
+        return heard
+
+    mixed: jax.Array = lax.fori_loop(0, rounds, once, leaf)
+    return mixed
+
+
+mean = _linear(_mean)
+"""Every active device takes the weighted mean of the active devices."""
+
+dense = _linear(_dense)
+"""new = W @ old, with W the context's [N, N] matrix of this iteration."""
+
+sparse = _linear(_sparse)
+"""new = W^K @ old, with W given by its neighbours: N·k numbers instead of N·N."""
+
+
+def neighbour_lists(
+    matrix: scipy_sparse.csr_array[Any, Any], rounds: int, dtype: Any
+) -> SparseMixing:
+    """Turn a CSR matrix into padded lists of neighbours.
+
+    Args:
+        matrix: row-stochastic [N, N].
+        rounds: how often it is applied in one exchange.
+        dtype: of the weights.
+
+    Returns:
+        The SparseMixing; padding repeats the device itself with weight 0.
+
+    >>> lists = neighbour_lists(scipy_sparse.csr_array(np.eye(2)), 3, np.float32)
+    >>> lists.index.tolist(), lists.weight.tolist()
+    ([[0], [1]], [[1.0], [1.0]])
+    """
+    counts = np.diff(matrix.indptr)
+    widest = int(counts.max())
+    row = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(row)) - np.repeat(matrix.indptr[:-1], counts)
+    index = np.repeat(np.arange(len(counts), dtype=np.int32)[:, None], widest, axis=1)
+    weight = np.zeros((len(counts), widest), dtype)
+    index[row, place], weight[row, place] = matrix.indices, matrix.data
+    return SparseMixing(jnp.asarray(index), jnp.asarray(weight), jnp.int32(rounds))

@@ -1,0 +1,64 @@
+"""What decides the numbers of a run, as digests: two runs with equal ones compute the same."""
+
+from __future__ import annotations
+
+__all__ = ["model_digest", "run_identity"]
+
+import re
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.models.core import Model
+from joulemesh.training.digests import array_parts, data_digest, digest, scaling_digest
+from joulemesh.training.jax.exchange import Exchange
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]+")
+
+
+def model_digest(model: Model, shape: tuple[int, ...]) -> str:
+    """A digest of what a model computes: its functions as JAX traces them, constants included.
+
+    >>> from joulemesh.models import build
+    >>> wide, narrow = (build("mlp", (8, 8, 1), 10, (width,)) for width in (32, 16))
+    >>> model_digest(wide, (8, 8, 1)) == model_digest(narrow, (8, 8, 1))
+    False
+    """
+    key = jax.random.key(0)
+    batch = jax.ShapeDtypeStruct((2, *shape), np.float32)  # type: ignore[no-untyped-call]
+    params = jax.eval_shape(model.init, key)
+    traced = [jax.make_jaxpr(model.init)(key), jax.make_jaxpr(model.apply)(params, batch)]
+    text = [_ADDRESS.sub("", str(program)).encode() for program in traced]
+    constants = [part for program in traced for part in array_parts(*program.consts)]
+    return digest([*text, *constants, repr((model.name, model.l2, model.batch_axis)).encode()])
+
+
+def run_identity(
+    model: Model,
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    schedule: Schedule,
+    options: Options,
+    seeds: Sequence[int],
+    exchange: Exchange,
+) -> dict[str, str]:
+    """Digests of all that decides a run's numbers, by name."""
+    own = exchange.apply
+    method = (own.__module__, getattr(own, "__qualname__", ""))
+    held = [
+        part
+        for partition in partitions
+        for part in array_parts(partition.order.astype(np.int32), partition.offsets)
+    ]
+    return {
+        "normalisation": scaling_digest(dataset),
+        "data": data_digest(dataset),
+        "model": model_digest(model, dataset.shape),
+        "partition": digest(held),
+        "plan": schedule.digest(),
+        "options": digest([repr((options, method, seeds)).encode()]),
+    }

@@ -1,0 +1,121 @@
+"""Check a run's data, partitions and schedule, and gather the arrays that the programs read."""
+
+from __future__ import annotations
+
+__all__ = ["check_inputs", "make_inputs", "place_inputs", "sizes_of"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.errors import ScenarioError
+from joulemesh.training import draws
+from joulemesh.training.jax.distributed import hosts
+from joulemesh.training.jax.exchange import neighbour_lists
+from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.local_sgd import Rows
+from joulemesh.training.jax.loss import Data, scale_of
+from joulemesh.training.jax.platform import ROWS, WHOLE, sharding
+from joulemesh.training.jax.types import Inputs
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+
+
+def check_inputs(
+    partitions: Sequence[Partition], schedule: Schedule, seeds: Sequence[int], samples: int
+) -> None:
+    """Refuse parts that do not fit together.
+
+    >>> check_inputs([], Schedule(np.ones((1, 2), int)), [0], 5)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: there are 0 partitions for 1 seeds: give one for each
+    """
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
+        raise ScenarioError(f"seeds are {list(seeds)}: give different numbers from 0 to 2**64 - 1")
+    if len(partitions) != len(seeds):
+        raise ScenarioError(
+            f"there are {len(partitions)} partitions for {len(seeds)} seeds: give one for each"
+        )
+    weights = schedule.weights
+    if weights is not None and weights.ndim == 2 and len(weights) != len(seeds):
+        raise ScenarioError(
+            f"weights are given for {len(weights)} seeds of {len(seeds)}: give one row for each"
+        )
+    for partition in partitions:
+        if partition.devices != schedule.devices:
+            raise ScenarioError(
+                f"the partition has {partition.devices} devices but the schedule "
+                f"{schedule.devices}: make them equal"
+            )
+        if partition.sizes.min() < 1:
+            raise ScenarioError(
+                f"device {partition.sizes.argmin()} holds no samples: give each at least 1"
+            )
+        if partition.order.max() >= samples:
+            raise ScenarioError(
+                f"the partition refers to sample {partition.order.max()} of {samples}: "
+                "partition this data set"
+            )
+
+
+def sizes_of(partitions: Sequence[Partition]) -> NDArray[np.int64]:
+    """D_i of every seed: [S, N]."""
+    return np.stack([partition.sizes for partition in partitions])
+
+
+def _keys(seeds: Sequence[int], purpose: int) -> draws.Key:
+    """The seeds' keys for a purpose, two uint32 [S]."""
+    keys = [draws.seed_key(seed, purpose) for seed in seeds]
+    return np.concatenate([key[0] for key in keys]), np.concatenate([key[1] for key in keys])
+
+
+def make_inputs(
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    schedule: Schedule,
+    options: Options,
+    seeds: Sequence[int],
+    layout: Layout,
+    dtype: Any,
+) -> Inputs:
+    """Gather what does not change during a run, as NumPy arrays."""
+    sizes = sizes_of(partitions)
+    before = np.cumsum([0, *(len(partition.order) for partition in partitions)])[:-1, None]
+    starts = before + np.stack([partition.offsets[:-1] for partition in partitions])
+    first, second = _keys(seeds, draws.BATCH)
+    scale, shift = scale_of(dataset, dtype)
+    mixing: Any = schedule.mixing
+    weights = schedule.mean_weights(sizes, by_samples=options.weights == "samples")
+    return Inputs(
+        train=Data(dataset.x_train, dataset.y_train, scale, shift),
+        test=Data(dataset.x_test, dataset.y_test, scale, shift),
+        order=np.concatenate(
+            [partition.order.astype(np.int32, copy=False) for partition in partitions]
+        ),
+        rows=Rows(
+            start=layout.rows(starts.astype(np.int32), 0),
+            size=layout.rows(sizes.astype(np.uint32), 1),
+            device=np.repeat(layout.order.astype(np.uint32), len(seeds)),
+            key=(np.tile(first, layout.places), np.tile(second, layout.places)),
+        ),
+        weights=layout.spread(weights, 0).T.astype(dtype),
+        learning_rate=np.asarray(options.learning_rate, dtype),
+        mixing=neighbour_lists(layout.sparse(mixing), schedule.mixing_rounds, dtype)
+        if schedule.kind == "sparse"
+        else (),
+        exchange_key=_keys(seeds, draws.EXCHANGE),
+    )
+
+
+def place_inputs(inputs: Inputs, mesh: Mesh) -> Inputs:
+    """Put inputs on the processors of a mesh: rows are split, everything else is replicated."""
+    specs: Any = jax.tree.map(lambda _: sharding(mesh, WHOLE), inputs)
+    specs = specs._replace(rows=jax.tree.map(lambda _: sharding(mesh, ROWS), inputs.rows))
+    placed: Inputs = hosts.put(inputs, specs)
+    return placed

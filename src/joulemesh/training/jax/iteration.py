@@ -1,0 +1,247 @@
+"""One iteration as a traced function: local training, then the exchange.
+
+There is no branch. The last segment before an evaluation has a program of its own (`watched`),
+which also measures how far devices have drifted apart, and the host, which knows the schedule,
+calls one or the other without waiting.
+A chunk is a sequence of segments. On a CPU a segment is an iteration. On an accelerator a loop
+whose end is computed there asks the host each time round whether to go on (about 40 µs, as long as
+a step), so a segment is a fixed number of steps, with an exchange that counts only at the end of an
+iteration, and loops have known lengths.
+Local training is written for the rows of one processor and mapped over the mesh; exchanges are
+written for all devices and partitioned by XLA. From a shared start (`shared_start`) training and
+exchange are one.
+"""
+
+from __future__ import annotations
+
+__all__ = ["advance", "memories", "watched"]
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding
+
+from joulemesh.models.core import Params
+from joulemesh.training import draws
+from joulemesh.training.jax.evaluation.scores import consensus_error
+from joulemesh.training.jax.exchange import Context
+from joulemesh.training.jax.local_sgd import Carry, LocalWork, train_rows
+from joulemesh.training.jax.platform import ROWS, WHOLE
+from joulemesh.training.jax.shared_start import train_shared
+from joulemesh.training.jax.types import (
+    NEVER,
+    ChunkReport,
+    ChunkSchedule,
+    Inputs,
+    ProgramKey,
+    Segments,
+    State,
+)
+from joulemesh.training.jax.updates import UpdateSum, consensus_from
+from joulemesh.training.options import make_optimizer
+
+# How each part of a LocalWork is spread over processors.
+_WORK: Any = LocalWork(WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS)
+
+
+def memories(key: ProgramKey, params: Params) -> tuple[Any, Any]:
+    """The first state of every row's optimiser, and of the exchange."""
+    optimizer = make_optimizer(key.optimizer, 0.0)  # rates come with the steps
+    by_device = jax.tree.map(lambda leaf: leaf[: key.devices], key.by_device(params))
+    own = key.exchange
+    memory = own.init(by_device) if own.all_seeds else jax.vmap(own.init, 1)(by_device)
+    return jax.vmap(optimizer.init)(params), memory
+
+
+def advance(
+    key: ProgramKey,
+    state: State,
+    inputs: Inputs,
+    chunk: ChunkSchedule,
+    segments: Segments,
+    count: Any = None,
+) -> tuple[State, ChunkReport]:
+    """Run the first ``count`` of the segments; all (a loop of known length) unless given."""
+
+    def one(number: Any, state: State) -> tuple[State, ChunkReport]:
+        segment = jax.tree.map(lambda values: values[number], segments)
+        return _segment(key, inputs, chunk, segment, state)[:2]
+
+    def body(number: jax.Array, carry: tuple[State, ChunkReport]) -> tuple[State, ChunkReport]:
+        state, report = carry
+        state, new = one(number, state)
+        sent = jax.tree.map(jnp.add, report.sent, new.sent)
+        return state, ChunkReport(jnp.minimum(report.bad, new.bad), sent)
+
+    shapes = jax.eval_shape(one, 0, state)[1]
+    sent = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.sent)
+    carry = (state, ChunkReport(jnp.full(key.seeds, NEVER, jnp.int32), sent))
+    count = len(segments.step) if count is None else count
+    final: tuple[State, ChunkReport] = lax.fori_loop(0, count, body, carry)
+    return final
+
+
+def watched(
+    key: ProgramKey, state: State, inputs: Inputs, chunk: ChunkSchedule, segment: Segments
+) -> tuple[State, ChunkReport, jax.Array]:
+    """Run one segment; also the consensus error before its exchange."""
+    return _segment(key, inputs, chunk, segment, state, watch=True)
+
+
+def _segment(
+    key: ProgramKey,
+    inputs: Inputs,
+    chunk: ChunkSchedule,
+    segment: Segments,
+    state: State,
+    *,
+    watch: bool = False,
+) -> tuple[State, ChunkReport, Any]:
+    """Local training and exchange; also, if watched, the consensus error between them."""
+    if key.strategy.shared:
+        return _from_shared_start(key, inputs, chunk, segment, state, watch=watch)
+    state, bad = _train(key, inputs, chunk, segment, state)
+    drift: Any = ()
+    if watch:
+        drift = consensus_error(key.by_device(state.params), chunk.active[segment.iteration])
+    state, sent = _exchange(key, inputs, chunk, segment, state)
+    return state, ChunkReport(bad, _at(key, segment.iteration, sent)), drift
+
+
+def _at(key: ProgramKey, number: jax.Array, sent: Any) -> Any:
+    """What one iteration sent, as [C, S, ...] with zeros elsewhere."""
+    return jax.tree.map(
+        lambda now: jnp.zeros((key.chunk, *now.shape), now.dtype).at[number].set(now), sent
+    )
+
+
+def _work(
+    key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, segment: Segments, state: State
+) -> LocalWork:
+    return LocalWork(
+        rate=inputs.learning_rate,
+        data=inputs.train,
+        order=inputs.order,
+        rows=inputs.rows,
+        iteration=state.iteration.astype(jnp.uint32),
+        rounds=jnp.repeat(chunk.rounds[segment.iteration], key.seeds),
+    )
+
+
+def _from_shared_start(
+    key: ProgramKey,
+    inputs: Inputs,
+    chunk: ChunkSchedule,
+    segment: Segments,
+    state: State,
+    *,
+    watch: bool,
+) -> tuple[State, ChunkReport, Any]:
+    """An iteration of local training and exact mean, in which no device's parameters are stored."""
+    active = chunk.active[segment.iteration][:, None]
+    share = jnp.where(active, inputs.weights, 0)
+    shares = [share / jnp.sum(share, axis=0)]
+    if watch:  # consensus is about the plain mean
+        plain = jnp.broadcast_to(active / jnp.sum(active), share.shape)
+        shares.append(plain.astype(share.dtype))
+    train = partial(train_shared, key.local, key.strategy, key.mesh.size > 1)
+    sums: UpdateSum = key.sharded(train, (_WORK, ROWS, WHOLE), WHOLE)(
+        _work(key, inputs, chunk, segment, state),
+        jnp.stack(shares, axis=-1).reshape(-1, len(shares)),
+        state.params,
+    )
+    centres = jax.tree.map(jnp.add, state.params, sums.weighted)
+    drift = consensus_from(sums, centres) if watch else ()
+    bad = jnp.where(sums.diverged == 0, NEVER, state.iteration + 1)
+    params = jax.tree.map(lambda leaf: leaf[0], centres)
+    new = State(params, state.optimizer, state.exchange, state.iteration + 1)
+    return new, ChunkReport(bad, ()), drift
+
+
+def _train(
+    key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, segment: Segments, state: State
+) -> tuple[State, jax.Array]:
+    """Local training; also the iteration, for every seed in which a loss was not finite."""
+    work = _work(key, inputs, chunk, segment, state)
+    zeros = jnp.zeros(len(work.rounds), inputs.weights.dtype)
+    stride, block = key.strategy.stride, key.strategy.block * key.seeds
+    trained: Carry = key.sharded(
+        partial(train_rows, key.local, stride=stride, block=block), (_WORK, WHOLE, ROWS), ROWS
+    )(work, segment.step, Carry(state.params, state.optimizer, zeros))
+    finite = jnp.all(jnp.isfinite(trained.loss).reshape(key.places, key.seeds), axis=0)
+    bad = jnp.where(finite, NEVER, state.iteration + 1)
+    return state._replace(params=trained.params, optimizer=trained.optimizer), bad
+
+
+def _exchange(
+    key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, segment: Segments, state: State
+) -> tuple[State, Any]:
+    """Apply the exchange; devices that do not take part keep what they have."""
+    number, last = segment.iteration, segment.last
+    old = key.by_device(state.params)
+    context = _context(key, inputs, chunk, number, state.iteration)
+    if key.exchange.all_seeds:
+        new, memory, sent = key.exchange.apply(old, state.exchange, jnp.zeros(0), context)
+    else:
+        new, memory, sent = _own_exchange(key, inputs, state.exchange, old, context)
+    went = chunk.exchanged[number] & last
+    memory = jax.tree.map(partial(jnp.where, went), memory, state.exchange)
+    sent = jax.tree.map(lambda a: jnp.where(went, a, jnp.zeros_like(a)), sent)
+    takes = chunk.active[number] & went
+
+    def keep(new: jax.Array, old: jax.Array) -> jax.Array:
+        kept = jnp.where(takes.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
+        return kept.reshape(-1, *kept.shape[2:])
+
+    params = jax.tree.map(keep, new, old)
+    if key.mesh.size > 1:
+        by_rows = NamedSharding(key.mesh, ROWS)
+        params = lax.with_sharding_constraint(params, by_rows)  # type: ignore[no-untyped-call]
+    iteration = state.iteration + last.astype(jnp.int32)
+    return State(params, state.optimizer, memory, iteration), sent
+
+
+def _own_exchange(
+    key: ProgramKey, inputs: Inputs, memory: Any, old: Params, context: Context
+) -> tuple[Params, Any, Any]:
+    """A method's own exchange: seed by seed, on the N devices without padding."""
+    words = draws.fold(inputs.exchange_key, context.iteration)
+    keys = jax.random.wrap_key_data(jnp.stack(words, axis=-1))
+    inside = jax.tree.map(lambda leaf: leaf[: key.devices], old)
+    nothing: Any = None
+    axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1)
+    new, memory, sent = jax.vmap(key.exchange.applied, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
+        inside, memory, keys, context
+    )
+    pad = key.places - key.devices
+    new = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1)), new)
+    return new, memory, sent
+
+
+def _context(
+    key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, number: jax.Array, iteration: jax.Array
+) -> Context:
+    """What the exchange sees; a method's own sees the N devices only, without padding."""
+    inside = key.places if key.exchange.all_seeds else key.devices
+    start, size = (
+        a.reshape(key.places, key.seeds)[:inside] for a in (inputs.rows.start, inputs.rows.size)
+    )
+    mixing = inputs.mixing
+    if key.kind == "sparse":
+        mixing = mixing._replace(index=mixing.index[:inside], weight=mixing.weight[:inside])
+    if key.kind == "dense":
+        last = chunk.mixing.shape[0] - 1  # one matrix may serve every iteration
+        mixing = chunk.mixing[jnp.minimum(number, last), :inside, :inside]
+    return Context(
+        iteration=iteration.astype(jnp.uint32),
+        active=chunk.active[number][:inside],
+        weights=inputs.weights[:inside],
+        mixing=mixing,
+        data=inputs.train,
+        order=inputs.order,
+        start=start,
+        size=size,
+    )

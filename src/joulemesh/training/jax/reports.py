@@ -1,0 +1,67 @@
+"""Put together what the programs report of a chunk: a trace, or the refusal of a diverged run."""
+
+from __future__ import annotations
+
+__all__ = ["DivergedError", "Reports", "columns_of", "first_bad"]
+
+from functools import reduce
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import JoulemeshError
+from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.types import NEVER, ChunkReport
+
+
+class DivergedError(JoulemeshError):
+    """Parameters are no longer finite.
+
+    Attributes:
+        iteration: the iteration (from 1) in which that was first seen.
+        seed: the repetition seed.
+    """
+
+    def __init__(self, iteration: int, seed: int, learning_rate: float) -> None:
+        super().__init__(
+            f"training diverged in iteration {iteration} (seed {seed}): parameters are not finite; "
+            f"lower training.learning_rate (now {learning_rate:g})"
+        )
+        self.iteration, self.seed = iteration, seed
+
+
+class Reports(NamedTuple):
+    """What the programs of one chunk report."""
+
+    chunks: list[ChunkReport]
+    evaluations: list[Evaluation]
+    finite: NDArray[np.bool_]  # [S]: whether all parameters are finite at the end
+
+
+def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:
+    """The first iteration (from 1) that diverged, and which seed; None if there is none.
+
+    Args:
+        reports: of the chunk.
+        stop: the chunk's last iteration (from 1).
+    """
+    bad = np.min([report.bad for report in reports.chunks], axis=0)
+    bad = np.minimum(bad, np.where(reports.finite, NEVER, stop))
+    if bad.min() == NEVER:
+        return None
+    seed = int(bad.argmin())
+    return int(bad[seed]), seed
+
+
+def columns_of(reports: Reports, iterations: int, dtype: Any) -> dict[str, Any]:
+    """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...]."""
+    empty = np.zeros((0, len(reports.finite)), dtype)
+    columns: dict[str, Any] = {
+        name: np.concatenate([empty, *(getattr(one, name)[None] for one in reports.evaluations)])
+        for name in Evaluation._fields
+    }
+    each = (report.sent for report in reports.chunks)
+    sent = jax.tree.map(lambda *parts: reduce(np.add, parts), *each)
+    return columns | {"sent": jax.tree.map(lambda values: values[:iterations], sent)}

@@ -1,0 +1,128 @@
+"""Types of the compiled programs: their inputs and reports, and the key that they compile for."""
+
+from __future__ import annotations
+
+__all__ = [
+    "NEVER",
+    "ChunkReport",
+    "ChunkSchedule",
+    "Inputs",
+    "ProgramKey",
+    "Segments",
+    "State",
+]
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from joulemesh.models.core import Model, Params
+from joulemesh.training import draws
+from joulemesh.training.jax.exchange import Exchange, mean
+from joulemesh.training.jax.local_sgd import LocalSettings, Rows
+from joulemesh.training.jax.loss import Array, Data
+from joulemesh.training.jax.strategy import Strategy
+
+# "No iteration" in reports of the first iteration that diverged.
+NEVER = 2**31 - 1
+
+
+class State(NamedTuple):
+    """Everything that a run carries from one iteration to the next."""
+
+    params: Params  # stacked [rows, ...]; from a shared start [seeds, ...]
+    optimizer: Any  # stacked [rows, ...]
+    exchange: Any  # of the exchange, stacked [seeds, ...]
+    iteration: Array  # int32 scalar: iterations completed
+
+
+class Inputs(NamedTuple):
+    """What does not change during a run."""
+
+    train: Data
+    test: Data
+    order: Array  # int32, the rows' sample indices, concatenated
+    rows: Rows
+    weights: Array  # [places, S], of the mean
+    learning_rate: Array
+    mixing: Any  # SparseMixing, or ()
+    exchange_key: draws.Key  # of (seed, EXCHANGE): two uint32 [S]
+
+
+class ChunkSchedule(NamedTuple):
+    """The schedule of the C iterations of one chunk."""
+
+    rounds: Array  # int32 [C, places]
+    active: Array  # bool [C, places]
+    exchanged: Array  # bool [C]
+    mixing: Any  # [C, places, places], [1, places, places], or ()
+
+
+class Segments(NamedTuple):
+    """Parts of a chunk that run one after another; a single segment has scalars."""
+
+    iteration: Array  # int32: the chunk's iteration that the segment belongs to
+    step: Array  # int32: its first step
+    last: Array  # bool: whether it ends the iteration
+
+
+class ChunkReport(NamedTuple):
+    """What iterations report, per seed."""
+
+    bad: Array  # int32 [S]: the iteration (from 1) in which a loss was first not finite, or NEVER
+    sent: Any  # what each exchange reported, [C, S, ...]; zeros for iterations that did not run
+
+
+@dataclass(frozen=True)
+class ProgramKey:
+    """Everything that the compiler must know: equal keys share one compilation."""
+
+    model: Model
+    optimizer: str
+    batch: int
+    local_round: str
+    precision: str
+    exchange: Exchange
+    kind: Literal["mean", "dense", "sparse"]
+    devices: int
+    places: int
+    seeds: int
+    chunk: int
+    loop: bool
+    strategy: Strategy
+    deterministic: bool
+    mesh: Mesh
+
+    @property
+    def compute(self) -> Any:
+        """Dtype in which losses are computed."""
+        return jnp.dtype(self.precision)
+
+    @property
+    def scoring(self) -> ProgramKey:
+        """The same key without what evaluation need not know."""
+        strategy = Strategy(shared=self.strategy.shared)
+        key = replace(self, exchange=mean, kind="mean", chunk=0, strategy=strategy)
+        return replace(key, optimizer="sgd", local_round="step", batch=0)
+
+    @property
+    def local(self) -> LocalSettings:
+        """The part that local training needs."""
+        return LocalSettings(
+            self.model, self.optimizer, self.batch, self.local_round, self.compute, self.loop
+        )
+
+    def sharded(self, function: Any, in_specs: Any, out_specs: Any) -> Any:
+        """Map a function, written for the rows of one processor, over the mesh."""
+        if self.mesh.size == 1:
+            return function
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
+
+    def by_device(self, params: Params) -> Params:
+        """View rows as [places, S, ...]; parameters that all devices share have one place."""
+        return jax.tree.map(lambda p: p.reshape(-1, self.seeds, *p.shape[1:]), params)

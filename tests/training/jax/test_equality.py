@@ -1,0 +1,118 @@
+"""The engine equals the slow reference, whatever the model, the mixing and the partition."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from scipy import sparse
+
+from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.data import from_arrays, partition
+from joulemesh.errors import ScenarioError
+from joulemesh.models import build
+from joulemesh.training.jax.checkpoint import Checkpoints
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.options import Options
+from joulemesh.training.reference import run_reference
+from joulemesh.training.schedule import Schedule
+
+DEVICES = 5
+RING = np.array([[0, 1], [0, 4], [1, 2], [2, 3], [3, 4]])
+
+
+def _data(shape, count=60):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count + 20, *shape)).astype(np.float32)
+    y = np.arange(count + 20) % 3
+    return from_arrays(x[:count], y[:count], x[count:], y[count:])
+
+
+def _rounds(iterations, devices=DEVICES):
+    return np.random.default_rng(1).integers(1, 5, (iterations, devices))
+
+
+MIXINGS = {
+    "weighted": ("step", {"mixing": "mean", "weights": np.array([1.0, 2.0, 3.0, 4.0, 5.0])}),
+    "changing": ("epoch", {"mixing": lambda t: np.roll(np.eye(DEVICES), t + 1, axis=1)}),
+    "sparse": (
+        "epoch",
+        {"mixing": sparse.csr_array(metropolis_weights(RING, DEVICES)), "mixing_rounds": 3},
+    ),
+}
+
+
+def _assert_equal(engine, atol, iterations=None):
+    slow = run_reference(engine, iterations)
+    *_, (state, _) = engine.train()
+    fast = engine.params(state)
+    for number, devices in enumerate(slow):
+        for device, params in enumerate(devices):
+            mine = jax.tree.map(lambda leaf, s=number, d=device: leaf[s, d], fast)
+            for ours, theirs in zip(jax.tree.leaves(mine), jax.tree.leaves(params), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("mixing", MIXINGS)
+def test_more_mixings_in_float64(mixing, unevaluated):
+    """Those that test_engine.py does not try: given weights, functions of t, epochs of a list."""
+    data = _data((4,))
+    held = partition(data.y_train, DEVICES, kind="quantity", alpha=1.0)
+    local_round, how = MIXINGS[mixing]
+    options = Options(
+        batch_size=8,
+        precision="float64",
+        local_round=local_round,
+        chunk_iterations=2,
+        eval_every=1,
+    )
+    model = build("mlp", data.shape, 3, (6,))
+    engine = Engine(model, data, [held], Schedule(_rounds(3), **how), options)
+    _assert_equal(unevaluated(engine), 1e-10)
+
+
+def _engine(seeds, rounds=None, **options):
+    data = _data((4,))
+    parts = [partition(data.y_train, DEVICES, kind="dirichlet", seed=s) for s in seeds]
+    schedule = Schedule(_rounds(6) if rounds is None else rounds)
+    chosen = Options(batch_size=8, chunk_iterations=2, eval_every=2, **options)
+    return Engine(build("mlp", data.shape, 3, (6,)), data, parts, schedule, chosen, seeds)
+
+
+def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path):
+    engine = _engine((0, 1))
+    kept = Checkpoints(tmp_path / "checkpoint")
+    states = engine.train()
+    state, _ = next(states)
+    kept.save(engine, state)
+    *_, (final, _) = states
+    again = Checkpoints(tmp_path / "checkpoint").restore(engine, 2)
+    assert int(again.iteration) == 2
+    *_, (resumed, _) = engine.train(again)
+    for a, b in zip(
+        jax.tree.leaves(engine.params(final)), jax.tree.leaves(engine.params(resumed)), strict=True
+    ):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["bit", "cut", "empty", "other", "header"])
+def test_a_damaged_checkpoint_is_refused_by_name(kind, tmp_path):
+    engine = _engine((0,))
+    kept = Checkpoints(tmp_path)
+    for state, _ in engine.train():
+        kept.save(engine, state)
+    assert kept.saved() == [2, 4, 6]
+    path = kept.path(6)
+    content = bytearray(path.read_bytes())
+    if kind == "bit":
+        content[-3] ^= 4
+    elif kind == "cut":
+        del content[-8:]
+    elif kind == "empty":
+        content.clear()
+    elif kind == "header":
+        content[:8] = (2**40).to_bytes(8, "little")
+    path.write_bytes(content)
+    with pytest.raises(ScenarioError, match=r"6\.safetensors cannot be used"):
+        kept.restore(_engine((0, 1)) if kind == "other" else engine, 6)
+    assert int(kept.restore(engine, 4).iteration) == 4

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from joulemesh.training.jax import exchange
+from joulemesh.training.jax.exchange import Context, neighbour_lists
+
+
+def met(kind, values, *, active=None, weights=None, mixing=()):
+    """Exchange single numbers, one seed."""
+    devices = len(values)
+    active = np.ones(devices, bool) if active is None else np.array(active)
+    weights = np.ones(devices) if weights is None else np.array(weights)
+    context = Context(
+        jnp.uint32(0),
+        jnp.asarray(active),
+        jnp.asarray(weights)[:, None],
+        mixing,
+        None,
+        None,
+        None,
+        None,
+    )
+    params = {"w": jnp.asarray(values, jnp.float32).reshape(devices, 1, 1)}
+    new, state, sent = kind.apply(params, (), jnp.zeros(0), context)
+    assert (state, sent) == ((), ())
+    return np.asarray(new["w"]).ravel()
+
+
+def test_mean_by_hand():
+    assert met(exchange.mean, [1, 2, 6]).tolist() == [3, 3, 3]
+    assert met(exchange.mean, [1, 2, 6], weights=[2, 1, 1]).tolist() == [2.5] * 3
+    assert met(exchange.mean, [1, 2, 6], active=[True, False, True]).tolist()[0] == 3.5
+
+
+def test_dense_by_hand():
+    matrix = jnp.array([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 0.5, 0.5]])
+    assert met(exchange.dense, [4, 8, 0], mixing=matrix).tolist() == [6, 5, 4]
+    # Device 1 has left: what it would have said, the others say to themselves.
+    heard = met(exchange.dense, [4, 8, 0], mixing=matrix, active=[True, False, True])
+    assert heard[[0, 2]].tolist() == [4, 0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from([1, 6]), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_sparse_is_the_power_of_the_dense_matrix(devices, rounds, seed):
+    rng = np.random.default_rng(seed)
+    matrix = (rng.random((devices, devices)) < 0.4) + np.eye(devices)
+    matrix = matrix / matrix.sum(axis=1, keepdims=True)
+    active = rng.random(devices) < 0.7
+    active[0] = True
+    values = rng.normal(size=devices)
+    lists = neighbour_lists(sparse.csr_array(matrix), rounds, np.float32)
+    found = met(exchange.sparse, values, active=active, mixing=lists)
+    present = np.where(active, matrix, 0.0)
+    present += np.diag(1 - present.sum(axis=1))
+    expected = np.linalg.matrix_power(present, rounds) @ values
+    np.testing.assert_allclose(found[active], expected[active], rtol=2e-5, atol=2e-6)
+
+
+def test_half_precision_adds_up_in_single():
+    many = 4096
+    values = jnp.ones((many, 1, 1), jnp.bfloat16)
+    context = Context(jnp.uint32(0), jnp.ones(many, bool), jnp.ones((many, 1)), (), *[None] * 4)
+    new, _, _ = exchange.mean.apply(values, (), jnp.zeros(0), context)
+    assert new.dtype == jnp.bfloat16  # a sum in bfloat16 would stop at 256 of 4096
+    assert float(new[0, 0, 0]) == pytest.approx(1.0, rel=1e-2)
+
+
+def test_built_in_exchanges_do_not_remember():
+    for kind in (exchange.mean, exchange.dense, exchange.sparse):
+        assert jax.tree.leaves(kind.init({"w": jnp.zeros((2, 1, 1))})) == []

@@ -1,0 +1,83 @@
+"""Programs over several CPU devices run strictly one after another (XLA deadlocks otherwise)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from joulemesh.data import partition
+from joulemesh.models import build
+from joulemesh.training import Engine, Options, Schedule
+from joulemesh.training.jax.programs import _one_at_a_time
+
+
+class _Leaf:
+    """An array that takes a while, and says when two are under way together."""
+
+    under_way = 0
+    most = 0
+
+    def __init__(self) -> None:
+        _Leaf.under_way += 1
+        _Leaf.most = max(_Leaf.most, _Leaf.under_way)
+        self.ready = False
+
+    def block_until_ready(self) -> None:
+        if not self.ready:
+            time.sleep(0.002)
+            self.ready = True
+            _Leaf.under_way -= 1
+
+
+def test_no_two_are_in_flight_whatever_thread_calls() -> None:
+    program = _one_at_a_time(lambda: {"a": _Leaf()})
+
+    def many() -> None:
+        for _ in range(20):
+            program()
+
+    threads = [threading.Thread(target=many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (_Leaf.most, _Leaf.under_way) == (1, 0)
+
+
+def test_every_program_of_several_cpu_devices_waits(toy) -> None:
+    if jax.local_device_count() < 2:
+        pytest.skip("JAX was started with one processor")
+    parts = [partition(toy.y_train, 4, kind="iid")]
+    engine = Engine(
+        build("logistic", toy.shape, 3), toy, parts, Schedule(np.ones((2, 4), int)), Options()
+    )
+    assert engine.key.mesh.size > 1
+    with_collectives = engine.programs._replace(memories=None)._asdict()
+    del with_collectives["memories"]
+    assert all(hasattr(program, "jitted") for program in with_collectives.values())
+
+
+def test_a_chunk_of_many_evaluations_does_not_hang(tmp_path) -> None:
+    # Before programs ran one at a time, 200 of them queued in a chunk hung in most attempts.
+    command = [
+        sys.executable,
+        "-m",
+        "joulemesh",
+        "run",
+        "--seeds",
+        "3",
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    for change in ("eval_every=1", "chunk_iterations=100"):
+        command += ["--set", f"training.{change}"]
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
