@@ -184,6 +184,43 @@ def test_every_room_says_what_it_is_in_three_lines(room: str) -> None:
     assert "May not know:" in doc
 
 
+# Rooms that have been put in order; others follow.
+TIDY = ("setup", "training")
+MOST_LINES, MOST_PARAMETERS = 350, 8
+
+
+def parameters(function: ast.FunctionDef) -> int:
+    every = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
+    return sum(one.arg not in ("self", "cls") for one in every)
+
+
+@pytest.mark.parametrize("room", TIDY)
+def test_modules_and_signatures_stay_small(room: str) -> None:
+    wrong = []
+    for path in (HOME / room).rglob("*.py"):
+        text, name = path.read_text("utf-8"), path.relative_to(HOME).as_posix()
+        if len(text.splitlines()) > MOST_LINES:
+            wrong.append(f"{name} has {len(text.splitlines())} lines")
+        wrong += [
+            f"{name}: {node.name} has {parameters(node)} parameters"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and parameters(node) > MOST_PARAMETERS
+        ]
+    assert not wrong
+
+
+def test_the_engine_knows_nothing_of_plans_and_scenarios() -> None:
+    """What its shelf may import: a learner is given a model, data, a schedule and a machine."""
+    known = {"data", "errors", "files", "machine", "models", "own_code", "printable", "training"}
+    wrong = [
+        f"{path.relative_to(HOME)}:{line} imports {name}"
+        for path in (HOME / "training" / "jax").rglob("*.py")
+        for line, name in imported(path)
+        if name.startswith("joulemesh.") and name.split(".")[1] not in known
+    ]
+    assert not wrong
+
+
 def loaded(code: str, *arguments: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after some code."""
     script = f"import sys\n{code}\nprint('LOADED', *{{name.split('.')[0] for name in sys.modules}})"

@@ -82,6 +82,8 @@ def test_the_command_writes_checks_and_refuses(
     file.write_text(json.dumps(old), "utf-8")
     assert main(["--check", str(file)], TWO) == 1
     assert "run: ledger: bits\n1 differences" in capsys.readouterr().out
+    assert main(["--check", str(file), "compare"], TWO) == 0
+    assert "0 differences in 1 scenarios" in capsys.readouterr().out
     old["machine"]["jax"] = "0.0.1"
     file.write_text(json.dumps(old), "utf-8")
     assert main(["--check", str(file)], TWO) == 2

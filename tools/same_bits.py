@@ -3,6 +3,7 @@
     python -m tools.same_bits --check tools/same_bits.json    compare; exit 1 on any difference
     python -m tools.same_bits --write tools/same_bits.json    write a new record
     python -m tools.same_bits                                 print one line per scenario
+    python -m tools.same_bits --check FILE ring gossip        only scenarios with these words
 
 The scenarios (`tools.same_bits_cases`) go through the public interface only: `joulemesh.plan`,
 `joulemesh.run` and `joulemesh.compare`, and what their results document. Every array and figure has
@@ -293,7 +294,10 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", type=Path, metavar="FILE", help="write the record to FILE")
     what.add_argument("--check", type=Path, metavar="FILE", help="compare with the record in FILE")
+    parser.add_argument("words", nargs="*", help="only scenarios whose name has one of these")
     asked = parser.parse_args(arguments)
+    if asked.words:
+        cases = [case for case in cases if any(word in case.name for word in asked.words)]
     before: Record | None = None
     if asked.check:
         try:
@@ -308,6 +312,9 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
         asked.write.write_text(_written(made), "utf-8")
     if before is None:
         return 0
+    if asked.words:
+        chosen = {case.name for case in cases}
+        before["scenarios"] = {k: v for k, v in before["scenarios"].items() if k in chosen}
     found = differences(before, made)
     print(*found, sep="\n", end="\n" if found else "")
     print(f"{len(found)} differences in {len(made['scenarios'])} scenarios")

@@ -340,15 +340,8 @@ class Engine:
 
         They are the same on any number of processors and processes.
         """
-        return run_identity(
-            self.model,
-            self.dataset,
-            self.partitions,
-            self.schedule,
-            self.options,
-            self.seeds,
-            self.key.exchange,
-        )
+        data, held, plan, own = self.dataset, self.partitions, self.schedule, self.key.exchange
+        return run_identity(self.model, data, held, plan, self.options, self.seeds, own)
 
     def fingerprint(self) -> str:
         """One digest of `identity`."""
