@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from joulemesh.runs.result import Result
     from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
-    from joulemesh.views.notebook import notebook_html
+    from joulemesh.views.notebook.html import notebook_html
 
 __all__ = [
     "Answer",
@@ -52,7 +52,7 @@ _HOME = {
     "ScenarioError": "joulemesh.errors",
     "advice": "joulemesh.planning.advice",
     "compare": "joulemesh.runs.compare",
-    "notebook_html": "joulemesh.views.notebook",
+    "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.plan",
     "run": "joulemesh.runs.run",
 }

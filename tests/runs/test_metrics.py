@@ -18,8 +18,8 @@ from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.optional import MissingPackageError
 from joulemesh.runs.result import Result
-from joulemesh.runs.show import show_result
 from joulemesh.runs.tensorboard import TensorBoard
+from joulemesh.views.run.console import show_result
 
 SCENARIO = joulemesh.Scenario.preset("default").override(
     {

@@ -12,7 +12,7 @@ import pytest
 
 from joulemesh.runs.compare import Comparison
 from joulemesh.training.jax.engine import Engine
-from joulemesh.views.comparison_page import render_comparison
+from joulemesh.views.comparison.page import render_comparison
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry, Study
-from joulemesh.views.comparison_table import show_comparison
+from joulemesh.views.comparison.table import show_comparison
 
 T2 = 4.302653 / math.sqrt(3)  # half-width per standard deviation, three seeds
 BATTERY = np.array([10.0, 20.0])

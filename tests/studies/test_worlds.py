@@ -20,7 +20,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.studies.worlds import WorldsEntry, WorldsStudy
-from joulemesh.views.comparison_page import reading, render_comparison, sentence
+from joulemesh.views.comparison.page import reading, render_comparison, sentence
 
 METHODS = ["adaptive", "fixed:1", "fixed:40"]
 # Batteries that pay for some rounds everywhere, and for 40 in an iteration not in every world.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.views.report import ReportView, Summary
+from joulemesh.views.run.report import ReportView, Summary
 
 DEFAULT = joulemesh.Scenario.preset("default")
 SCENARIOS = {

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import joulemesh
-from joulemesh.views.figures import save_figure
+from joulemesh.views.plan.figure import save_figure
 from joulemesh.views.style import styled
 
 Save = Callable[[Path], None]

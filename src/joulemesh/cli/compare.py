@@ -98,7 +98,7 @@ def compare(
     if json:
         typer.echo(json_format.dumps(found.summary()))
     else:
-        from joulemesh.views.comparison_table import show_comparison
+        from joulemesh.views.comparison.table import show_comparison
         from joulemesh.views.terminal import open_console
 
         show_comparison(found, open_console())

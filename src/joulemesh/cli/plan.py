@@ -49,13 +49,13 @@ def plan(
     if out is not None:
         made.save(out)
     if figure is not None:
-        from joulemesh.views.figures import plan_figure, save_figure
+        from joulemesh.views.plan.figure import plan_figure, save_figure
 
         save_figure(plan_figure(made), figure)
     if json:
         typer.echo(made.to_json())
         return
-    from joulemesh.views.console import show_plan
+    from joulemesh.views.plan.console import show_plan
     from joulemesh.views.terminal import open_console
 
     show_plan(made, open_console())

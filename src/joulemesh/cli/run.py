@@ -323,8 +323,8 @@ def _wanted(order: _Order, before: _Before | None) -> tuple[Scenario, int | list
 
 def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
     """Print the outcome, and where it is kept."""
-    from joulemesh.runs.show import show_result, show_worlds
     from joulemesh.runs.worlds import WorldsResult
+    from joulemesh.views.run.console import show_result, show_worlds
     from joulemesh.views.terminal import open_console
 
     if json:

@@ -49,7 +49,7 @@ class Comparison(Study):
         Returns:
             A figure with one panel for each.
         """
-        from joulemesh.views.comparison import comparison_figure
+        from joulemesh.views.comparison.figure import comparison_figure
 
         return comparison_figure(self, (x,) if isinstance(x, str) else tuple(x))
 
@@ -74,8 +74,8 @@ class Comparison(Study):
         from joulemesh.runs.again import keep_study
         from joulemesh.runs.formats import flat
         from joulemesh.runs.identity import versions
-        from joulemesh.views.comparison_page import render_comparison
-        from joulemesh.views.figures import save_figure
+        from joulemesh.views.comparison.page import render_comparison
+        from joulemesh.views.plan.figure import save_figure
 
         keep_study(self, place, self.own_data, own_model=self.own_model, code=code)
         self.to_csv(place / "comparison.csv")
@@ -108,7 +108,7 @@ class Comparison(Study):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from joulemesh.views.notebook import study_html
+        from joulemesh.views.notebook.html import study_html
 
         return study_html(self)
 

@@ -47,7 +47,7 @@ from joulemesh.runs.result import Chunk, Result, metrics
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import COUNTS, Trace
-from joulemesh.views.charts import labelled_devices
+from joulemesh.views.run.charts import labelled_devices
 from joulemesh.views.words import dataset_words
 
 __all__ = ["RunFolder", "free_folder"]

@@ -18,11 +18,11 @@ from joulemesh.runs.formats import flat, trace_of
 from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import portable
 from joulemesh.runs.result import Result, cumulative
-from joulemesh.runs.target import target_tile
 from joulemesh.studies.target import to_target
 from joulemesh.training.trace import COUNTS, Trace
-from joulemesh.views.charts import Histogram
-from joulemesh.views.report import ReportView, Summary, write_report
+from joulemesh.views.run.charts import Histogram
+from joulemesh.views.run.report import ReportView, Summary, write_report
+from joulemesh.views.run.target import target_tile
 from joulemesh.views.words import Subject
 
 __all__ = ["report_of_folder", "write_run_report"]

@@ -207,7 +207,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from joulemesh.views.notebook import outcome_html
+        from joulemesh.views.notebook.html import outcome_html
 
         return outcome_html(self)
 

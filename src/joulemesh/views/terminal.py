@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["Cell", "Column", "fits", "open_console", "show_table"]
+__all__ = [
+    "Cell",
+    "Column",
+    "fits",
+    "open_console",
+    "picture",
+    "show_row",
+    "show_table",
+    "sparkline",
+]
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.box import HEAVY_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
@@ -20,6 +31,8 @@ from rich.text import Text
 from joulemesh.printable import printable
 
 _UNBOUNDED = 10_000  # columns if the output is not a terminal: a file has no edge
+_BARS = "▁▂▃▄▅▆▇█"
+_LABEL = 12  # columns that the names of rows take
 _MOST_PROSE = 72  # beyond, a line of prose is hard to read
 
 
@@ -209,3 +222,29 @@ class _Sheet:
         for row in self.rows:
             table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
         return table
+
+
+def sparkline(values: NDArray[np.float64], width: int = 60) -> str:
+    """A row of bars, averaged down to ``width`` columns; the lowest bar is 0.
+
+    >>> sparkline(np.array([0.0, 1.0, 2.0, 7.0]))
+    '▁▂▃█'
+    """
+    parts = np.array_split(values, min(width, len(values)))
+    means = np.array([part.mean() for part in parts])
+    top = max(float(means.max()), 1e-300)
+    return "".join(_BARS[round(7 * max(m, 0.0) / top)] for m in means)
+
+
+def picture(values: NDArray[np.float64], console: Console) -> str:
+    """A sparkline that fits beside a label."""
+    return sparkline(values, min(60, max(console.width - _LABEL, 1)))
+
+
+def show_row(label: str, text: str, console: Console) -> None:
+    """Print a text beside a label, wrapped there."""
+    lines = Text(text).wrap(console, max(console.width - _LABEL, _LABEL))
+    for k, line in enumerate(lines):
+        line.rstrip()
+        head = label if k == 0 else ""
+        console.print(Text.assemble((f"{head:<{_LABEL}}", "bold"), line), soft_wrap=True)

@@ -14,7 +14,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 
 if TYPE_CHECKING:
-    from joulemesh.views.report import Summary
+    from joulemesh.views.run.report import Summary
 
 __all__ = [
     "Subject",
@@ -136,7 +136,7 @@ def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None =
     """The run in one sentence: what was learned on which devices, how well and at what price.
 
     >>> import joulemesh
-    >>> from joulemesh.views.report import Summary
+    >>> from joulemesh.views.run.report import Summary
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
     >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
     20 devices learned digits with an MLP of 4,810 parameters in 100 iterations, averaging along a

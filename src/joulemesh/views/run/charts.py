@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.digest import (
+from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,
     battery_left,
@@ -107,7 +107,7 @@ def map_data(plan: Plan) -> dict[str, Any]:
         "picture": None,
     }
     if graph.devices > _MOST_DOTS:
-        from joulemesh.views.figures import map_image  # needs matplotlib, which takes a second
+        from joulemesh.views.plan.figure import map_image  # needs matplotlib, which takes a second
 
         picture = base64.b64encode(map_image(plan, _PIXELS)).decode("ascii")
         data["picture"] = f"data:image/png;base64,{picture}"

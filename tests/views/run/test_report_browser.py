@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from joulemesh.views.report import write_report
+from joulemesh.views.run.report import write_report
 from joulemesh.views.words import Subject
 
 X_LABEL = "document.querySelector('#learning .x-label').textContent"

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from joulemesh.studies.study import AXES, Entry, Study
 from joulemesh.studies.table import about
 from joulemesh.units import column, duration, energy
-from joulemesh.views import fragments, words
-from joulemesh.views.comparison import across, band
-from joulemesh.views.comparison_table import (
+from joulemesh.views import words
+from joulemesh.views.comparison.figure import across, band
+from joulemesh.views.comparison.table import (
     difference_text,
     figure_text,
     method_text,
     target_text,
 )
-from joulemesh.views.digest import every
-from joulemesh.views.report import embed_json
+from joulemesh.views.plan.digest import every
+from joulemesh.views.run import fragments
+from joulemesh.views.run.report import embed_json
 
 _MOST_POINTS = 300
 _CURVES = {

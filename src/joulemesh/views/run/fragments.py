@@ -10,12 +10,12 @@ import numpy as np
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
-from joulemesh.views.digest import BINDING_WORDS
+from joulemesh.views.plan.digest import BINDING_WORDS
 from joulemesh.views.values import by_section, value_words
 from joulemesh.views.words import percent
 
 if TYPE_CHECKING:
-    from joulemesh.views.report import Summary
+    from joulemesh.views.run.report import Summary
 
 __all__ = [
     "assumed",

@@ -11,7 +11,7 @@ import pytest
 
 import joulemesh
 from joulemesh.scenario import Scenario
-from joulemesh.views.sketches import curve_svg
+from joulemesh.views.notebook.sketches import curve_svg
 
 VOID = {"meta", "hr", "br", "img", "image", "path", "polyline", "polygon"}
 

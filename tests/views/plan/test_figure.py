@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.views import digest
-from joulemesh.views.digest import link_energy_j
-from joulemesh.views.energy import energy_bands
-from joulemesh.views.figures import plan_figure, save_figure
-from joulemesh.views.map import BINDING_COLOURS
+from joulemesh.views.plan import digest
+from joulemesh.views.plan.digest import link_energy_j
+from joulemesh.views.plan.energy import energy_bands
+from joulemesh.views.plan.figure import plan_figure, save_figure
+from joulemesh.views.plan.map import BINDING_COLOURS
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 
@@ -163,7 +163,7 @@ def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
 
 def test_no_global_state_and_no_training_library():
     code = (
-        "import sys, joulemesh, joulemesh.views.figures as f;"
+        "import sys, joulemesh, joulemesh.views.plan.figure as f;"
         "f.plan_figure(joulemesh.plan(joulemesh.Scenario.preset('default')));"
         "import matplotlib as m; assert m.rcParams['font.size'] == m.rcParamsDefault['font.size'];"
         "assert not {'matplotlib.pyplot', 'jax'} & set(sys.modules)"

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.planning.plan import Plan
-from joulemesh.views import fragments, words
-from joulemesh.views.charts import Histogram, chart_data
+from joulemesh.views import words
+from joulemesh.views.run import fragments
+from joulemesh.views.run.charts import Histogram, chart_data
 from joulemesh.views.words import Subject
 
 if TYPE_CHECKING:

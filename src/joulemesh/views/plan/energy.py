@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
-from joulemesh.views.digest import BINDING_KINDS
-from joulemesh.views.map import BINDING_COLOURS
+from joulemesh.views.plan.digest import BINDING_KINDS
+from joulemesh.views.plan.map import BINDING_COLOURS
 
 __all__ = ["draw_energy", "energy_bands"]
 

@@ -17,10 +17,11 @@ import numpy as np
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.units import duration
-from joulemesh.views import fragments, words
-from joulemesh.views.digest import BINDING_WORDS, every, route_words
-from joulemesh.views.report import Summary
-from joulemesh.views.sketches import COLOURS, curve_svg, map_svg
+from joulemesh.views import words
+from joulemesh.views.notebook.sketches import COLOURS, curve_svg, map_svg
+from joulemesh.views.plan.digest import BINDING_WORDS, every, route_words
+from joulemesh.views.run import fragments
+from joulemesh.views.run.report import Summary
 from joulemesh.views.values import value_words
 from joulemesh.world.topology import topology_of
 
@@ -171,7 +172,7 @@ def outcome_html(result: Result) -> str:
 
 def study_html(study: Study) -> str:
     """The table of methods, and how to read it."""
-    from joulemesh.views.comparison_page import reading, sentence, table_html
+    from joulemesh.views.comparison.page import reading, sentence, table_html
 
     return _block(
         f"<p>{fragments.text(sentence(study))}</p>",

@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
-from joulemesh.views.terminal import Column, show_table
+from joulemesh.views.terminal import Column, picture, show_row, show_table
 from joulemesh.views.values import by_section
 
-__all__ = ["picture", "show_figures", "show_plan", "show_row", "sparkline"]
+__all__ = ["show_figures", "show_plan"]
 
-_BARS = "▁▂▃▄▅▆▇█"
 _MOST_ROWS = 40
 _MOST_EVENTS = 8
-_LABEL = 12  # columns that the names of rows take
-
-
-def sparkline(values: NDArray[np.float64], width: int = 60) -> str:
-    """A row of bars, averaged down to ``width`` columns; the lowest bar is 0.
-
-    >>> sparkline(np.array([0.0, 1.0, 2.0, 7.0]))
-    '▁▂▃█'
-    """
-    parts = np.array_split(values, min(width, len(values)))
-    means = np.array([part.mean() for part in parts])
-    top = max(float(means.max()), 1e-300)
-    return "".join(_BARS[round(7 * max(m, 0.0) / top)] for m in means)
-
-
-def picture(values: NDArray[np.float64], console: Console) -> str:
-    """A sparkline that fits beside a label."""
-    return sparkline(values, min(60, max(console.width - _LABEL, 1)))
 
 
 def show_plan(plan: Plan, console: Console) -> None:
@@ -97,15 +77,6 @@ def show_figures(plan: Plan, console: Console) -> None:
             mine = [figure for figure in plan.figures if figure.origin == origin]
             lead = kinds[origin.kind].format(origin.source)
             show_row(origin.kind, lead + by_section(mine), console)
-
-
-def show_row(label: str, text: str, console: Console) -> None:
-    """Print a text beside a label, wrapped there."""
-    lines = Text(text).wrap(console, max(console.width - _LABEL, _LABEL))
-    for k, line in enumerate(lines):
-        line.rstrip()
-        head = label if k == 0 else ""
-        console.print(Text.assemble((f"{head:<{_LABEL}}", "bold"), line), soft_wrap=True)
 
 
 def _show_devices(plan: Plan, console: Console) -> None:

@@ -21,9 +21,15 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
-from joulemesh.views.digest import BINDING_KINDS, BINDING_WORDS, departed, rounds_grid, route_words
-from joulemesh.views.energy import draw_energy
-from joulemesh.views.map import BINDING_COLOURS, ROUTE_EDGE, draw_map
+from joulemesh.views.plan.digest import (
+    BINDING_KINDS,
+    BINDING_WORDS,
+    departed,
+    rounds_grid,
+    route_words,
+)
+from joulemesh.views.plan.energy import draw_energy
+from joulemesh.views.plan.map import BINDING_COLOURS, ROUTE_EDGE, draw_map
 from joulemesh.views.style import styled
 
 __all__ = ["map_image", "plan_figure", "save_figure"]
@@ -189,7 +195,7 @@ def map_image(plan: Plan, pixels: int) -> bytes:
         pixels: width and height.
 
     Returns:
-        The file's bytes; its edges are the limits of `joulemesh.views.digest.frame_m`.
+        The file's bytes; its edges are the limits of `joulemesh.views.plan.digest.frame_m`.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.units import prefixed
-from joulemesh.views.digest import (
+from joulemesh.views.plan.digest import (
     battery_left,
     departed,
     every,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.views.comparison_table import target_text
+from joulemesh.views.comparison.table import target_text
 from joulemesh.views.words import percent
 
 __all__ = ["target_tile", "target_words"]

@@ -10,9 +10,11 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.views import charts, digest, fragments, words
-from joulemesh.views.digest import link_energy_j
-from joulemesh.views.report import ReportView, Summary, render_report, write_report
+from joulemesh.views import words
+from joulemesh.views.plan import digest
+from joulemesh.views.plan.digest import link_energy_j
+from joulemesh.views.run import charts, fragments
+from joulemesh.views.run.report import ReportView, Summary, render_report, write_report
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 NASTY = "</script><script>alert('x')</script><!-- & \"$title\""

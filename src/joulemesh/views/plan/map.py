@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
-from joulemesh.views.digest import departed, drawn, frame_m, link_energy_j
+from joulemesh.views.plan.digest import departed, drawn, frame_m, link_energy_j
 
 __all__ = ["BINDING_COLOURS", "ROUTE_EDGE", "Links", "draw_map"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.charts import map_data
+from joulemesh.views.run.charts import map_data
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -94,7 +94,7 @@ def map_svg(plan: Plan) -> str:
     """
     opening = f'<svg width="{_SIDE}" height="{_SIDE}" viewBox="0 0 {_SIDE} {_SIDE}" role="img">'
     if plan.world.graph.devices > _MOST_DOTS:
-        from joulemesh.views.figures import map_image  # needs matplotlib, which takes a second
+        from joulemesh.views.plan.figure import map_image  # needs matplotlib, which takes a second
 
         picture = base64.b64encode(map_image(plan, 2 * _SIDE)).decode("ascii")
         size = f'width="{_SIDE}" height="{_SIDE}"'

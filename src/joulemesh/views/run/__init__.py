@@ -1,0 +1,1 @@
+"""Views of a run: what a terminal shows of its outcome, and the page that reports it."""
