@@ -170,6 +170,14 @@ from joulemesh.world import Topology
 TOPOLOGIES.register(Topology(
     "mine", "one device in the middle", lambda site: [(0, i) for i in range(1, site.devices)]))
 """,
+    "training.partition": """
+import numpy as np
+from joulemesh.data import PartitionKind, regroup
+from joulemesh.registries import PARTITIONS
+def deal(labels, devices, rng, sizes):
+    return regroup(np.arange(len(labels)) % devices, devices, rng)
+PARTITIONS.register(PartitionKind("mine", "every so many", deal))
+""",
 }
 
 

@@ -14,10 +14,11 @@ from joulemesh.registry import Registry
 
 if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind
+    from joulemesh.data.partition import PartitionKind
     from joulemesh.fading.model import FadingModel
     from joulemesh.world.topology import Topology
 
-__all__ = ["CHANNELS", "REGISTRIES", "SCHEMES", "TOPOLOGIES", "scoped"]
+__all__ = ["CHANNELS", "PARTITIONS", "REGISTRIES", "SCHEMES", "TOPOLOGIES", "scoped"]
 
 CHANNELS: Registry[FadingModel] = Registry(
     "fading model",
@@ -52,7 +53,18 @@ TOPOLOGIES: Registry[Topology] = Registry(
     },
 )
 
-REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, SCHEMES, TOPOLOGIES)
+PARTITIONS: Registry[PartitionKind] = Registry(
+    "partition",
+    {
+        "iid": "joulemesh.data.kinds.even",
+        "dirichlet": "joulemesh.data.kinds.dirichlet",
+        "shards": "joulemesh.data.kinds.shards",
+        "quantity": "joulemesh.data.kinds.even",
+        "resample": "joulemesh.data.kinds.even",
+    },
+)
+
+REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, SCHEMES, TOPOLOGIES, PARTITIONS)
 
 
 @contextmanager

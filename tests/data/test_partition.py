@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from joulemesh.data import Partition, partition
-from joulemesh.data.partition import KINDS
+from joulemesh.data import Partition, PartitionKind, partition, regroup
 from joulemesh.errors import ScenarioError
+from joulemesh.registries import PARTITIONS
+from joulemesh.scenario import Training
 
 Labels = NDArray[np.int64]
-EXACT = tuple(kind for kind in KINDS if kind != "resample")
+KINDS = PARTITIONS.names()
+EXACT = tuple(kind for kind in KINDS if not PARTITIONS[kind].repeats)
 ALPHAS = st.sampled_from([1e-6, 0.01, 0.5, 10.0, 1e6])
 
 
@@ -76,6 +80,27 @@ def test_the_seed_matters_and_arrays_are_sealed(kind: str) -> None:
     assert (first.order.dtype, first.offsets.dtype) == (np.int32, np.int64)
     with pytest.raises(ValueError, match="read-only"):
         first.order[0] = 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_says_what_it_is_and_its_parameters_are_fields(kind: str) -> None:
+    found = PARTITIONS[kind]
+    assert found.name == kind
+    assert found.description
+    assert "\n" not in found.description
+    for parameter in found.parameters:
+        assert kind in (Training.model_fields[parameter].description or "").split(":")[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_keeps_sizes_and_is_a_function_of_the_seed(kind: str) -> None:
+    labels = np.arange(60) % 7
+    one, same = (partition(labels, 4, kind=kind, seed=2, sizes=[1, 2, 3, 4]) for _ in range(2))
+    assert one.sizes.tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(one.order, same.order)
+    free = partition(labels, 4, kind=kind, seed=2)
+    assert free.sizes.min() >= 1
+    assert 0 <= free.order.min() <= free.order.max() < 60
 
 
 def test_histogram_by_hand() -> None:
@@ -163,11 +188,12 @@ def test_a_hundred_thousand_devices(kind: str, sized: bool) -> None:
     [
         ({"devices": 5}, "5 devices cannot share 4 samples.*'resample'"),
         ({"devices": 0}, "0 devices"),
-        ({"kind": "by-colour"}, "'by-colour' is unknown: use one of iid, dirichlet"),
+        ({"kind": "by-colour"}, "partition 'by-colour' is unknown; known: iid, dirichlet"),
         ({"kind": "dirichlet", "alpha": 0.0}, "alpha = 0.0"),
         ({"kind": "quantity", "alpha": float("nan")}, "alpha = nan"),
         ({"kind": "shards", "shards_per_device": 0}, "shards_per_device = 0"),
         ({"kind": "shards", "shards_per_device": 3}, "need 6 samples but there are 4"),
+        ({"kind": "shards", "shard": 3}, "'shard' is not a field of the section training"),
         ({"seed": -1}, "seed = -1"),
         ({"sizes": [3, 2]}, "5 samples in all but there are 4"),
         ({"sizes": [3, 0]}, "device 1 has 0 samples"),
@@ -189,3 +215,63 @@ def test_bad_input_is_refused_in_one_line(arguments: dict[str, object], words: s
 def test_a_device_that_does_not_exist(device: int) -> None:
     with pytest.raises(ScenarioError, match=r"devices are 0\.\.1"):
         partition([0, 1], 2).indices(device)
+
+
+# Kinds of the user's own -----------------------------------------------------------------------
+
+
+def own(deal: Any, **fields: Any) -> Partition:
+    with PARTITIONS.scoped():
+        PARTITIONS.register(PartitionKind("own", "of mine", deal, **fields))
+        return partition([0, 1, 0, 1], 2, kind="own", seed=1)
+
+
+def test_an_own_kind_gets_its_parameters_and_a_stream_of_the_seed() -> None:
+    def deal(labels: Labels, devices: int, rng: Any, sizes: Any, *, alpha: float) -> Partition:
+        assert labels.tolist() == [0, 1, 0, 1]
+        assert (devices, sizes, alpha) == (2, None, 0.5)
+        return regroup(labels, devices, rng)
+
+    dealt = own(deal, parameters=("alpha",))
+    assert sorted(dealt.indices(1)) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("order", "sizes", "words"),
+    [
+        ([0, 1], [2, 0], "deals 2 samples to 1 of 2 devices"),
+        ([0, 1], [2], "deals 2 samples to 1 of 2 devices"),
+        ([0, 4], [1, 1], "deals the sample 4: samples are 0..3"),
+        ([-1, 2], [1, 1], "deals the sample -1"),
+        ([2, 2], [1, 1], "deals the sample 2 more than once"),
+    ],
+)
+def test_what_an_own_kind_deals_is_checked(order: list[int], sizes: list[int], words: str) -> None:
+    offsets = np.cumsum([0, *sizes])
+    with pytest.raises(ScenarioError, match=words) as caught:
+        own(lambda *_: Partition(np.array(order), offsets))
+    assert "\n" not in str(caught.value)
+    if "once" in words:
+        assert own(lambda *_: Partition(np.array(order), offsets), repeats=True).devices == 2
+
+
+def test_an_own_kind_that_does_not_keep_sizes_or_gives_something_else_is_refused() -> None:
+    with PARTITIONS.scoped():
+        PARTITIONS.register(
+            PartitionKind("own", "of mine", lambda labels, n, rng, sizes: regroup(labels, n, rng))
+        )
+        with pytest.raises(ScenarioError, match="gives device 0 2 samples, and 1 are asked for"):
+            partition([0, 1, 0, 1], 2, kind="own", sizes=[1, 3])
+    with pytest.raises(ScenarioError, match="gives a list: its deal must give a Partition"):
+        own(lambda *_: [0, 1])
+    with pytest.raises(ScenarioError, match="'colour' is not a field of the section training"):
+        own(lambda *_: [0, 1], parameters=("colour",))
+
+
+def test_owners_that_do_not_fit_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ScenarioError, match=r"1 samples for devices 0\.\.0 cannot be dealt to 2"):
+        regroup(np.array([0, -1]), 2, rng)
+    with pytest.raises(ScenarioError, match=r"devices 0\.\.2 cannot be dealt to 2 devices"):
+        regroup(np.array([0, 2]), 2, rng)
+    assert regroup(np.array([0, 0, 0]), 2, rng).sizes.tolist() == [2, 1]

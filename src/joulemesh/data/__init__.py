@@ -11,6 +11,7 @@ __all__ = [
     "Dataset",
     "Holders",
     "Partition",
+    "PartitionKind",
     "Reading",
     "from_arrays",
     "from_table",
@@ -19,6 +20,7 @@ __all__ = [
     "open_table",
     "partition",
     "partition_for",
+    "regroup",
     "spec",
     "spec_for",
 ]
@@ -28,6 +30,6 @@ from joulemesh.data.catalog import DATASETS, DataSpec, spec
 from joulemesh.data.chosen import load_for, partition_for, spec_for
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.load import load
-from joulemesh.data.partition import Partition, partition
+from joulemesh.data.partition import Partition, PartitionKind, partition, regroup
 from joulemesh.data.reading import Reading
 from joulemesh.data.table import from_table, open_table

@@ -66,10 +66,9 @@ def partition_for(
             dataset.y_train,
             devices,
             kind=training.partition,
-            alpha=training.alpha,
-            shards_per_device=training.shards_per_device,
             seed=seed,
             sizes=sizes,
+            **dict(training),
         )
     found = held_partition(dataset, devices, names=device_names(scenario), seed=seed)
     if sizes is not None and not np.array_equal(sizes, found.sizes):

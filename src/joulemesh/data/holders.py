@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.dataset import Dataset, Holders
-from joulemesh.data.partition import Partition, regroup
+from joulemesh.data.partition import Partition, chance, regroup
 from joulemesh.errors import ScenarioError
 
 Ints = NDArray[np.int64]
@@ -60,7 +60,7 @@ def held_partition(
         )
     span = f"{sizes.min():,} to {sizes.max():,} each"
     note = f"the column {holders.column!r} gives samples to the devices {how}: {span}"
-    return regroup(owner, devices, seed, note)
+    return regroup(owner, devices, chance(seed), note=note)
 
 
 def _matched(holders: Holders, devices: int, names: tuple[str, ...]) -> tuple[Ints, str]:

@@ -15,7 +15,7 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import SCHEMES, TOPOLOGIES
+from joulemesh.registries import PARTITIONS, SCHEMES, TOPOLOGIES
 from joulemesh.scenario.registered import NamesSchema, Registered
 from joulemesh.units import example, is_quantity, parse
 
@@ -31,7 +31,7 @@ __all__ = [
     "GossipRounds",
     "Iterations",
     "NonNegative",
-    "PartitionKind",
+    "PartitionName",
     "Positive",
     "PositiveQuantity",
     "Quantity",
@@ -200,9 +200,6 @@ def _rician_k(value: Any) -> float | str:
     return decibels
 
 
-_PARTITIONS = ("iid", "dirichlet", "shards", "quantity", "resample", "column:NAME")
-
-
 def _or_word(check: Callable[[Any], Any], *words: str) -> BeforeValidator:
     """A number accepted by ``check``, or one of ``words``."""
 
@@ -275,7 +272,7 @@ DeviceProfile = Annotated[
         }
     ),
 ]
-PartitionKind = Annotated[str, Registered(lambda: _PARTITIONS)]
+PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:NAME"))]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
 _LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 Topology = Annotated[

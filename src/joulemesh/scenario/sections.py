@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from joulemesh.fading import spellings
-from joulemesh.registries import CHANNELS, TOPOLOGIES
+from joulemesh.registries import CHANNELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
     AggregationName,
     Constant,
@@ -28,7 +28,7 @@ from joulemesh.scenario.fields import (
     GossipRounds,
     Iterations,
     NonNegative,
-    PartitionKind,
+    PartitionName,
     Positive,
     PositiveQuantity,
     RadioProfile,
@@ -248,9 +248,9 @@ class Training(Section):
     normalize: bool = Field(
         False, description="standardise own data by the training samples' mean and deviation"
     )
-    partition: PartitionKind = Field(
+    partition: PartitionName = Field(
         "dirichlet",
-        description="how samples are dealt to devices; column:NAME: as that column says",
+        description=f"{' | '.join(PARTITIONS.built_in)} | column:NAME, as that column says",
     )
     alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
     shards_per_device: Count = Field(2, description="shards: label shards per device")

@@ -1,0 +1,1 @@
+"""The built-in ways to deal samples out to devices."""
