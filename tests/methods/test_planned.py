@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -70,6 +72,59 @@ def test_fixed_has_the_plans_exchange(small: Scenario, changes: dict[str, object
     assert ours.kind == theirs.kind
     if ours.kind == "dense":
         np.testing.assert_array_equal(ours.matrices(3, 6), theirs.matrices(3, 6))
+
+
+_FADING: dict[str, dict[str, object]] = {
+    "none": {},
+    "rayleigh": {"network.fading": "rayleigh", "network.coherence_iterations": 3},
+    "trace": {"network.fading": "trace:gains.csv", "network.coherence_iterations": 2},
+}
+
+
+@pytest.mark.parametrize("duplex", ["orthogonal", "half"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("fading", _FADING)
+@pytest.mark.parametrize("coordination", [True, False])
+def test_fixed_with_the_plans_own_rounds_costs_what_the_plan_costs(
+    small: Scenario,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    coordination: bool,
+    fading: str,
+    known: bool,
+    duplex: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    links = [(i, j) for i in range(6) for j in range(i + 1, 6)]
+    gains = np.random.default_rng(3).uniform(0.2, 2.0, (12, len(links)))
+    rows = [
+        f"{t},{i},{j},{gain}"
+        for t, row in enumerate(gains, 1)
+        for (i, j), gain in zip(links, row, strict=True)
+    ]
+    Path("gains.csv").write_text("\n".join(["t,i,j,relative_gain", *rows]) + "\n")
+    scenario = small.override(
+        {
+            "network.topology": "complete",
+            "network.channel_known": known,
+            "network.duplex": duplex,
+            "plan.aggregation": "tree",
+            "plan.coordination": coordination,
+            "plan.rounds": "fixed",
+            "plan.fixed_rounds": 3,
+            "budget.deadline_s": 5.0,  # no exchange is skipped
+            "budget.energy_j": 500.0,
+            **_FADING[fading],
+        }
+    )
+    planned, ledger = plan(scenario), build("fixed:3", scenario).ledger()
+    assert planned.exchanged.all()
+    assert planned.history.flooded.any() == coordination
+    exchange_j = np.broadcast_to(planned.exchange_j, (24, 6))
+    np.testing.assert_allclose(ledger.exchange_j, exchange_j, rtol=1e-12)
+    np.testing.assert_allclose(ledger.compute_j, planned.compute_j, rtol=1e-12)
+    np.testing.assert_allclose(ledger.latency_s, planned.latency_s, rtol=1e-12)
+    np.testing.assert_array_equal(ledger.bits, plan_bits(planned))
 
 
 def test_fixed_under_fading_pays_the_realised_gains(small: Scenario) -> None:

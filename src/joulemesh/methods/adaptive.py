@@ -23,7 +23,7 @@ from joulemesh.methods.parameters import choice
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.pricing import LINK_REPORT_BITS
+from joulemesh.planning.pricing import flood_bits
 from joulemesh.scenario import PlanOptions
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
@@ -52,7 +52,7 @@ def plan_bits(plan: Plan) -> FloatArray:
         each = [_route_bits(route) for route in routes]
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
     for t in np.flatnonzero(history.flooded):
-        bits[t] += _flood_bits(plan.scheme_at(int(t) + 1))
+        bits[t] += flood_bits(plan.scheme_at(int(t) + 1))
     return bits
 
 
@@ -75,11 +75,6 @@ def scheme_bits(
     if pairs is None:
         return np.array([_route_bits(route(t)) for t in range(start, stop)])
     return np.asarray(2.0 * scheme.bits * (pairs >= 0).sum(axis=1))  # each pair sends both ways
-
-
-def _flood_bits(scheme: Scheme) -> float:
-    links = len(scheme.graph.edges)
-    return 2 * links * LINK_REPORT_BITS * links
 
 
 def _first(schedule: Schedule, n: int) -> Schedule:

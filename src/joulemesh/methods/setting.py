@@ -5,27 +5,27 @@ from __future__ import annotations
 __all__ = ["EQUAL", "Prices", "Setting", "equal_terms"]
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.scheme import Scheme
 from joulemesh.data import Dataset, spec_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.own_code import place_of
-from joulemesh.planning.plan import Plan, plan
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.plan import Plan, plan_of
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.rounds import require_countable
-from joulemesh.planning.workload import workload
+from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.training.schedule import Mixing, Schedule
-from joulemesh.world import build_world
+from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
@@ -84,14 +84,26 @@ class Setting:
         if model is not None and parameters is None:
             parameters = model.parameters
         self.scenario, self.equal, self.seeds = scenario, equal, tuple(seeds)
-        self._model, self._parameters, self._data = model, parameters, data
-        self.work = workload(scenario, parameters, data)
-        self.world = build_world(scenario, self.work.round_samples)
-        self.pricer = Pricer(scenario, self.world, self.work.model_bits)
+        self._model, self._data = model, data
+        self.ground = Ground.of(scenario, parameters, data)
         self.devices = scenario.devices.count
         self.deadline_s = scenario.budget.deadline_s
         self.battery_j = self.world.devices.energy_budget_j
-        self._block: tuple[int, LinkCosts] | None = None
+
+    @property
+    def work(self) -> Workload:
+        """Sizes of the model and of a round."""
+        return self.ground.work
+
+    @property
+    def world(self) -> World:
+        """Devices, graph and channel."""
+        return self.ground.world
+
+    @property
+    def pricer(self) -> Pricer:
+        """The price list."""
+        return self.ground.pricer
 
     # The adaptive plan, which the others are measured by ----------------------------------------
 
@@ -99,7 +111,7 @@ class Setting:
         """Plan the scenario with some options of ``[plan]`` changed."""
         changes = {f"plan.{name}": value for name, value in options.items()}
         scenario = self.scenario.override(changes) if changes else self.scenario
-        return plan(scenario, parameters=self._parameters, data=self._data)
+        return plan_of(replace(self.ground, scenario=scenario))
 
     @cached_property
     def reference(self) -> Plan:
@@ -143,30 +155,18 @@ class Setting:
 
     def costs(self, t: int) -> LinkCosts:
         """Price of a bit on every link in iteration t (from 0)."""
-        block = self.world.channel.block(t)
-        if self._block is None or self._block[0] != block:
-            self._block = block, self.world.costs(self.world.channel.gain(t))
-        return self._block[1]
+        return self.ground.costs(t)
 
-    @cached_property
+    @property
     def forecast(self) -> LinkCosts:
         """Price of a bit at the fade quantile, which is all that is known of the future."""
-        quantile = self.scenario.plan.fade_quantile
-        return self.world.costs(self.world.channel.quantile_gain(quantile))
+        return self.ground.forecast
 
     @cached_property
     def scheme(self) -> Scheme:
         """The aggregation scheme that the plan uses, whether or not it can be paid for."""
         balanced = self.scenario.plan.gossip_rounds == "balanced"
-        conditions = Conditions.of(
-            self.scenario,
-            Subgraph.of(self.world.graph),
-            self.forecast,
-            bits=self.work.model_bits,
-            battery_j=self.battery_j,
-            iterations=self.iterations if balanced else 1,
-        )
-        return choose(conditions).ready(conditions)
+        return self.ground.ready(self.iterations if balanced else 1)
 
     def ledger(
         self,

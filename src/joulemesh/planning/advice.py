@@ -10,7 +10,7 @@ import numpy as np
 
 from joulemesh.planning.horizon import zeta_limit
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.trials import BUDGET, ONE_DEVICE, SETTING, Ground, Trial
+from joulemesh.planning.trials import BUDGET, ONE_DEVICE, SETTING, Prospects, Trial
 from joulemesh.units import duration
 
 __all__ = ["Answer", "Change", "advice"]
@@ -87,12 +87,12 @@ def advice(plan: Plan) -> Answer:
     With a deadline of 160 ms in place of 40 ms they could train 5.1 times as many rounds (113,300
     in place of 22,100).
     """
-    ground = Ground(plan)
+    prospects = Prospects(plan)
     found = []
-    for trial in ground.candidates():
-        measured = ground.measured(trial)
+    for trial in prospects.candidates():
+        measured = prospects.measured(trial)
         if measured is not None:
-            found.append((trial, _change(ground, trial, *measured)))
+            found.append((trial, _change(prospects, trial, *measured)))
     found.sort(key=lambda pair: -pair[1].gain)
     best = _best(found)
     counts = {kind: int((plan.binding == kind).sum()) for kind in _KINDS}
@@ -102,14 +102,14 @@ def advice(plan: Plan) -> Answer:
         float(plan.margin_j.sum() / plan.energy_budget_j.sum()),
         float(plan.margin_s.mean() / plan.deadline_s),
     )
-    text = f"{_verdict(ground, feasible, counts['left'])}: {_state(plan, counts, *left)}."
+    text = f"{_verdict(prospects, feasible, counts['left'])}: {_state(plan, counts, *left)}."
     tried = tuple(change for _, change in found)
-    return Answer(feasible, counts, *left, best, tried, f"{text} {_remedy(ground, best)}")
+    return Answer(feasible, counts, *left, best, tried, f"{text} {_remedy(prospects, best)}")
 
 
-def _change(ground: Ground, trial: Trial, amount: int, exact: bool) -> Change:
-    gain = amount / ground.amount
-    facts = (trial.field, trial.value, trial.words, ground.measure)
+def _change(prospects: Prospects, trial: Trial, amount: int, exact: bool) -> Change:
+    gain = amount / prospects.amount
+    facts = (trial.field, trial.value, trial.words, prospects.measure)
     return Change(*facts, amount, gain, estimated=not exact)
 
 
@@ -126,11 +126,11 @@ def _best(found: list[tuple[Trial, Change]]) -> Change | None:
 # Words -----------------------------------------------------------------------------------------
 
 
-def _verdict(ground: Ground, feasible: bool, gone: int) -> str:
+def _verdict(prospects: Prospects, feasible: bool, gone: int) -> str:
     """Whether the plan does what was asked, and what ends it."""
-    plan = ground.plan
-    if ground.asks_longest:
-        limit = f"the battery of {plan.name(int(np.argmin(ground.lasts)))}"
+    plan = prospects.plan
+    if prospects.asks_longest:
+        limit = f"the battery of {plan.name(int(np.argmin(prospects.lasts)))}"
         if zeta_limit(plan.scenario.plan) == plan.iterations:
             limit = f"plan.zeta = {plan.scenario.plan.zeta:g}"
         return f"Feasible for {plan.iterations:,} iterations, limited by {limit}"
@@ -182,13 +182,13 @@ def _percent(share: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if digits else text} %"
 
 
-def _remedy(ground: Ground, best: Change | None) -> str:
+def _remedy(prospects: Prospects, best: Change | None) -> str:
     if best is None:
-        return f"No single change that was tried adds 5 % to the {ground.measure}."
+        return f"No single change that was tried adds 5 % to the {prospects.measure}."
     gain = f"{best.gain:.2g}" if best.gain < 99.5 else f"{best.gain:,.0f}"
     about = "about " if best.estimated else ""
     verb = "last for" if best.measure == "iterations" else "train"
     return (
         f"With {best.words} they could {verb} {about}{gain} times as many {best.measure} "
-        f"({best.amount:,} in place of {ground.amount:,})."
+        f"({best.amount:,} in place of {prospects.amount:,})."
     )

@@ -10,24 +10,22 @@ nothing charged, recorded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import Choice, choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, RoutesToTry, Scheme
+from joulemesh.aggregation.scheme import RoutesToTry, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import at_least, rounds_cap, rounds_total
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
+from joulemesh.planning.ground import Ground
 from joulemesh.planning.history import Event, History
-from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
+from joulemesh.planning.pricing import Prices
 from joulemesh.planning.rounds import allocate
-from joulemesh.scenario import Scenario
 from joulemesh.units import energy
-from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import components
 
@@ -70,92 +68,50 @@ class CausalPlanner:
     """Walks through the iterations once, spending from the batteries as it goes."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        world: World,
-        model_bits: float,
-        iterations: int,
-        remedy: Callable[[float], str] | None = None,
+        self, ground: Ground, iterations: int, remedy: Callable[[float], str] | None = None
     ) -> None:
-        options = scenario.plan
+        scenario, world, options = ground.scenario, ground.world, ground.scenario.plan
         if options.rounds == "theorem4-literal":
             raise ScenarioError(
                 'plan.rounds = "theorem4-literal" plans once and for all; use "theorem4" under '
                 'fading or with plan.on_depletion = "leave"'
             )
-        self.scenario, self.world, self.model_bits = scenario, world, model_bits
+        self.ground, self.world = ground, world
         self.options, self.iterations = options, iterations
         self.remedy = remedy or (
             lambda need_j: f"raise budget.energy_j to at least {at_least(need_j)}"
         )
-        self.pricer = Pricer(scenario, world, model_bits)
         self.least = options.fixed_rounds if options.rounds == "fixed" else 1
         self.deadline_s = scenario.budget.deadline_s
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
-        self.forecast_costs = self._forecast_costs(0)
+        self.forecast_costs = ground.forecast
         self.battery = world.devices.energy_budget_j.copy()
         self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
         self.active = np.ones(scenario.devices.count, np.bool_)
         self.events: list[Event] = []
         self.floods: list[int] = []  # iterations in which coordination is paid
-        self.flooded: tuple[int, int] | None = None  # the tree that it was last paid for
+        self.flooded: tuple[int, ...] | None = None  # the tree that it was last paid for
 
     # The forecast -----------------------------------------------------------------------------
-
-    def _forecast_costs(self, t: int) -> LinkCosts:
-        """Price of a bit at the fade quantile, by what is known in iteration t."""
-        gain = self.world.channel.quantile_gain(self.options.fade_quantile, t)
-        return self.world.costs(gain)
 
     def _renewed(self, t: int, forecast: _Forecast) -> _Forecast:
         """The forecast by what has been seen since the last: a trace teaches, a model does not."""
         edition = self.world.channel.edition
         if t == 0 or edition(t) == edition(t - 1):
             return forecast
-        self.forecast_costs = self._forecast_costs(t)
+        self.forecast_costs = self.ground.forecast_at(t)
         return self._priced(t, forecast.scheme)
 
     def forecast(self, since: int) -> _Forecast:
         """Scheme and prices for the devices that take part, at the fade quantile."""
-        graph = Subgraph.of(self.world.graph, self.active)
-        conditions = Conditions.of(
-            self.scenario,
-            graph,
-            self.forecast_costs,
-            bits=self.model_bits,
-            battery_j=self.battery,
-            iterations=self.iterations,
+        scheme = self.ground.ready_among(
+            self.active, self.forecast_costs, self.battery, self.iterations
         )
-        return self._priced(since, self._choose(conditions).ready(conditions))
+        return self._priced(since, scheme)
 
     def _priced(self, since: int, scheme: Scheme) -> _Forecast:
-        prices = self.pricer.scheme(scheme, self.forecast_costs, since, self.iterations)
-        if self.flooding(scheme):
-            flood = self.pricer.coordination(scheme, self.forecast_costs)
-            known = self.scenario.network.channel_known
-            prices = prices.with_floods(
-                flood, fresh_trees(self.world, known, since, self.iterations)
-            )
+        prices = self.ground.prices(scheme, self.forecast_costs, since, self.iterations)
         return _Forecast(since, scheme, scheme.routes(self.forecast_costs), prices)
-
-    def flooding(self, scheme: Scheme) -> bool:
-        """Are link costs flooded, and paid for, before a route is computed?"""
-        return self.options.coordination and scheme.kind.floods_costs
-
-    def _choose(self, conditions: Conditions) -> Choice:
-        try:
-            return choose(conditions)
-        except InfeasibleError:
-            if self.active.all():
-                raise
-        # The ring broke when a device left: Theorem 3 decides among what remains.
-        choice = choose(conditions, "auto")
-        return replace(choice, reason=f"the {self.options.aggregation} broke; {choice.reason}")
-
-    def _tree_number(self, t: int, forecast: _Forecast) -> tuple[int, int]:
-        """What tells the trees apart for which link costs are flooded."""
-        known = self.scenario.network.channel_known
-        return forecast.since, self.world.channel.block(t) if known else 0
 
     # The walk ---------------------------------------------------------------------------------
 
@@ -177,7 +133,7 @@ class CausalPlanner:
                 break
             if forecast.scheme is not scheme:
                 schemes[t] = scheme = forecast.scheme
-            costs = self.world.costs(self.world.channel.gain(t))
+            costs = self.ground.costs(t)
             route, price_j, price_s, rounds[t], cap[t] = self._iteration(t, forecast, costs)
             routes.append(route)
             active[t], exchanged[t] = self.active, route is not None
@@ -254,17 +210,17 @@ class CausalPlanner:
     ) -> tuple[Route | None, FloatArray, float, IntArray, IntArray]:
         """Decide one iteration: route (or None), joules, seconds, rounds and caps."""
         nothing = np.zeros_like(self.battery)
-        known = self.scenario.network.channel_known
+        known = self.ground.channel_known
         if not known:  # rounds come first, from the forecast; then the channel shows itself
             rounds, cap = self._rounds(t, forecast, forecast.now_j(t), exchange=True)
         seen = costs if known and self.world.channel.fading else None
         for route in forecast.routes(seen, t):
-            prices = self.pricer.route(route, costs)
+            prices = self.ground.pricer.route(route, costs)
             price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
-            tree = self._tree_number(t, forecast)
-            due = self.flooding(forecast.scheme) and tree != self.flooded
+            tree = (forecast.since, *self.ground.tree_number(t))
+            due = self.ground.floods(forecast.scheme) and tree != self.flooded
             if due:
-                flood = self.pricer.coordination(forecast.scheme, costs)
+                flood = self.ground.pricer.coordination(forecast.scheme, costs)
                 price_j, price_s = price_j + flood.energy_j[0], price_s + float(flood.latency_s[0])
             planned = self.least if known else rounds
             if not self._payable(t, forecast, price_j, price_s, planned):

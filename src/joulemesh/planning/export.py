@@ -22,6 +22,7 @@ from joulemesh.files.bounded import parse_json
 from joulemesh.files.limits import PLAN, RECORD
 from joulemesh.optional import frame, require
 from joulemesh.scenario import Origin, Scenario
+from joulemesh.world import build_world
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
@@ -67,8 +68,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     scheme = plan.history.scheme
     gossip = None
     if not scheme.exact:
-        costs = plan.world.costs(plan.world.channel.quantile_gain(plan.scenario.plan.fade_quantile))
-        table = scheme.balance(costs, plan.energy_budget_j, plan.iterations)
+        table = scheme.balance(plan.ground.forecast, plan.energy_budget_j, plan.iterations)
         gossip = {
             "kind": scheme.mode,
             "rounds": scheme.rounds,
@@ -244,6 +244,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     ...     bool((load_plan(f"{folder}/plan.npz", scenario).spent_j == made.spent_j).all())
     True
     """
+    from joulemesh.planning.ground import Ground
     from joulemesh.planning.plan import plan_of
     from joulemesh.planning.workload import Workload
 
@@ -255,7 +256,8 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             samples = file["round_samples"]
         sizes = int(record["parameters"]), float(record["model_bits"])
         work = Workload(*sizes, samples, record.get("operations"))
-        made = plan_of(scenario.with_origins(origins_of(record)), work)
+        known = scenario.with_origins(origins_of(record))
+        made = plan_of(Ground(known, work, build_world(known, samples)))
         shape = stored["rounds"].shape[1:]
         if shape != made.rounds.shape[1:]:
             raise ValueError(f"it is of {shape[0]} devices")
@@ -315,7 +317,7 @@ def plan_frame(plan: Plan) -> Any:
 def plan_graph(plan: Plan) -> Any:
     """Devices and links, as a networkx Graph."""
     graph, channel = plan.world.graph, plan.world.channel
-    costs = plan.world.costs(channel.quantile_gain(plan.scenario.plan.fade_quantile))
+    costs = plan.ground.forecast
     used = np.zeros(len(graph.edges), np.bool_)
     used[plan.history.route.link_index] = True
     made = require("networkx", "a graph").Graph()

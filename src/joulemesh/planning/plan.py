@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.scheme import Scheme
 from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.errors import InfeasibleError, ScenarioError
@@ -28,16 +26,17 @@ from joulemesh.planning.budget import (
 from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.exact import two_product
 from joulemesh.planning.figures import Figure, figures
+from joulemesh.planning.ground import Ground
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
-from joulemesh.planning.pricing import Pricer, Prices, fresh_trees
+from joulemesh.planning.pricing import Prices
 from joulemesh.planning.rounds import MOST_PER_ITERATION, allocate, require_countable
-from joulemesh.planning.workload import Workload, workload
+from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
 from joulemesh.units import duration, energy
-from joulemesh.world import World, build_world
+from joulemesh.world import World
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
@@ -61,9 +60,7 @@ class Plan:
     """Who trains how much and when, and what it costs.
 
     Attributes:
-        scenario: what was asked.
-        world: its devices, graph and channel.
-        work: sizes of the model and of a round.
+        ground: what was asked, its sizes and its world.
         history: every iteration, as it will happen.
         notes: what a reader of the plan should know, one line each.
 
@@ -75,11 +72,24 @@ class Plan:
     True
     """
 
-    scenario: Scenario
-    world: World
-    work: Workload
+    ground: Ground
     history: History
     notes: tuple[str, ...] = ()
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was asked."""
+        return self.ground.scenario
+
+    @property
+    def world(self) -> World:
+        """Devices, graph and channel."""
+        return self.ground.world
+
+    @property
+    def work(self) -> Workload:
+        """Sizes of the model and of a round."""
+        return self.ground.work
 
     @property
     def scheme(self) -> str:
@@ -253,8 +263,7 @@ class Plan:
             return self.history.routes[t]
         if not self.history.scheme.random:
             return self.history.route
-        costs = self.world.costs(self.world.channel.gain(t))
-        return self.scheme_at(iteration).route(costs, t)
+        return self.scheme_at(iteration).route(self.ground.costs(t), t)
 
     def _place(self, iteration: int) -> int:
         """The row of an iteration in the arrays."""
@@ -382,15 +391,14 @@ def plan(
     >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
     30
     """
-    return plan_of(scenario, workload(scenario, parameters, data))
+    return plan_of(Ground.of(scenario, parameters, data))
 
 
-def plan_of(scenario: Scenario, work: Workload, world: World | None = None) -> Plan:
-    """Plan a scenario whose sizes are known, and its world, if it is given."""
-    if world is None:
-        world = build_world(scenario, work.round_samples)
-    planner = _Planner(scenario, world, work)
-    doubts = list(notes_on_inputs(scenario, work, world))
+def plan_of(ground: Ground) -> Plan:
+    """Plan a scenario whose sizes and world are known."""
+    scenario, world = ground.scenario, ground.world
+    planner = _Planner(ground)
+    doubts = list(notes_on_inputs(scenario, ground.work, world))
     try:
         history = planner.history()
     except InfeasibleError as refusal:
@@ -402,7 +410,7 @@ def plan_of(scenario: Scenario, work: Workload, world: World | None = None) -> P
         raise
     require_countable(history.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, history)
-    return Plan(scenario, world, work, history, (*planner.notes, *doubts))
+    return Plan(ground, history, (*planner.notes, *doubts))
 
 
 def _names(scenario: Scenario) -> tuple[str, ...]:
@@ -416,30 +424,19 @@ def _names(scenario: Scenario) -> tuple[str, ...]:
 class _Planner:
     """The static plan, and the way to the causal one."""
 
-    def __init__(self, scenario: Scenario, world: World, work: Workload) -> None:
-        self.scenario, self.world, self.work = scenario, world, work
-        self.options = scenario.plan
-        self.pricer = Pricer(scenario, world, work.model_bits)
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self.scenario, self.world = ground, ground.scenario, ground.world
+        self.options = self.scenario.plan
         self.least = self.options.fixed_rounds if self.options.rounds == "fixed" else 1
         require_countable(self.least, f"set plan.fixed_rounds to at most {MOST_PER_ITERATION}")
-        quantile = world.channel.quantile_gain(self.options.fade_quantile)
-        self.costs = world.costs(quantile)
-        self.conditions = Conditions.of(
-            scenario,
-            Subgraph.of(world.graph),
-            self.costs,
-            bits=work.model_bits,
-            battery_j=world.devices.energy_budget_j,
-            iterations=1,
-        )
-        self.choice = choose(self.conditions)
+        self.costs, self.choice = ground.forecast, ground.choice  # refused here, if at all
         self.notes: list[str] = []
 
     def history(self) -> History:
         n, count = self.iterations(), self.scenario.devices.count
         self.require_size(n, count)
         leaving = self.options.on_depletion == "leave"
-        scheme = self.ready(n)
+        scheme = self.ground.ready(n)
         prices = self.prices(scheme, n)
         try:
             self.require(prices, n)
@@ -452,7 +449,7 @@ class _Planner:
             # A balance moves with the batteries, so that their figure has to be tried.
             moves = self.options.gossip_rounds == "balanced"
             remedy = (lambda need_j: self._larger_batteries(n * need_j, n)) if moves else None
-            walker = CausalPlanner(self.scenario, self.world, self.work.model_bits, n, remedy)
+            walker = CausalPlanner(self.ground, n, remedy)
             return walker.walk()
         return self.static(scheme, prices, n)
 
@@ -472,32 +469,19 @@ class _Planner:
                 constraint="size",
             )
 
-    def ready(self, n: int) -> Scheme:
-        return self.choice.ready(replace(self.conditions, iterations=n))
-
     def prices(self, scheme: Scheme, n: int) -> Prices:
-        """Prices of n exchanges, with the coordination of every tree that is computed."""
-        prices = self.pricer.scheme(scheme, self.costs, 0, n)
-        if not self.flooding(scheme):
-            return prices
-        return prices.with_floods(self.pricer.coordination(scheme, self.costs), self.fresh(n))
-
-    def flooding(self, scheme: Scheme) -> bool:
-        return self.options.coordination and scheme.kind.floods_costs
-
-    def fresh(self, n: int) -> BoolArray:
-        return fresh_trees(self.world, self.scenario.network.channel_known, 0, n)
+        return self.ground.prices(scheme, self.costs, 0, n)
 
     def longest(self, limit: int | None) -> int:
         """Largest n, up to a limit, that every battery pays for in time."""
-        first = self.ready(1)
+        first = self.ground.ready(1)
         if self.options.gossip_rounds != "balanced" or first.exact:
             return self._longest_of(first, limit)
         # The balance depends on n, so n cannot be had from one scheme's prices.
         low, high = 0, self._longest_of(first.with_rounds(1), limit)
         while low < high:
             middle = (low + high + 1) // 2
-            if self._longest_of(self.ready(middle), middle) == middle:
+            if self._longest_of(self.ground.ready(middle), middle) == middle:
                 low = middle
             else:
                 high = middle - 1
@@ -509,7 +493,7 @@ class _Planner:
         need = self.least * devices.round_energy_j
         room = _MOST_ENTRIES // len(need) + 1  # beyond, the plan is refused for its size
         most = int(min(np.min(devices.energy_budget_j / need) + 1, limit or room, room))
-        if not (scheme.random or self.flooding(scheme)):
+        if not (scheme.random or self.ground.floods(scheme)):
             price_j = self.prices(scheme, 1).energy_j[0]
             n = longest(devices.energy_budget_j, price_j, devices.round_energy_j, self.least)
             return min(n, most)
@@ -538,7 +522,7 @@ class _Planner:
         limit = zeta_limit(self.options)
         n = self.longest(limit)
         if n < 1:
-            scheme = self.ready(1)
+            scheme = self.ground.ready(1)
             self.require(self.prices(scheme, 1), 1)
         if wanted == "bound":
             n = self._best_of_bound(n)
@@ -548,8 +532,10 @@ class _Planner:
 
     def _note_cut(self, limit: int) -> None:
         """Say that ζ, not a battery, ends the plan; how far it would go only if that is cheap."""
-        scheme = self.ready(1)
-        priced = scheme.random or self.flooding(scheme) or self.options.gossip_rounds == "balanced"
+        scheme = self.ground.ready(1)
+        priced = (
+            scheme.random or self.ground.floods(scheme) or self.options.gossip_rounds == "balanced"
+        )
         most = self.longest(limit + 1 if priced else None)
         if most > limit:
             pay = "more" if priced else f"{most:,}"
@@ -565,10 +551,10 @@ class _Planner:
                 'plan.iterations = "bound" needs every constant of [bounds] as a number; '
                 "`joulemesh estimate FILE` measures them"
             )
-        rate, size = self.scenario.training.learning_rate, self.work.parameters
+        rate, size = self.scenario.training.learning_rate, self.ground.work.parameters
 
         def value(n: int) -> float:
-            scheme = self.ready(n)
+            scheme = self.ground.ready(n)
             try:
                 rounds = self.static(scheme, self.prices(scheme, n), n).rounds
             except (InfeasibleError, ScenarioError):
@@ -622,9 +608,8 @@ class _Planner:
             texts.append(f"set plan.iterations to at most {most}")
         if self.options.on_depletion != "leave" and n * self.scenario.devices.count <= _MOST_TRIED:
             leaving = self.options.model_copy(update={"on_depletion": "leave"})
-            other = _Planner(
-                self.scenario.model_copy(update={"plan": leaving}), self.world, self.work
-            )
+            asked = self.scenario.model_copy(update={"plan": leaving})
+            other = _Planner(replace(self.ground, scenario=asked))
             try:
                 other.history()
             except (InfeasibleError, ScenarioError):
@@ -642,7 +627,7 @@ class _Planner:
             devices = self.world.devices
             battery_j = np.maximum(devices.energy_budget_j, float(figure))
             world = replace(self.world, devices=replace(devices, energy_budget_j=battery_j))
-            paid, deadline_s = _Planner(self.scenario, world, self.work)._fits(n)
+            paid, deadline_s = _Planner(replace(self.ground, world=world))._fits(n)
             if paid:
                 break
             figure = at_least(float(figure) * _RAISE)
@@ -655,7 +640,7 @@ class _Planner:
 
     def _fits(self, n: int) -> tuple[bool, str | None]:
         """Do the batteries pay for n iterations, and which deadline would they need, if another?"""
-        scheme = self.ready(n)
+        scheme = self.ground.ready(n)
         prices, round_s = self.prices(scheme, n), self.world.devices.round_latency_s
         paid = bool((self.total(prices, n) >= n * self.least).all())
         worst_s = float(np.max(prices.latency_s))
@@ -691,7 +676,7 @@ class _Planner:
             exchange_s=np.broadcast_to(prices.latency_s, (n,)),
             active=np.broadcast_to(np.True_, rounds.shape),
             exchanged=np.broadcast_to(np.True_, (n,)),
-            flooded=self.fresh(n) if self.flooding(scheme) else np.zeros(n, np.bool_),
+            flooded=self.ground.flooded(scheme, 0, n),
             schemes=((0, scheme),),
         )
 

@@ -21,7 +21,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices", "fresh_trees"]
+__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices", "flood_bits"]
 
 FloatArray = NDArray[np.float64]
 
@@ -51,13 +51,10 @@ class Prices:
         )
 
 
-def fresh_trees(world: World, known: bool, start: int, stop: int) -> NDArray[np.bool_]:
-    """bool [n]: is a tree computed afresh in iterations start..stop−1 (counted from 0)?
-
-    One is when the planning starts, and whenever the gains change that the planner may see.
-    """
-    block = [world.channel.block(t) if known else 0 for t in range(start, stop)]
-    return np.asarray(np.diff(block, prepend=-1) != 0)
+def flood_bits(scheme: Scheme) -> float:
+    """Bits on the air when every link carries the costs of all links, both ways."""
+    links = len(scheme.graph.edges)
+    return 2 * links * LINK_REPORT_BITS * links
 
 
 class Pricer:

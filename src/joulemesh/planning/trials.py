@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning.budget import rounds_cap, rounds_total
+from joulemesh.planning.ground import Ground
 from joulemesh.planning.horizon import longest, zeta_limit
 from joulemesh.planning.plan import Plan, plan_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 
-__all__ = ["BUDGET", "FACTOR", "ONE_DEVICE", "SETTING", "Ground", "Trial"]
+__all__ = ["BUDGET", "FACTOR", "ONE_DEVICE", "SETTING", "Prospects", "Trial"]
 
 FloatArray = NDArray[np.float64]
 
@@ -63,7 +64,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Prospects:
     """A plan, and what stands in the way of more."""
 
     plan: Plan
@@ -153,7 +154,7 @@ class Ground:
         bits = float(self.plan.work.parameters * trial.scenario.network.bits_per_parameter)
         work = replace(self.plan.work, model_bits=bits)
         try:
-            made = plan_of(trial.scenario, work, replace(self.plan.world, devices=devices))
+            made = plan_of(Ground(trial.scenario, work, replace(self.plan.world, devices=devices)))
         except JoulemeshError:
             return None
         return (made.iterations if self.asks_longest else int(made.rounds.sum())), True

@@ -9,23 +9,20 @@ from __future__ import annotations
 __all__ = ["CONFIG", "QUICK", "Config", "pictures", "run", "setup"]
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.scheme import Conditions, Scheme
+from joulemesh.aggregation.scheme import Scheme
 from joulemesh.aggregation.spectrum import activity
-from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.planning.pricing import Pricer
-from joulemesh.planning.workload import workload
+from joulemesh.planning.ground import Ground
 from joulemesh.reproduce.claims import Finding, exact
 from joulemesh.reproduce.outcome import Outcome, Panel, Picture, Row, spread
 from joulemesh.reproduce.sentences import claim
 from joulemesh.scenario import Scenario
-from joulemesh.world import LinkCosts, World, build_world
+from joulemesh.world import LinkCosts
 
 EXACT = ("tree", "ring", "ring-chunked")
 PHYSICS = {"physical": "K by the spectral gap", "paper": "the paper's equations"}
@@ -82,18 +79,6 @@ def _schemes(config: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     yield f"metropolis, ε = {config.epsilons[0]:g}", first
 
 
-def _scheme(scenario: Scenario, world: World, costs: LinkCosts, bits: float) -> Scheme:
-    conditions = Conditions.of(
-        scenario,
-        Subgraph.of(world.graph),
-        costs,
-        bits=bits,
-        battery_j=world.devices.energy_budget_j,
-        iterations=1,
-    )
-    return choose(conditions).ready(conditions)
-
-
 def expected_j(scheme: Scheme, costs: LinkCosts) -> float:
     """Mean joules of one exchange of random gossip: K ticks, each link as often as it is drawn.
 
@@ -106,14 +91,12 @@ def expected_j(scheme: Scheme, costs: LinkCosts) -> float:
 
 def _priced(config: Config, topology: str, devices: int, world_seed: int) -> Iterator[Row]:
     """Every scheme under both price lists in one world."""
-    base = _scenario(topology, devices, world_seed)
-    work = workload(base)
-    world = build_world(base, work.round_samples)
-    costs = world.costs(world.channel.gain(0))
+    base = Ground.of(_scenario(topology, devices, world_seed))
+    costs = base.costs(0)
     for physics, (label, changes) in product(PHYSICS, _schemes(config)):
-        scenario = base.override({"plan.physics": physics, **changes})
-        scheme = _scheme(scenario, world, costs, work.model_bits)
-        pricer = Pricer(scenario, world, work.model_bits)
+        scenario = base.scenario.override({"plan.physics": physics, **changes})
+        ground = replace(base, scenario=scenario)
+        scheme, pricer = ground.ready(1), ground.pricer
         if scheme.random:
             each_j, followed = expected_j(scheme, costs), scheme.rounds <= config.gossip_clock_most
         else:

@@ -138,8 +138,7 @@ def _show_balance(plan: Plan, console: Console) -> None:
     scheme = plan.history.scheme
     if scheme.exact:
         return
-    costs = plan.world.costs(plan.world.channel.quantile_gain(plan.scenario.plan.fade_quantile))
-    balance = scheme.balance(costs, plan.energy_budget_j, plan.iterations)
+    balance = scheme.balance(plan.ground.forecast, plan.energy_budget_j, plan.iterations)
     if balance is None:
         return
     table = []

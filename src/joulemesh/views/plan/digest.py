@@ -108,10 +108,8 @@ def link_energy_j(plan: Plan, links: IntArray) -> FloatArray:
     >>> bool(np.isclose(energy.sum(), made.exchange_j[0].sum()))  # a tree: up once, down once
     True
     """
-    world, options = plan.world, plan.scenario.plan
-    gain = world.channel.quantile_gain(options.fade_quantile)
-    payers = 2.0 if options.pays == "both-ends" else 1.0
-    return world.costs(gain[links], links).weight() * plan.work.model_bits * payers
+    payers = 2.0 if plan.scenario.plan.pays == "both-ends" else 1.0
+    return plan.ground.forecast_at(0, links).weight() * plan.work.model_bits * payers
 
 
 def departed(plan: Plan) -> NDArray[np.bool_]:

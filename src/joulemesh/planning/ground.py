@@ -1,0 +1,202 @@
+"""What every planner and every method stands on: one scenario, made ready once.
+
+Sizes, world, price list, forecast, the aggregation scheme and the flooding of link costs are
+derived here and nowhere else, so that a plan and the methods that are compared with it cannot
+disagree about them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.choose import Choice, choose
+from joulemesh.aggregation.scheme import Conditions, Scheme
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.data import Dataset
+from joulemesh.errors import InfeasibleError
+from joulemesh.planning.pricing import Pricer, Prices
+from joulemesh.planning.workload import Workload, workload
+from joulemesh.scenario import Scenario
+from joulemesh.world import World, build_world
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["Ground"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """A scenario with its sizes and its world, and what follows from them before any plan.
+
+    Iterations are counted from 0.
+
+    Attributes:
+        scenario: what is asked.
+        work: sizes of the model and of a round.
+        world: devices, graph and channel.
+
+    >>> ground = Ground.of(Scenario.preset("default"))
+    >>> ground.choice.kind.name, ground.ready(100).route(ground.forecast).steps > 1
+    ('tree', True)
+    """
+
+    scenario: Scenario
+    work: Workload
+    world: World
+    _latest: dict[int, LinkCosts] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, parameters: int | None = None, data: Dataset | None = None
+    ) -> Ground:
+        """Make a scenario ready, with the user's own model size or data if they are given."""
+        work = workload(scenario, parameters, data)
+        return cls(scenario, work, build_world(scenario, work.round_samples))
+
+    # What links cost ----------------------------------------------------------------------------
+
+    @cached_property
+    def pricer(self) -> Pricer:
+        """The price list."""
+        return Pricer(self.scenario, self.world, self.work.model_bits)
+
+    @property
+    def channel_known(self) -> bool:
+        """Does the planner see the gains of the present iteration?"""
+        return self.scenario.network.channel_known
+
+    @cached_property
+    def forecast(self) -> LinkCosts:
+        """Price of a bit on every link at the fade quantile, before the first iteration."""
+        return self.forecast_at(0)
+
+    def forecast_at(self, t: int, links: NDArray[np.int64] | None = None) -> LinkCosts:
+        """Price of a bit at the fade quantile, by what is known in iteration t.
+
+        Args:
+            t: the iteration.
+            links: positions of some links in the graph's edge list; all links by default.
+        """
+        gain = self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t)
+        return self.world.costs(gain if links is None else gain[links], links)
+
+    def costs(self, t: int) -> LinkCosts:
+        """Price of a bit on every link in iteration t, as it turns out."""
+        block = self.world.channel.block(t)
+        if block not in self._latest:
+            self._latest.clear()  # iterations come in order: one block is kept
+            self._latest[block] = self.world.costs(self.world.channel.gain(t))
+        return self._latest[block]
+
+    def seen_costs(self, t: int) -> LinkCosts:
+        """The costs by which links may be chosen in iteration t: as they are, or as forecast."""
+        if self.channel_known:
+            return self.costs(t)
+        return self.forecast if self._edition(t) == self._edition(0) else self.forecast_at(t)
+
+    def _edition(self, t: int) -> int:
+        return self.world.channel.edition(t)
+
+    # The scheme ---------------------------------------------------------------------------------
+
+    @cached_property
+    def graph(self) -> Subgraph:
+        """All devices and their links."""
+        return Subgraph.of(self.world.graph)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """What the scheme is chosen for: all devices and their batteries, one exchange."""
+        battery_j = self.world.devices.energy_budget_j
+        return self._conditions(self.graph, self.forecast, battery_j, 1)
+
+    def _conditions(
+        self, graph: Subgraph, costs: LinkCosts, battery_j: FloatArray, iterations: int
+    ) -> Conditions:
+        bits = self.work.model_bits
+        return Conditions.of(
+            self.scenario, graph, costs, bits=bits, battery_j=battery_j, iterations=iterations
+        )
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The kind of aggregation scheme that is used on the whole graph."""
+        return choose(self.conditions)
+
+    def ready(self, iterations: int) -> Scheme:
+        """The scheme of all devices, with its gossip rounds decided for that many iterations."""
+        return self.choice.ready(replace(self.conditions, iterations=iterations))
+
+    def ready_among(
+        self, active: BoolArray, costs: LinkCosts, battery_j: FloatArray, iterations: int
+    ) -> Scheme:
+        """The scheme of the devices that still take part.
+
+        A scheme that the remaining graph cannot carry, because its ring broke when a device left,
+        is replaced by what Theorem 3 chooses.
+
+        Args:
+            active: bool [N]: who takes part.
+            costs: the present forecast.
+            battery_j: float64 [N]: what the batteries still hold.
+            iterations: n of the whole plan.
+        """
+        if active.all():
+            conditions = self._conditions(self.graph, costs, battery_j, iterations)
+            return self.choice.ready(conditions)
+        graph = Subgraph.of(self.world.graph, active)
+        conditions = self._conditions(graph, costs, battery_j, iterations)
+        try:
+            choice = choose(conditions)
+        except InfeasibleError:
+            rest = choose(conditions, "auto")
+            wanted = self.scenario.plan.aggregation
+            choice = replace(rest, reason=f"the {wanted} broke; {rest.reason}")
+        return choice.ready(conditions)
+
+    # Coordination -------------------------------------------------------------------------------
+
+    def floods(self, scheme: Scheme) -> bool:
+        """Are link costs flooded before such a scheme's links are chosen?"""
+        return self.scenario.plan.coordination and scheme.kind.floods_costs
+
+    def tree_number(self, t: int) -> tuple[int, int]:
+        """What tells the trees apart for which link costs are flooded, by the iteration.
+
+        A tree is computed when planning starts, and again whenever the gains change that the
+        planner may see, or the forecast does.
+        """
+        return self._edition(t), self.world.channel.block(t) if self.channel_known else 0
+
+    def flooded(self, scheme: Scheme, start: int, stop: int) -> BoolArray:
+        """bool [n]: are link costs flooded in iterations start..stop−1, if none is skipped?"""
+        if not self.floods(scheme):
+            return np.zeros(stop - start, np.bool_)
+        number = [self.tree_number(t) for t in range(max(start - 1, 0), stop)]
+        fresh = [now != before for before, now in pairwise(number)]
+        return np.array(fresh if start else [True, *fresh], np.bool_)
+
+    def expected_floods(self, scheme: Scheme, start: int, stop: int) -> BoolArray:
+        """bool [n]: as `flooded`, as expected in iteration start, when a tree is computed.
+
+        That the forecast will change is not foreseen.
+        """
+        if not self.floods(scheme):
+            return np.zeros(stop - start, np.bool_)
+        block = self.world.channel.block if self.channel_known else (lambda t: 0)
+        return np.asarray(np.diff([block(t) for t in range(start, stop)], prepend=-1) != 0)
+
+    def prices(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
+        """Expected prices of the exchanges in iterations start..stop−1, coordination included."""
+        prices = self.pricer.scheme(scheme, costs, start, stop)
+        if not self.floods(scheme):
+            return prices
+        flood = self.pricer.coordination(scheme, costs)
+        return prices.with_floods(flood, self.expected_floods(scheme, start, stop))
