@@ -11,7 +11,7 @@ import pytest
 import joulemesh
 from joulemesh.planning import trials
 from joulemesh.planning.advice import Answer, Change, _percent, advice
-from joulemesh.planning.trials import FACTOR, Ground
+from joulemesh.planning.trials import FACTOR, Prospects
 from joulemesh.scenario import Scenario
 
 DEFAULT = Scenario.preset("default")
@@ -218,7 +218,7 @@ def test_a_plan_that_ends_early_is_not_feasible() -> None:
 
 
 def test_nothing_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ground, "candidates", lambda self: iter(()))
+    monkeypatch.setattr(Prospects, "candidates", lambda self: iter(()))
     found = answer({})
     assert found.change is None
     assert found.text.endswith("No single change that was tried adds 5 % to the rounds.")
