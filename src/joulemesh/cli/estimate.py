@@ -29,7 +29,7 @@ def estimate(
 
     Prints a `[bounds]` section to paste into the scenario; `joulemesh plan` then shows the bounds.
     """
-    from joulemesh.setup.constants import estimate_bounds
+    from joulemesh.theory.measured.constants import estimate_bounds
 
     constants = estimate_bounds(read_scenario(file, preset, changes, load))
     if json:

@@ -1,5 +1,5 @@
 """In: a model, a data set, partitions (one per seed) and a Schedule of rounds and mixing.
-Out: a Trace (loss, accuracy, consensus error, what was sent), parameters, checkpoints, constants.
+Out: a Trace (loss, accuracy, consensus error, what was sent), parameters, checkpoints.
 May not know: joules, seconds, radio, routes; the schedule is all that reaches it of the plan.
 """
 
@@ -15,7 +15,6 @@ __all__ = [
     "State",
     "Trace",
     "configure",
-    "estimate_constants",
     "run_reference",
 ]
 
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
-    from joulemesh.training.estimate import estimate_constants
     from joulemesh.training.jax.checkpoint import Checkpoints
     from joulemesh.training.jax.engine import DivergedError, Engine, State
     from joulemesh.training.jax.exchange import Exchange
@@ -44,7 +42,6 @@ _HOME = {
     "State": "jax.engine",
     "Trace": "trace",
     "configure": "jax.platform",
-    "estimate_constants": "estimate",
     "run_reference": "reference",
 }
 

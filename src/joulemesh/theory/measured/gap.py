@@ -19,7 +19,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.theory.bounds import Constants, theorem1_corrected
-from joulemesh.training.estimate import DeviceLosses
+from joulemesh.theory.measured.estimate import DeviceLosses
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options

@@ -10,8 +10,8 @@ import pytest
 import joulemesh
 from joulemesh.data import from_arrays, partition
 from joulemesh.models import build, curvature
-from joulemesh.studies.gap import gap_under_bound
-from joulemesh.training.estimate import DeviceLosses, estimate_constants
+from joulemesh.theory.measured.estimate import DeviceLosses, estimate_constants
+from joulemesh.theory.measured.gap import gap_under_bound
 
 BATCH = 4
 

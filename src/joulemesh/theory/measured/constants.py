@@ -7,7 +7,7 @@ from typing import Any
 from joulemesh.planning.workload import workload
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
-from joulemesh.training.estimate import DeviceLosses, estimate_constants
+from joulemesh.theory.measured.estimate import DeviceLosses, estimate_constants
 from joulemesh.training.jax.platform import configure
 
 __all__ = ["estimate_bounds"]
