@@ -23,7 +23,7 @@ from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.views.comparison.figure import comparison_figure
 from joulemesh.views.markdown import Markdown, escape
-from joulemesh.views.plan.figure import save_figure
+from joulemesh.views.style import save_figure
 
 FOLDER = ROOT / "docs" / "comparison"
 METHODS = ("adaptive", "fixed:3", "inverse", "gossip-learning", "balanced", "pens", "d-psgd")

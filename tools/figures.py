@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from joulemesh.planning.rounds import backfill, inverse, theorem4, uniform
 from joulemesh.scenario import Scenario
-from joulemesh.views.plan.figure import save_figure
+from joulemesh.views.style import save_figure
 from joulemesh.world.links import link_costs
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"

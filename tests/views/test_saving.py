@@ -12,8 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import joulemesh
-from joulemesh.views.plan.figure import save_figure
-from joulemesh.views.style import styled
+from joulemesh.views.style import save_figure, styled
 
 Save = Callable[[Path], None]
 TIMES = 5

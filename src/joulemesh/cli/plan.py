@@ -49,7 +49,8 @@ def plan(
     if out is not None:
         made.save(out)
     if figure is not None:
-        from joulemesh.views.plan.figure import plan_figure, save_figure
+        from joulemesh.views.plan.figure import plan_figure
+        from joulemesh.views.style import save_figure
 
         save_figure(plan_figure(made), figure)
     if json:

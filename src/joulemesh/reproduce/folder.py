@@ -27,7 +27,7 @@ from joulemesh.reproduce.page import write_page
 from joulemesh.reproduce.pictures import draw_picture
 from joulemesh.reproduce.sentences import SENTENCES
 from joulemesh.reproduce.verdicts import claims_markdown
-from joulemesh.views.plan.figure import save_figure
+from joulemesh.views.style import save_figure
 
 if TYPE_CHECKING:
     from joulemesh.reproduce.runner import Runner, Step

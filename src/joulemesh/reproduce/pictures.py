@@ -15,27 +15,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from joulemesh.reproduce.outcome import Panel, Picture, Series
+from joulemesh.views.palette import CURVES
 from joulemesh.views.style import styled
 
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.0,
-    "axes.titlesize": 8.0,
-    "axes.labelsize": 8.0,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "legend.fontsize": 7.5,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "svg.hashsalt": "joulemesh",  # the same figure gives the same bytes
-}
-# Okabe and Ito's colours, told apart by colour-blind readers too; dashes and markers tell the
-# curves apart in print without colours, and where there are more curves than colours.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A")
+_STYLE = {"axes.titlesize": 8.0, "axes.spines.top": False, "axes.spines.right": False}
+# Dashes and markers tell the curves apart in print without colours, and where there are more
+# curves than colours.
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (5, 1.2, 1.2, 1.2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE_INCH = 7.4
@@ -142,7 +127,7 @@ def _same_label(picture: Picture, index: int) -> bool:
 def _look(label: str, family: Sequence[str], *, plain: bool = False) -> dict[str, Any]:
     index = family.index(label)
     return {
-        "color": _COLOURS[index % len(_COLOURS)],
+        "color": CURVES[index % len(CURVES)],
         "linestyle": _DASHES[index % len(_DASHES)],
         "marker": "" if plain else _MARKERS[index % len(_MARKERS)],
         "markersize": 3.2,

@@ -75,7 +75,7 @@ class Comparison(Study):
         from joulemesh.runs.formats import flat
         from joulemesh.runs.identity import versions
         from joulemesh.views.comparison.page import render_comparison
-        from joulemesh.views.plan.figure import save_figure
+        from joulemesh.views.style import save_figure
 
         keep_study(self, place, self.own_data, own_model=self.own_model, code=code)
         self.to_csv(place / "comparison.csv")

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 import joulemesh
 from joulemesh.errors import ScenarioError
+from joulemesh.views.palette import BINDING
 from joulemesh.views.plan import digest
 from joulemesh.views.plan.digest import link_energy_j
 from joulemesh.views.plan.energy import energy_bands
-from joulemesh.views.plan.figure import plan_figure, save_figure
-from joulemesh.views.plan.map import BINDING_COLOURS
+from joulemesh.views.plan.figure import plan_figure
+from joulemesh.views.style import save_figure
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 
@@ -86,7 +87,7 @@ def test_bars_are_the_ledger(plans):
     assert np.allclose(exchange, plan.exchange_total_j)
     assert np.allclose(battery, plan.energy_budget_j)
     colours = [to_hex(patch.get_facecolor()).upper() for patch in axes.containers[0].patches]
-    assert colours == [BINDING_COLOURS[kind] for kind in plan.binding.tolist()]
+    assert colours == [BINDING[kind] for kind in plan.binding.tolist()]
 
 
 def test_bands_are_quantiles_of_the_sorted_devices(plans):

@@ -16,22 +16,12 @@ from joulemesh.errors import ScenarioError
 from joulemesh.studies.statistics import estimate
 from joulemesh.studies.study import AXES, Entry, Study
 from joulemesh.units import prefixed
+from joulemesh.views.palette import CURVES
 from joulemesh.views.style import styled
 
-# Okabe and Ito's colours, told apart by the colour-blind; dashes tell them apart in grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D00")
+# Dashes tell curves apart in grey.
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
 
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.0,
-    "axes.linewidth": 0.6,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "legend.fontsize": 7.5,
-    "svg.hashsalt": "joulemesh",
-}
 _NAMES = {"joules": ("energy of all devices", "J"), "seconds": ("simulated time", "s")}
 
 
@@ -50,7 +40,7 @@ def comparison_figure(study: Study, axes: Sequence[str] = AXES) -> Figure:
     if unknown or not axes:
         raise ScenarioError(f"x = {unknown[:1] or 'nothing'}: use some of {', '.join(AXES)}")
     shown = [entry for entry in study.entries if entry.ran]
-    with styled(_STYLE):
+    with styled():
         width = 3.6 if len(axes) == 1 else 7.2
         figure = Figure(figsize=(width, 2.9), layout="constrained")
         panels = figure.subplots(1, len(axes), sharey=True, squeeze=False)[0]
@@ -98,7 +88,7 @@ def _draw(panel: Axes, study: Study, shown: Sequence[Entry], axis: str) -> None:
     index_of = {entry.name: k for k, entry in enumerate(study.entries)}
     for entry in shown:
         k = index_of[entry.name]
-        style = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k % len(_DASHES)]}
+        style = {"color": CURVES[k % len(CURVES)], "linestyle": _DASHES[k % len(_DASHES)]}
         x = across(entry, axis) / scale
         mean, half = band(entry.curves["test_accuracy"])
         low, high = 100 * np.maximum(mean - half, 0), 100 * np.minimum(mean + half, 1)

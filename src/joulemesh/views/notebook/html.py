@@ -18,7 +18,8 @@ from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.units import duration
 from joulemesh.views import words
-from joulemesh.views.notebook.sketches import COLOURS, curve_svg, map_svg
+from joulemesh.views.notebook.sketches import curve_svg, map_svg
+from joulemesh.views.palette import BINDING_ON_ANY
 from joulemesh.views.plan.digest import BINDING_WORDS, every, route_words
 from joulemesh.views.run import fragments
 from joulemesh.views.run.report import Summary
@@ -128,7 +129,7 @@ def plan_html(plan: Plan) -> str:
 def _map(plan: Plan) -> str:
     kinds = [kind for kind in BINDING_WORDS if (plan.binding == kind).any()]
     keys = "".join(
-        f'<i class="key" style="background:{COLOURS[kind]}"></i>{BINDING_WORDS[kind]}'
+        f'<i class="key" style="background:{BINDING_ON_ANY[kind]}"></i>{BINDING_WORDS[kind]}'
         for kind in kinds
     )
     links = f"bold: the route ({route_words(plan)}); thin: other links"

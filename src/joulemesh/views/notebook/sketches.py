@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COLOURS", "curve_svg", "map_svg"]
+__all__ = ["curve_svg", "map_svg"]
 
 import base64
 from typing import Any
@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
+from joulemesh.views.palette import BINDING_ON_ANY
 from joulemesh.views.run.charts import map_data
 
 FloatArray = NDArray[np.floating[Any]]
 
-# Okabe and Ito's colours, brightened or darkened until they stand on white and on black.
-COLOURS = {"energy": "#e0701a", "deadline": "#2a8fd0", "policy": "#12a67c", "left": "#8a8f98"}
-_LINE = COLOURS["deadline"]
+_LINE = BINDING_ON_ANY["deadline"]
 _WIDTH, _HEIGHT, _SIDE = 360, 150, 200
 _MOST_DOTS = 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 8, 22
@@ -113,8 +112,8 @@ def map_svg(plan: Plan) -> str:
     radius = 5.0 if len(at) <= 60 else 2.2
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius * (1.6 if i == data["root"] else 1):.1f}" '
-        f'fill="{COLOURS[data["binding"][i]]}"><title>device {i}: {data["rounds"][i]:,} rounds'
-        "</title></circle>"
+        f'fill="{BINDING_ON_ANY[data["binding"][i]]}">'
+        f"<title>device {i}: {data['rounds'][i]:,} rounds</title></circle>"
         for i, (x, y) in enumerate(at)
     )
     thin = lines(data["links"]["ends"], 'stroke-width=".8" opacity=".22"')

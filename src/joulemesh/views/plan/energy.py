@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
+from joulemesh.views.palette import BINDING
 from joulemesh.views.plan.digest import BINDING_KINDS
-from joulemesh.views.plan.map import BINDING_COLOURS
 
 __all__ = ["draw_energy", "energy_bands"]
 
@@ -60,7 +60,7 @@ def _bars(axes: Axes, plan: Plan, scale: float) -> None:
     count = len(plan.energy_budget_j)
     position = np.arange(count)
     training, exchange = plan.compute_total_j / scale, plan.exchange_total_j / scale
-    colours = [BINDING_COLOURS[kind] for kind in plan.binding.tolist()]
+    colours = [BINDING[kind] for kind in plan.binding.tolist()]
     axes.bar(position, training, 0.78, color=colours)
     axes.bar(
         position, exchange, 0.78, bottom=training,
@@ -128,7 +128,7 @@ def _bands(axes: Axes, plan: Plan, scale: float) -> None:
     # Drawn first and broad, so that a battery spent to the end still shows round the line.
     axes.stairs(battery / scale, bounds, baseline=None, color="black", lw=2.6)
     for kind, (low, middle, high) in spent.items():
-        colour = BINDING_COLOURS[kind]
+        colour = BINDING[kind]
         axes.stairs(
             high / scale, bounds, baseline=low / scale, fill=True, color=colour, alpha=0.3, lw=0
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from io import BytesIO
-from pathlib import Path
-from typing import IO, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -17,10 +15,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 from PIL import Image
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
 from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
+from joulemesh.views.palette import BINDING, HUB, INK, SKIPPED
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,
@@ -29,32 +26,14 @@ from joulemesh.views.plan.digest import (
     route_words,
 )
 from joulemesh.views.plan.energy import draw_energy
-from joulemesh.views.plan.map import BINDING_COLOURS, ROUTE_EDGE, draw_map
+from joulemesh.views.plan.map import draw_map
 from joulemesh.views.style import styled
 
-__all__ = ["map_image", "plan_figure", "save_figure"]
+__all__ = ["map_image", "plan_figure"]
 
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.0,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.0,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "legend.fontsize": 7.0,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "hatch.linewidth": 0.6,
-    "savefig.dpi": 300.0,
-    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
-    "svg.hashsalt": "joulemesh",  # the same plan gives the same bytes
-}
-_SUFFIXES = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+_STYLE = {"axes.titlesize": 8.5, "legend.fontsize": 7.0}
 _MOST_ROWS, _MOST_COLUMNS = 400, 1000
 _ABSENT = "0.82"
-_SKIPPED = "#D55E00"
 
 
 def plan_figure(plan: Plan) -> Figure:
@@ -113,12 +92,12 @@ def _legend(plan: Plan) -> list[Patch | Line2D]:
         if count:
             where = "; hollow in (a)" if kind == "left" else ""
             label = f"{BINDING_WORDS[kind]} ({count:,}{where})"
-            handles.append(Patch(facecolor=BINDING_COLOURS[kind], label=label))
+            handles.append(Patch(facecolor=BINDING[kind], label=label))
     if plan.history.route.root >= 0:
         star = Line2D([], [], linestyle="none", marker="*", markersize=9.0, label="root")
-        star.set(markerfacecolor="#F0E442", markeredgecolor="black", markeredgewidth=0.5)
+        star.set(markerfacecolor=HUB, markeredgecolor="black", markeredgewidth=0.5)
         handles.append(star)
-    handles.append(Line2D([], [], color=ROUTE_EDGE, linewidth=3.0, label="route"))
+    handles.append(Line2D([], [], color=INK, linewidth=3.0, label="route"))
     unused = len(plan.world.graph.edges) - len(np.unique(plan.history.route.link_index))
     if unused:
         label = f"links not used ({unused:,})"
@@ -155,36 +134,9 @@ def _draw_rounds(figure: Figure, axes: Axes, plan: Plan) -> None:
         notes.append(f"{len(skipped)} of {plan.iterations} exchanges skipped")
         above = axes.secondary_xaxis("top")
         above.set_xticks(skipped, [])
-        above.tick_params(length=4, width=0.9, color=_SKIPPED)
+        above.tick_params(length=4, width=0.9, color=SKIPPED)
     detail = f" ({'; '.join(notes)})" if notes else ""
     axes.set_title(f"(b)  Local rounds{detail}", loc="left", pad=8 if len(skipped) else None)
-
-
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure, whole or not at all; the suffix says how.
-
-    Args:
-        figure: what is drawn.
-        path: ends in ``.png``, ``.svg`` or ``.pdf``.
-
-    Raises:
-        ScenarioError: another suffix, or a place that cannot be written.
-
-    >>> save_figure(Figure(), "plan.gif")
-    Traceback (most recent call last):
-    ...
-    joulemesh.errors.ScenarioError: plan.gif: figures end in .png, .svg or .pdf, not '.gif'
-    """
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise ScenarioError(f"{path}: figures end in .png, .svg or .pdf, not {path.suffix!r}")
-
-    def write(draft: IO[bytes]) -> None:
-        with styled(_STYLE):
-            figure.savefig(draft, format=suffix[1:], metadata=_SUFFIXES[suffix])
-
-    write_whole(path, write)
 
 
 def map_image(plan: Plan, pixels: int) -> bytes:

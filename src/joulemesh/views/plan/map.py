@@ -17,21 +17,13 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
+from joulemesh.views.palette import BINDING, HUB, INK
 from joulemesh.views.plan.digest import departed, drawn, frame_m, link_energy_j
 
-__all__ = ["BINDING_COLOURS", "ROUTE_EDGE", "Links", "draw_map"]
+__all__ = ["Links", "draw_map"]
 
 FloatArray = NDArray[np.float64]
 
-# Okabe and Ito's colours: told apart by colour-blind readers too.
-BINDING_COLOURS = {
-    "energy": "#D55E00",
-    "deadline": "#0072B2",
-    "policy": "#009E73",
-    "left": "#7F7F7F",
-}
-
-ROUTE_EDGE = "#18212D"  # of ink, so that the route is the boldest whatever its links cost
 _LABELLED = 40  # devices whose numbers fit into their dots
 _FINE = 500  # devices beyond which lines are thin and the drawing is a raster
 _SHADES = 64  # colours of links in a fine map
@@ -89,7 +81,7 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
     if len(used) <= graph.devices:  # a tree or a ring; the many links of gossip need no edge
         width = 0.6 if graph.devices > 5 * _FINE else 1.0 if fine else 1.8
         if not fine:
-            edge = Stroke(linewidth=width + 1.8, foreground=ROUTE_EDGE)
+            edge = Stroke(linewidth=width + 1.8, foreground=INK)
             outlined["path_effects"] = [edge, Normal()]
     else:
         width = 0.4 if fine else 1.3
@@ -151,7 +143,7 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
     positions, gone = plan.world.graph.positions_m[shown], departed(plan)[shown]
     labelled = len(positions) <= _LABELLED
     size = 88.0 if labelled else 22.0 if not fine else max(0.1, 2500 / len(positions))
-    colours = np.array([BINDING_COLOURS[kind] for kind in plan.binding[shown].tolist()])
+    colours = np.array([BINDING[kind] for kind in plan.binding[shown].tolist()])
     width = 0.0 if fine else 0.7
     for who, face in ((~gone, colours), (gone, np.full(len(gone), "white"))):
         axes.scatter(
@@ -166,12 +158,12 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
         x, y = plan.world.graph.positions_m[root]
         axes.scatter(
             x, y,
-            s=110.0 if fine else max(4.6 * size, 190.0), marker="*", c="#F0E442",
+            s=110.0 if fine else max(4.6 * size, 190.0), marker="*", c=HUB,
             edgecolors="black", linewidths=0.6, zorder=4 if fine else 2.5,
         )  # fmt: skip
     if labelled:
         for i, (x, y) in enumerate(positions.tolist()):
-            ink = BINDING_COLOURS["left"] if gone[i] else "white"
+            ink = BINDING["left"] if gone[i] else "white"
             axes.annotate(
                 str(i), (x, y), ha="center", va="center_baseline", color=ink, zorder=5,
                 fontsize=5.8, fontweight="bold",
