@@ -178,6 +178,12 @@ def deal(labels, devices, rng, sizes):
     return regroup(np.arange(len(labels)) % devices, devices, rng)
 PARTITIONS.register(PartitionKind("mine", "every so many", deal))
 """,
+    "plan.rounds": """
+import numpy as np
+from joulemesh.planning.policy import weighted
+from joulemesh.registries import POLICIES
+POLICIES.register(weighted("mine", "grows", lambda n, options: np.arange(1.0, n + 1)))
+""",
 }
 
 
@@ -226,3 +232,20 @@ def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
     code, compared, said = typed("compare", *asked, *compare)
     assert code == 0, said
     assert len(json.loads(compared)["methods"]) == 2
+
+
+def test_a_comparison_plans_a_policy_of_the_users_own(
+    typed: Callable[..., tuple[int, str, str]],
+) -> None:
+    Path("own.py").write_text(OWN["plan.rounds"])
+    Path("small.toml").write_text(SMALL)
+    methods = ("--methods", "adaptive,adaptive:mine", "--seeds", "1", "--cache", "kept", "--json")
+    code, compared, said = typed("compare", "small.toml", "--load", "own.py", *methods)
+    assert code == 0, said
+    assert [row["method"] for row in json.loads(compared)["methods"]] == [
+        "adaptive",
+        "adaptive:mine",
+    ]
+    code, _, said = typed("compare", "small.toml", *methods)
+    assert code == 2
+    assert "adaptive:mine" in said

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind
     from joulemesh.data.partition import PartitionKind
     from joulemesh.fading.model import FadingModel
+    from joulemesh.planning.policy import Policy
     from joulemesh.world.topology import Topology
 
-__all__ = ["CHANNELS", "PARTITIONS", "REGISTRIES", "SCHEMES", "TOPOLOGIES", "scoped"]
+__all__ = ["CHANNELS", "PARTITIONS", "POLICIES", "REGISTRIES", "SCHEMES", "TOPOLOGIES", "scoped"]
 
 CHANNELS: Registry[FadingModel] = Registry(
     "fading model",
@@ -64,7 +65,15 @@ PARTITIONS: Registry[PartitionKind] = Registry(
     },
 )
 
-REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, SCHEMES, TOPOLOGIES, PARTITIONS)
+POLICIES: Registry[Policy] = Registry(
+    "rounds policy",
+    dict.fromkeys(
+        ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"),
+        "joulemesh.planning.rounds",
+    ),
+)
+
+REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, SCHEMES, TOPOLOGIES, PARTITIONS, POLICIES)
 
 
 @contextmanager

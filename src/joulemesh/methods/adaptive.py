@@ -10,7 +10,7 @@ __all__ = ["PAPER", "contender_of", "plan_bits", "scheme_bits"]
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.methods.base import Contender, FloatArray, Ledger
 from joulemesh.methods.citation import Citation
 from joulemesh.methods.horizon import cut, notes_on, stop_notes
-from joulemesh.methods.parameters import choice
+from joulemesh.methods.parameters import entry
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing import flood_bits
-from joulemesh.scenario import PlanOptions
+from joulemesh.registries import POLICIES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
 
@@ -121,7 +121,6 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     return contender_of(name, setting, setting.plan(rounds=policy, iterations=setting.iterations))
 
 
-_POLICIES = get_args(PlanOptions.model_fields["rounds"].annotation)
 register(
     "adaptive",
     _build,
@@ -129,8 +128,8 @@ register(
     "with an exact mean on a tree or a ring, or gossip.",
     citation=PAPER,
     parameters={
-        "rounds": choice(
-            *_POLICIES,
+        "rounds": entry(
+            POLICIES,
             meaning="policy that spreads a device's rounds over the iterations",
             default="plan.rounds",
         )

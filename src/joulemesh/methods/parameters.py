@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["AS_PLANNED", "Parameter", "choice", "number", "whole"]
+__all__ = ["AS_PLANNED", "Parameter", "choice", "entry", "number", "whole"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from joulemesh.registry import Registry
 
 AS_PLANNED = "the adaptive plan's mean"
 """The number of rounds of a method that is given none (`Setting.rounds`)."""
@@ -61,6 +63,23 @@ def number(most: float = 1.0, *, meaning: str = "", default: str = "") -> Parame
         return value
 
     return Parameter(read, f"a number above 0, at most {most:g}", meaning, default)
+
+
+def entry(registry: Registry[Any], *, meaning: str = "", default: str = "") -> Parameter:
+    """The name of an entry of a registry, built in or the user's own.
+
+    >>> from joulemesh.registries import POLICIES
+    >>> entry(POLICIES).read("backfill")
+    'backfill'
+    """
+
+    def read(text: str) -> str:
+        if text not in registry:
+            raise ValueError(text)
+        return text
+
+    words = registry.built_in
+    return Parameter(read, f"one of {', '.join(words)}", meaning, default, words)
 
 
 def choice(*words: str, meaning: str = "", default: str = "") -> Parameter:

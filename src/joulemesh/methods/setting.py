@@ -20,8 +20,8 @@ from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.own_code import place_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan, plan_of
+from joulemesh.planning.policy import require_countable
 from joulemesh.planning.pricing import Pricer
-from joulemesh.planning.rounds import require_countable
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.training.schedule import Mixing, Schedule

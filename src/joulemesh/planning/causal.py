@@ -23,8 +23,8 @@ from joulemesh.planning.budget import at_least, rounds_cap, rounds_total
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.history import Event, History
+from joulemesh.planning.policy import allocate
 from joulemesh.planning.pricing import Prices
-from joulemesh.planning.rounds import allocate
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import components
@@ -71,9 +71,9 @@ class CausalPlanner:
         self, ground: Ground, iterations: int, remedy: Callable[[float], str] | None = None
     ) -> None:
         scenario, world, options = ground.scenario, ground.world, ground.scenario.plan
-        if options.rounds == "theorem4-literal":
+        if not ground.policy.causal:
             raise ScenarioError(
-                'plan.rounds = "theorem4-literal" plans once and for all; use "theorem4" under '
+                f'plan.rounds = "{options.rounds}" plans once and for all; use "theorem4" under '
                 'fading or with plan.on_depletion = "leave"'
             )
         self.ground, self.world = ground, world
@@ -81,7 +81,7 @@ class CausalPlanner:
         self.remedy = remedy or (
             lambda need_j: f"raise budget.energy_j to at least {at_least(need_j)}"
         )
-        self.least = options.fixed_rounds if options.rounds == "fixed" else 1
+        self.least = ground.least
         self.deadline_s = scenario.budget.deadline_s
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
         self.forecast_costs = ground.forecast
@@ -290,12 +290,11 @@ class CausalPlanner:
         rounds = np.where(self.active, self.least, 0)
         if lasting.any():
             plan = allocate(
-                self.options.rounds,
+                self.ground.policy,
                 self.iterations,
                 total[lasting],
                 cap[:, lasting],
-                zeta=self.options.zeta_for(self.iterations),
-                fixed_rounds=self.options.fixed_rounds,
+                options=self.options,
                 start=t + 1,
             )
             rounds[lasting] = plan[0]

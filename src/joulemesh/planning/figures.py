@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.world.quantities import resolve
@@ -63,8 +64,7 @@ def _deciding(scenario: Scenario) -> list[str]:
         if scenario.devices.x_m is None or scenario.devices.y_m is None:
             names.append("network.area_m")
     names += ["plan.iterations"]
-    if options.rounds == "fixed":
-        names.append("plan.fixed_rounds")
+    names += [f"plan.{name}" for name in policy_of(options).parameters if name != "zeta"]
     asked = options.aggregation
     takes = () if asked == "auto" else SCHEMES[asked].parameters
     if "epsilon" in takes and options.gossip_rounds == "epsilon":

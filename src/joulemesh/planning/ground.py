@@ -19,6 +19,7 @@ from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError
+from joulemesh.planning.policy import Policy, policy_of
 from joulemesh.planning.pricing import Pricer, Prices
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
@@ -103,6 +104,18 @@ class Ground:
 
     def _edition(self, t: int) -> int:
         return self.world.channel.edition(t)
+
+    # The rounds ---------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """How each device's rounds are spread over the iterations."""
+        return policy_of(self.scenario.plan)
+
+    @property
+    def least(self) -> int:
+        """Rounds that every device runs in each iteration at the least."""
+        return self.policy.least(self.scenario.plan)
 
     # The scheme ---------------------------------------------------------------------------------
 

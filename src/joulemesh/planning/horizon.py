@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.budget import rounds_total
 from joulemesh.planning.exact import two_product
+from joulemesh.planning.policy import policy_of
 from joulemesh.scenario import PlanOptions
 
 __all__ = ["best_iterations", "longest", "zeta_limit"]
@@ -26,7 +27,7 @@ def zeta_limit(options: PlanOptions) -> int | None:
     (13, None)
     >>> zeta_limit(PlanOptions(zeta=3.0, rounds="backfill"))
     """
-    if options.zeta == "auto" or options.rounds not in ("theorem4", "theorem4-literal", "inverse"):
+    if options.zeta == "auto" or not policy_of(options).uses_zeta:
         return None
     return int(np.ceil(options.zeta))
 

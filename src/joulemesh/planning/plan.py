@@ -30,8 +30,8 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.history import Event, History
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
+from joulemesh.planning.policy import MOST_PER_ITERATION, allocate, require_countable
 from joulemesh.planning.pricing import Prices
-from joulemesh.planning.rounds import MOST_PER_ITERATION, allocate, require_countable
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
@@ -427,7 +427,7 @@ class _Planner:
     def __init__(self, ground: Ground) -> None:
         self.ground, self.scenario, self.world = ground, ground.scenario, ground.world
         self.options = self.scenario.plan
-        self.least = self.options.fixed_rounds if self.options.rounds == "fixed" else 1
+        self.least = ground.least
         require_countable(self.least, f"set plan.fixed_rounds to at most {MOST_PER_ITERATION}")
         self.costs, self.choice = ground.forecast, ground.choice  # refused here, if at all
         self.notes: list[str] = []
@@ -653,18 +653,18 @@ class _Planner:
         total = self.total(prices, n)
         cap = rounds_cap(self.scenario.budget.deadline_s, prices.latency_s, devices.round_latency_s)
         rounds = allocate(
-            self.options.rounds,
+            self.ground.policy,
             n,
             total,
             cap[0] if len(cap) == 1 else cap,
-            zeta=self.options.zeta_for(n),
-            fixed_rounds=self.options.fixed_rounds,
+            options=self.options,
         )
-        if self.options.rounds == "theorem4-literal" and (rounds < 1).any():
+        if self.ground.policy.zeros and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
             raise ScenarioError(
-                f'plan.rounds = "theorem4-literal" gives device {device} no round in iteration '
-                f'{t + 1} (its floors do, in {int((rounds < 1).sum())} places); use "theorem4"'
+                f'plan.rounds = "{self.options.rounds}" gives device {device} no round in '
+                f"iteration {t + 1} (it does so in {int((rounds < 1).sum())} places); use "
+                '"theorem4"'
             )
         return History(
             scheme=scheme,

@@ -1,26 +1,20 @@
-"""How many local rounds a device runs in each iteration: six policies, one contract.
+"""How many local rounds a device runs in each iteration: the built-in policies.
 
-Every policy but ``theorem4-literal`` gives integers with 1 <= τ <= cap and
-Σ_t τ = min(⌊total⌋, Σ_t cap) (``fixed``: n × rounds). ``total`` comes from the battery (the paper's
-eq. `stau`), ``cap`` from the deadline (eq. `tau`). See notes: water-filling.
+Every policy except ``theorem4-literal`` gives integers with 1 <= τ <= cap and
+Σ_t τ = min(⌊total⌋, Σ_t cap) (``fixed``: n × rounds). With ``start``, a policy allocates iterations
+start..n of an n-iteration plan. See notes: water-filling.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "MOST_PER_ITERATION",
-    "POLICIES",
-    "allocate",
     "backfill",
     "fixed",
     "inverse",
-    "require_countable",
     "theorem4",
     "theorem4_literal",
-    "theorem4_remaining",
     "theorem4_weights",
     "uniform",
-    "water_fill",
 ]
 
 import math
@@ -29,45 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.policy import Policy, count_iterations, weighted
 from joulemesh.planning.waterfill import read_budget, water_fill
-
-MOST_PER_ITERATION = 2**31 - 1
-"""Rounds of one device in one iteration: training counts them in 32 bits."""
-
-POLICIES = ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse")
-
-
-def require_countable(rounds: ArrayLike, remedy: str) -> None:
-    """Refuse more rounds in an iteration than training can count.
-
-    Args:
-        rounds: of any shape.
-        remedy: what to change.
-
-    Raises:
-        ScenarioError: with the largest number, the limit and the remedy.
-
-    >>> require_countable([1, 2], "lower tau")
-    >>> require_countable(3_000_000_000, "lower tau")
-    Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
-    """
-    most = int(np.max(rounds, initial=0))
-    if most > MOST_PER_ITERATION:
-        raise ScenarioError(
-            f"{most:,} rounds in an iteration are more than the {MOST_PER_ITERATION:,} that can be "
-            f"trained; {remedy}"
-        )
-
-
-def _check_iterations(iterations: int, start: int = 1) -> int:
-    """Iterations from ``start`` to the end, both included."""
-    if not 1 <= start <= iterations:
-        raise ScenarioError(
-            f"iterations {start}..{iterations} do not exist; set plan.iterations to at least "
-            f"{max(start, 1)}"
-        )
-    return iterations - start + 1
+from joulemesh.registries import POLICIES
 
 
 def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
@@ -87,7 +45,7 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
     >>> theorem4_weights(3, 3.0).round(3)
     array([0.333, 0.5  , 1.   ])
     """
-    _check_iterations(iterations)
+    count_iterations(iterations)
     if not zeta > iterations - 1:
         raise ScenarioError(
             f"plan.zeta = {zeta:g} leaves no logarithm for the last of {iterations} iterations; "
@@ -100,49 +58,32 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
     return 1.0 / left if excess == 0.0 else np.log1p(excess / left) / excess
 
 
-def theorem4(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> NDArray[np.int64]:
+def theorem4(
+    iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float, *, start: int = 1
+) -> NDArray[np.int64]:
     """Theorem 4 corrected: water-filling with the weights of eq. `optt` (notes: water-filling).
 
     Args:
-        iterations: n.
-        total: rounds that each device can afford, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n, N].
+        iterations: n of the whole plan.
+        total: rounds that each device can afford from ``start`` on, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
         zeta: the paper's ζ, above n−1.
-
-    Returns:
-        Rounds [n] or [n, N].
-
-    >>> theorem4(3, 11, 10, 3.0)
-    array([2, 3, 6])
-    """
-    return theorem4_remaining(1, iterations, total, cap, zeta)
-
-
-def theorem4_remaining(
-    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
-) -> NDArray[np.int64]:
-    """Theorem 4 for iterations start..n of an n-iteration plan, for causal re-planning.
-
-    Args:
-        start: number of the first iteration still to come, from 1.
-        iterations: n of the whole plan; the weights are those of its tail.
-        total: rounds still affordable, scalar or [N].
-        cap: scalar, [N] or [n−start+1, N].
-        zeta: the paper's ζ, above n−1.
+        start: number of the first iteration still to come; the weights are those of the tail.
 
     Returns:
         Rounds [n−start+1] or [n−start+1, N].
 
-    >>> theorem4_remaining(2, 3, 9, 10, 3.0)
+    >>> theorem4(3, 11, 10, 3.0)
+    array([2, 3, 6])
+    >>> theorem4(3, 9, 10, 3.0, start=2)
     array([3, 6])
     """
-    _check_iterations(iterations, start)
-    weights = theorem4_weights(iterations, zeta)[start - 1 :]
-    return water_fill(weights, total, cap, start=start)
+    count_iterations(iterations, start)
+    return water_fill(theorem4_weights(iterations, zeta)[start - 1 :], total, cap, start=start)
 
 
 def theorem4_literal(
-    iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
+    iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float, *, start: int = 1
 ) -> NDArray[np.int64]:
     """Case 1 of eq. `optt` as printed, floors and zeros included.
 
@@ -161,14 +102,7 @@ def theorem4_literal(
     >>> theorem4_literal(4, 6, 10, 4.0)
     array([0, 0, 1, 2])
     """
-    return _literal(1, iterations, total, cap, zeta)
-
-
-def _literal(
-    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
-) -> NDArray[np.int64]:
-    """Case 1 over iterations start..n; start = 1 is the printed one."""
-    count = _check_iterations(iterations, start)
+    count = count_iterations(iterations, start)
     weights = theorem4_weights(iterations, zeta)[start - 1 :]
     # A total below n is within the printed domain: it only gives more zeros.
     budget = read_budget(count, total, cap, start=start)
@@ -195,7 +129,9 @@ def _literal(
     return budget.shaped(floors.astype(np.int64))
 
 
-def backfill(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int64]:
+def backfill(
+    iterations: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1
+) -> NDArray[np.int64]:
     """The exact integer optimum of (P42): one round each, the surplus from the end backwards.
 
     It maximises every suffix sum at once, so it is optimal for every a in (0, 1), also with a cap
@@ -212,12 +148,7 @@ def backfill(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.in
     >>> backfill(5, 12, 4)
     array([1, 1, 2, 4, 4])
     """
-    return _backfill(1, iterations, total, cap)
-
-
-def _backfill(start: int, iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int64]:
-    """``backfill`` for iterations start..n."""
-    count = _check_iterations(iterations, start)
+    count = count_iterations(iterations, start)
     budget = read_budget(count, total, cap, start=start)
     goal, caps = budget.integers()
     room = np.broadcast_to(caps - 1, (count, goal.size))
@@ -225,7 +156,9 @@ def _backfill(start: int, iterations: int, total: ArrayLike, cap: ArrayLike) -> 
     return budget.shaped(1 + np.clip(goal - count - later, 0, room))
 
 
-def uniform(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int64]:
+def uniform(
+    iterations: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1
+) -> NDArray[np.int64]:
     """The same rounds in every iteration, as nearly as caps and integers allow.
 
     Args:
@@ -239,10 +172,12 @@ def uniform(iterations: int, total: ArrayLike, cap: ArrayLike) -> NDArray[np.int
     >>> uniform(4, 10, 5)
     array([2, 2, 3, 3])
     """
-    return water_fill(np.ones(_check_iterations(iterations)), total, cap)
+    return water_fill(np.ones(count_iterations(iterations, start)), total, cap, start=start)
 
 
-def fixed(iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int) -> NDArray[np.int64]:
+def fixed(
+    iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int, *, start: int = 1
+) -> NDArray[np.int64]:
     """A given number of rounds in every iteration, refused where it does not fit.
 
     Args:
@@ -257,14 +192,7 @@ def fixed(iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int) -> NDA
     >>> fixed(3, 10, 4, 3)
     array([3, 3, 3])
     """
-    return _fixed(1, iterations, total, cap, rounds)
-
-
-def _fixed(
-    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int
-) -> NDArray[np.int64]:
-    """``fixed`` for iterations start..n."""
-    count = _check_iterations(iterations, start)
+    count = count_iterations(iterations, start)
     if rounds < 1:
         raise ScenarioError(f"plan.fixed_rounds = {rounds} trains nothing; set it to at least 1")
     budget = read_budget(count, total, cap, start=start)
@@ -273,7 +201,9 @@ def _fixed(
     return budget.shaped(np.broadcast_to(np.int64(rounds), (count, budget.total.size)))
 
 
-def inverse(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> NDArray[np.int64]:
+def inverse(
+    iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float, *, start: int = 1
+) -> NDArray[np.int64]:
     """Theorem 4 with time reversed: most rounds first, each iteration's own cap respected.
 
     Args:
@@ -288,14 +218,7 @@ def inverse(iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float) -> N
     >>> inverse(3, 11, 10, 3.0)
     array([6, 3, 2])
     """
-    return _inverse(1, iterations, total, cap, zeta)
-
-
-def _inverse(
-    start: int, iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float
-) -> NDArray[np.int64]:
-    """``inverse`` for iterations start..n, with the tail of the reversed weights."""
-    count = _check_iterations(iterations, start)
+    count = count_iterations(iterations, start)
     # Messages must name the true iteration, so the caps are examined before they are reversed.
     read_budget(count, total, cap, start=start)
     caps = np.asarray(cap)
@@ -303,44 +226,51 @@ def _inverse(
     return water_fill(theorem4_weights(iterations, zeta)[:count], total, backwards)[::-1]
 
 
-def allocate(
-    policy: str,
-    iterations: int,
-    total: ArrayLike,
-    cap: ArrayLike,
-    *,
-    zeta: float,
-    fixed_rounds: int,
-    start: int = 1,
-) -> NDArray[np.int64]:
-    """Rounds of iterations start..n by the policy of that name.
-
-    Args:
-        policy: one of ``POLICIES``.
-        iterations: n of the whole plan.
-        total: rounds affordable from ``start`` on, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
-        zeta: the paper's ζ (theorem4, theorem4-literal, inverse).
-        fixed_rounds: rounds per iteration of ``fixed``.
-        start: first iteration to allocate, from 1.
-
-    Returns:
-        Rounds [n−start+1] or [n−start+1, N].
-
-    >>> allocate("backfill", 5, 6, 4, zeta=5.0, fixed_rounds=1, start=3)
-    array([1, 1, 4])
-    """
-    count = _check_iterations(iterations, start)
-    if policy == "theorem4":
-        return theorem4_remaining(start, iterations, total, cap, zeta)
-    if policy == "theorem4-literal":
-        return _literal(start, iterations, total, cap, zeta)
-    if policy == "backfill":
-        return _backfill(start, iterations, total, cap)
-    if policy == "uniform":
-        return water_fill(np.ones(count), total, cap, start=start)
-    if policy == "fixed":
-        return _fixed(start, iterations, total, cap, fixed_rounds)
-    if policy == "inverse":
-        return _inverse(start, iterations, total, cap, zeta)
-    raise ScenarioError(f"plan.rounds = {policy!r} is unknown; choose one of {', '.join(POLICIES)}")
+for _policy in (
+    weighted(
+        "theorem4",
+        "Theorem 4: more rounds in later iterations, by the paper's weights (zeta)",
+        lambda n, options: theorem4_weights(n, options.zeta_for(n)),
+        parameters=("zeta",),
+    ),
+    Policy(
+        "theorem4-literal",
+        "Theorem 4 as printed: floors, which give some iterations no round, and one case only",
+        lambda start, n, total, cap, options: theorem4_literal(
+            n, total, cap, options.zeta_for(n), start=start
+        ),
+        parameters=("zeta",),
+        spends="at-most",
+        causal=False,
+        zeros=True,
+    ),
+    Policy(
+        "backfill",
+        "the optimum of (P42): one round each, the rest in the last iterations",
+        lambda start, n, total, cap, options: backfill(n, total, cap, start=start),
+    ),
+    weighted(
+        "uniform",
+        "the same number in every iteration, as nearly as caps and whole numbers allow",
+        lambda n, options: np.ones(n),
+    ),
+    Policy(
+        "fixed",
+        "plan.fixed_rounds in every iteration, whatever the batteries would pay for",
+        lambda start, n, total, cap, options: fixed(
+            n, total, cap, options.fixed_rounds, start=start
+        ),
+        parameters=("fixed_rounds",),
+        least=lambda options: options.fixed_rounds,
+        spends="least",
+    ),
+    Policy(
+        "inverse",
+        "Theorem 4 with time reversed: most rounds first",
+        lambda start, n, total, cap, options: inverse(
+            n, total, cap, options.zeta_for(n), start=start
+        ),
+        parameters=("zeta",),
+    ),
+):
+    POLICIES.register(_policy)

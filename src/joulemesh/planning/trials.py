@@ -23,6 +23,7 @@ from joulemesh.planning.budget import rounds_cap, rounds_total
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.horizon import longest, zeta_limit
 from joulemesh.planning.plan import Plan, plan_of
+from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
@@ -92,14 +93,13 @@ class Prospects:
     @cached_property
     def alike(self) -> bool:
         """Do prices give the rounds exactly, because all exchanges cost the same?"""
-        literal = self.plan.scenario.plan.rounds == "theorem4-literal"
-        return self.static and len(self.plan.exchange_j) == 1 and not literal
+        exact = self.plan.ground.policy.spends != "at-most"
+        return self.static and len(self.plan.exchange_j) == 1 and exact
 
     @cached_property
     def least(self) -> int:
         """Rounds that every device runs in each iteration at the least."""
-        options = self.plan.scenario.plan
-        return int(options.fixed_rounds) if options.rounds == "fixed" else 1
+        return self.plan.ground.least
 
     @cached_property
     def exchange_j(self) -> FloatArray:
@@ -172,8 +172,9 @@ class Prospects:
             most = longest(trial.battery_j, price_j, self._round_j, self.least)
             return min(most, zeta_limit(options) or most)
         n = int(options.iterations)
-        if options.rounds == "fixed":
-            return n * len(price_j) * int(options.fixed_rounds)
+        policy = policy_of(options)
+        if policy.spends == "least":
+            return n * len(price_j) * policy.least(options)
         deadline_s = trial.scenario.budget.deadline_s
         total = rounds_total(trial.battery_j, n * price_j, self._round_j)
         cap = rounds_cap(deadline_s, trial.exchange * self.exchange_s, self._round_s)
@@ -285,9 +286,9 @@ class Prospects:
     def _policy(self) -> Iterator[Trial]:
         """As many rounds as fit, where a policy leaves some out."""
         options = self.plan.scenario.plan
-        if options.rounds in ("fixed", "theorem4-literal"):
+        if policy_of(options).spends != "all":
             yield self._set("plan.rounds", "theorem4", 'plan.rounds = "theorem4"')
-        if options.rounds == "fixed":
+        if "fixed_rounds" in policy_of(options).parameters:
             total = self.plan.history.total // self.plan.iterations
             most = int(np.minimum(self.plan.history.cap.min(axis=0), total).min())
             if most > options.fixed_rounds:

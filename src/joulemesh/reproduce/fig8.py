@@ -21,13 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.planning.rounds import allocate
+from joulemesh.planning.policy import allocate
+from joulemesh.registries import POLICIES
 from joulemesh.reproduce.claims import Finding, judge
 from joulemesh.reproduce.jobs import Job, planned
 from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines
 from joulemesh.reproduce.runner import Runner
 from joulemesh.reproduce.sentences import claim
 from joulemesh.reproduce.stage import CIFAR, DIGITS, Task, curve_rows, skew_words
+from joulemesh.scenario import PlanOptions
 from joulemesh.studies.study import Entry
 
 ACCURACY, LOSS = "test_accuracy", "train_loss"
@@ -104,9 +106,8 @@ def schedules(config: Config, half: Budget) -> dict[str, NDArray[np.int64]]:
     """
 
     def policy(name: str) -> NDArray[np.int64]:
-        return allocate(
-            name, half.iterations, half.total, half.cap, zeta=config.zeta, fixed_rounds=1
-        )
+        options = PlanOptions(zeta=config.zeta)
+        return allocate(POLICIES[name], half.iterations, half.total, half.cap, options=options)
 
     made = {ADAPTIVE: policy("theorem4")}
     made |= {_fixed(rounds): np.full(half.total // rounds, rounds) for rounds in half.fixed}

@@ -15,7 +15,7 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import PARTITIONS, SCHEMES, TOPOLOGIES
+from joulemesh.registries import PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
 from joulemesh.scenario.registered import NamesSchema, Registered
 from joulemesh.units import example, is_quantity, parse
 
@@ -38,6 +38,7 @@ __all__ = [
     "RadioProfile",
     "Registered",
     "RicianK",
+    "RoundsPolicy",
     "Samples",
     "Topology",
     "Unit",
@@ -285,6 +286,7 @@ Gains = Annotated[
     BeforeValidator(_gains),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
 ]
+RoundsPolicy = Annotated[str, Registered(POLICIES.names)]
 AggregationName = Annotated[str, Registered(lambda: ("auto", *SCHEMES.names()))]
 FadingName = Annotated[str, Registered(fading.spellings)]
 RicianK = Annotated[

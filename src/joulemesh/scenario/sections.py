@@ -33,6 +33,7 @@ from joulemesh.scenario.fields import (
     PositiveQuantity,
     RadioProfile,
     RicianK,
+    RoundsPolicy,
     Samples,
     Topology,
     Unit,
@@ -172,8 +173,8 @@ class PlanOptions(Section):
     """How the plan is made."""
 
     aggregation: AggregationName = Field("auto", description="scheme; auto is Theorem 3")
-    rounds: Literal["theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"] = (
-        Field("theorem4", description="policy that spreads a device's rounds over the iterations")
+    rounds: RoundsPolicy = Field(
+        "theorem4", description="policy that spreads a device's rounds over the iterations"
     )
     zeta: Zeta = Field(
         "auto",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.rounds import require_countable
+from joulemesh.planning.policy import require_countable
 from joulemesh.training.digests import digest
 
 Dense: TypeAlias = NDArray[np.float64]

@@ -1,0 +1,237 @@
+"""What a rounds policy is: how a device's local rounds are spread over the iterations.
+
+A `Policy` is the record in the registry `POLICIES`. ``total`` comes from the battery (the paper's
+eq. `stau`), ``cap`` from the deadline (eq. `tau`). What a policy gives is checked, so that no
+policy can overdraw a battery or miss a deadline.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "MOST_PER_ITERATION",
+    "Allocate",
+    "Policy",
+    "allocate",
+    "count_iterations",
+    "policy_of",
+    "require_countable",
+    "weighted",
+]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.own_code import place_of
+from joulemesh.planning.waterfill import water_fill
+from joulemesh.registries import POLICIES
+from joulemesh.scenario import PlanOptions
+
+IntArray = NDArray[np.int64]
+
+MOST_PER_ITERATION = 2**31 - 1
+"""Rounds of one device in one iteration: training counts them in 32 bits."""
+
+Allocate = Callable[[int, int, ArrayLike, ArrayLike, PlanOptions], IntArray]
+"""(start, iterations n, total, cap, options) -> rounds of iterations start..n, counted from 1.
+
+``total`` [N] is what each device can afford from ``start`` on, ``cap`` [N] or [n−start+1, N] the
+most that fits an iteration; the rounds are whole numbers [n−start+1, N].
+"""
+
+
+def _one(options: PlanOptions) -> int:
+    return 1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A rounds policy, as the registry `POLICIES` knows it.
+
+    Attributes:
+        name: as the scenario writes it (``plan.rounds``).
+        description: one line.
+        allocate: gives the rounds; see `Allocate`.
+        parameters: fields of the scenario's section ``plan`` that it takes. With ``"zeta"``, no
+            more than ζ + 1 iterations are planned.
+        least: rounds that every device runs in each iteration at the least, 1 unless given. A plan
+            pays for these first.
+        spends: ``"all"``: every device's rounds sum to its total, or to its caps if these are
+            less; ``"least"``: to n times ``least``; ``"at-most"``: to no more than its total.
+        causal: can the rest of a plan be allocated anew in any iteration? Fading and departures
+            need that.
+        zeros: may it give an iteration no round? A plan then refuses it, a study may look at it.
+    """
+
+    name: str
+    description: str
+    allocate: Allocate
+    parameters: tuple[str, ...] = ()
+    least: Callable[[PlanOptions], int] = _one
+    spends: Literal["all", "least", "at-most"] = "all"
+    causal: bool = True
+    zeros: bool = False
+
+    @property
+    def uses_zeta(self) -> bool:
+        """Does the paper's ζ decide its rounds?"""
+        return "zeta" in self.parameters
+
+
+def weighted(
+    name: str,
+    description: str,
+    weights: Callable[[int, PlanOptions], ArrayLike],
+    *,
+    parameters: tuple[str, ...] = (),
+) -> Policy:
+    """A policy by weights: rounds are proportional to them, within 1 and the cap (water-filling).
+
+    Args:
+        name: as the scenario writes it.
+        description: one line.
+        weights: (n, options) -> [n], one positive weight for each iteration of the whole plan.
+        parameters: fields of the scenario's section ``plan`` that it takes.
+
+    >>> grows = weighted("grows", "rounds grow linearly", lambda n, options: np.arange(1, n + 1))
+    >>> grows.allocate(1, 4, 20, 9, PlanOptions())
+    array([2, 4, 6, 8])
+    """
+
+    def spread(
+        start: int, iterations: int, total: ArrayLike, cap: ArrayLike, options: PlanOptions
+    ) -> IntArray:
+        count_iterations(iterations, start)
+        shares = np.asarray(weights(iterations, options), np.float64)
+        if shares.shape != (iterations,) or not (np.isfinite(shares) & (shares > 0)).all():
+            raise ScenarioError(
+                f'the weights of plan.rounds = "{name}" ({place_of(weights)}) must be {iterations} '
+                "positive numbers, one for each iteration"
+            )
+        return water_fill(shares[start - 1 :], total, cap, start=start)
+
+    return Policy(name, description, spread, parameters)
+
+
+def policy_of(options: PlanOptions) -> Policy:
+    """The policy that a scenario asks for.
+
+    >>> policy_of(PlanOptions(rounds="backfill")).spends
+    'all'
+    """
+    return POLICIES[options.rounds]
+
+
+def allocate(
+    policy: Policy,
+    iterations: int,
+    total: ArrayLike,
+    cap: ArrayLike,
+    *,
+    options: PlanOptions,
+    start: int = 1,
+) -> IntArray:
+    """Rounds of iterations start..n by a policy, checked.
+
+    Args:
+        policy: the record.
+        iterations: n of the whole plan.
+        total: rounds affordable from ``start`` on, scalar or [N].
+        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
+        options: the scenario's section ``plan``.
+        start: first iteration to allocate, from 1.
+
+    Returns:
+        Rounds [n−start+1] or [n−start+1, N].
+
+    Raises:
+        InfeasibleError: a battery or the deadline does not allow the least rounds.
+        ScenarioError: the policy is not defined here, or its rounds break its contract.
+
+    >>> allocate(POLICIES["backfill"], 5, 6, 4, options=PlanOptions(), start=3)
+    array([1, 1, 4])
+    """
+    count = count_iterations(iterations, start)
+    rounds = np.asarray(policy.allocate(start, iterations, total, cap, options))
+    _require_sound(policy, rounds, count, np.asarray(total), np.asarray(cap), options)
+    return rounds.astype(np.int64, copy=False)
+
+
+def _require_sound(
+    policy: Policy,
+    rounds: NDArray[Any],
+    count: int,
+    total: NDArray[Any],
+    cap: NDArray[Any],
+    options: PlanOptions,
+) -> None:
+    """Refuse rounds of another shape, or too few or too many of them."""
+    said = f'plan.rounds = "{policy.name}" ({place_of(policy.allocate)}) gives'
+    devices = np.broadcast_shapes(total.shape, cap.shape[-1:])
+    if rounds.dtype.kind not in "iu" or rounds.shape != (count, *devices):
+        raise ScenarioError(
+            f"{said} {rounds.dtype} {list(rounds.shape)}; return whole numbers "
+            f"{[count, *devices]}, one for each iteration and device"
+        )
+    least = 0 if policy.zeros else policy.least(options)
+    for wrong, word, bound in (
+        (rounds < least, "less than the least of", least),
+        (rounds > cap, "more than the cap of", cap),
+    ):
+        if wrong.any():
+            t, *device = (int(i) for i in np.argwhere(wrong)[0])
+            limit = np.broadcast_to(bound, rounds.shape)[(t, *device)]
+            who = f"device {device[0]}" if device else "the device"
+            raise ScenarioError(
+                f"{said} {who} {rounds[(t, *device)]} rounds in row {t + 1}, {word} {limit:g}; "
+                "keep within the arguments of allocate"
+            )
+    over = np.atleast_1d(rounds.sum(axis=0) > total)
+    if over.any():
+        device_ = int(np.argmax(over))
+        most = np.broadcast_to(total, over.shape)[device_]
+        raise ScenarioError(
+            f"{said} device {device_} more rounds than the {most:g} that its battery pays for; "
+            "let them sum to the total at most"
+        )
+
+
+def count_iterations(iterations: int, start: int = 1) -> int:
+    """Number of iterations from ``start`` to the end, both included.
+
+    >>> count_iterations(5, 3)
+    3
+    """
+    if not 1 <= start <= iterations:
+        raise ScenarioError(
+            f"iterations {start}..{iterations} do not exist; set plan.iterations to at least "
+            f"{max(start, 1)}"
+        )
+    return iterations - start + 1
+
+
+def require_countable(rounds: ArrayLike, remedy: str) -> None:
+    """Refuse more rounds in an iteration than training can count.
+
+    Args:
+        rounds: of any shape.
+        remedy: what to change.
+
+    Raises:
+        ScenarioError: with the largest number, the limit and the remedy.
+
+    >>> require_countable([1, 2], "lower tau")
+    >>> require_countable(3_000_000_000, "lower tau")
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
+    """
+    most = int(np.max(rounds, initial=0))
+    if most > MOST_PER_ITERATION:
+        raise ScenarioError(
+            f"{most:,} rounds in an iteration are more than the {MOST_PER_ITERATION:,} that can be "
+            f"trained; {remedy}"
+        )
