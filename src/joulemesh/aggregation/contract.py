@@ -1,0 +1,161 @@
+"""What every scheme promises: its devices, its route and its mixing matrix describe one exchange.
+
+The planner prices the route, the engine multiplies by the matrix, and devices in the field run the
+peers. `check` carries out an exchange and compares the three; the tests do so for every registered
+scheme, and a user's own test can do so for the user's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.peer import Vector
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["check"]
+
+_CLOSE = 1e-10  # of float64 parameters of about 1
+_CLOSE_SINGLE = 1e-4  # of float32
+
+
+def check(scheme: Scheme, costs: LinkCosts, iteration: int = 0, *, seed: int = 0) -> None:
+    """Carry out one exchange of random parameters, and check what every scheme promises.
+
+    Args:
+        scheme: made ready.
+        costs: price of a bit on every link of the whole graph.
+        iteration: whose exchange it is, counted from 0.
+        seed: of the parameters, and of the order in which messages of one step arrive.
+
+    Raises:
+        AssertionError: which promise is broken, and by which figure.
+
+    >>> import joulemesh
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> check(plan.scheme_at(1), plan.world.costs(plan.world.channel.gain(0)))
+    """
+    rng = np.random.default_rng(seed)
+    route, members = scheme.route(costs, iteration), scheme.graph.members
+    size = 3 * len(members)  # whole numbers of parameters in every chunk of a ring
+    values = rng.normal(size=(int(members.max()) + 1, size))
+    before = values.copy()
+    played = _play(scheme, route, values, rng)
+    _require(np.array_equal(values, before), "a device changes parameters in place")
+    _check_links(scheme, route)
+    _check_messages(played.sent, route)
+    _check_bits(played.sent, route, scheme.bits / size)
+    _check_mixing(scheme, iteration, values[members], played.after[members])
+    others = np.delete(np.arange(len(values)), members)
+    _require(
+        np.array_equal(played.after[others], values[others]),
+        "a device that does not take part ends with other parameters",
+    )
+    again = execute(scheme, scheme.route(costs, iteration), values)
+    _require(
+        np.array_equal(again, played.after),
+        "the result depends on the order in which messages of one step arrive, or on chance",
+    )
+    single = values.astype(np.float32)
+    after = _play(scheme, route, single, rng).after[members]
+    _require(
+        after.dtype == np.float32 and np.allclose(after, played.after[members], atol=_CLOSE_SINGLE),
+        "parameters of 32 bits end as others than those of 64",
+    )
+
+
+@dataclass(frozen=True)
+class _Played:
+    sent: list[tuple[int, int, int, Vector]]  # step, sender, receiver, what was sent
+    after: Vector  # [N, P]
+
+
+def _play(scheme: Scheme, route: Route, values: Vector, rng: np.random.Generator) -> _Played:
+    """`execute`, with a record, and with messages of one step delivered in any order."""
+    peers = {device: scheme.peer(device, route) for device in np.unique(route.edges).tolist()}
+    for device, peer in peers.items():
+        peer.start(values[device])
+    sent = []
+    for step in range(route.steps * route.repeats):
+        now = [
+            (step, device, receiver, payload)
+            for device, peer in peers.items()
+            for receiver, payload in peer.send(step)
+        ]
+        for _, sender, receiver, payload in (now[k] for k in rng.permutation(len(now))):
+            _require(receiver in peers, f"device {sender} sends to {receiver}, not on the route")
+            peers[receiver].receive(step, sender, payload)
+        sent += now
+    ends = {device: peer.finish() for device, peer in peers.items()}
+    for device, end in ends.items():
+        _require(
+            np.shape(end) == values[device].shape,
+            f"device {device} ends with parameters of shape {np.shape(end)}",
+        )
+    rows = [ends.get(device, values[device]) for device in range(len(values))]
+    return _Played(sent, np.stack(rows))
+
+
+def _check_links(scheme: Scheme, route: Route) -> None:
+    """Every link of the route is one of the subgraph's, in the whole graph's numbers."""
+    graph = scheme.graph
+    links = {
+        link: tuple(ends)
+        for link, ends in zip(
+            graph.links.tolist(), graph.members[graph.edges].tolist(), strict=True
+        )
+    }
+    for link, ends in zip(route.link_index.tolist(), route.edges.tolist(), strict=True):
+        _require(
+            links.get(link) == tuple(ends),
+            f"link {link} of the route joins {tuple(ends)}; in the graph, {links.get(link)}",
+        )
+
+
+def _check_messages(sent: list[tuple[int, int, int, Vector]], route: Route) -> None:
+    """The devices send what the route has, in its steps, each message once."""
+    by_devices = Counter((step, sender, receiver) for step, sender, receiver, _ in sent)
+    by_route = Counter((step, sender, receiver) for step, sender, receiver, _ in route.messages())
+    for message in by_devices - by_route:
+        _require(False, "device {1} sends to {2} in step {0}; the route does not".format(*message))
+    for message in by_route - by_devices:
+        _require(False, "device {1} does not send to {2} in step {0} of the route".format(*message))
+
+
+def _check_bits(sent: list[tuple[int, int, int, Vector]], route: Route, bits_each: float) -> None:
+    """What is sent has the size that is paid for."""
+    priced = {(step, sender, to): bits for step, sender, to, bits in route.messages()}
+    for step, sender, receiver, payload in sent:
+        bits, paid = np.size(payload) * bits_each, priced[step, sender, receiver]
+        _require(
+            np.isclose(bits, paid, rtol=1e-9, atol=0.0),
+            f"device {sender} sends {bits:g} bits in step {step}, of which {paid:g} are paid for",
+        )
+
+
+def _check_mixing(
+    scheme: Scheme, iteration: int, before: NDArray[np.float64], after: NDArray[np.float64]
+) -> None:
+    """The exchange is the mixing matrix, which keeps the mean; an exact one is the mean."""
+    mixing = scheme.mixing(iteration, iteration + 1)[0]
+    shape = (scheme.graph.devices, scheme.graph.devices)
+    _require(mixing.shape == shape, f"the mixing matrix is {mixing.shape}, not {shape}")
+    for axis, what in enumerate(("columns", "rows")):
+        worst = float(np.abs(mixing.sum(axis=axis) - 1.0).max())
+        _require(worst < _CLOSE, f"{what} of the mixing matrix do not sum to 1, by {worst:.3g}")
+    worst = float(np.abs(mixing @ before - after).max())
+    _require(worst < _CLOSE, f"the devices end {worst:.3g} from the mixing matrix")
+    if scheme.exact:
+        worst = float(np.abs(before.mean(axis=0) - after).max())
+        _require(worst < _CLOSE and scheme.error == 0, f"the devices end {worst:.3g} from the mean")
+
+
+def _require(holds: bool | np.bool_, broken: str) -> None:
+    if not holds:
+        raise AssertionError(broken)
