@@ -338,6 +338,24 @@ def test_the_orders_of_magnitude_of_a_tree_and_a_ring() -> None:
     assert np.mean(best) == pytest.approx(3.58, rel=0.4)
 
 
+def test_in_half_duplex_a_pattern_of_several_steps_takes_its_time_each_time() -> None:
+    """0 → 1 → 2, twice: device 1 cannot receive the second while it sends the first."""
+    edges = np.array([[0, 1], [1, 2]])
+    costs = LinkCosts(*(np.array([1.0, 3.0]) for _ in range(4)))
+    along = {"edges": edges, "edge": [0, 1], "forward": True, "step": [0, 1], "bits": 2.0}
+    for repeats, seconds in ((1, 8.0), (2, 16.0)):
+        route = Route.build("relay", **along, repeats=repeats, uses=repeats)
+        assert exchange_latency_s(route, costs, 3, "critical-path", "half", 2.0) == seconds
+
+
+def test_in_half_duplex_only_a_whole_tree_is_timed_as_one() -> None:
+    """Half a vector goes up and a whole one down: the closed form knows one size."""
+    costs = LinkCosts(*(np.ones(1) for _ in range(4)))
+    route = Route.build("squeezed", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
+                        step=[0, 1], bits=[1.0, 2.0], repeats=1, uses=2, root=1)  # fmt: skip
+    assert exchange_latency_s(route, costs, 2, "critical-path", "half", 2.0) == 3.0
+
+
 def test_an_empty_route_costs_nothing() -> None:
     route = Route.build(
         "tree", edges=[], edge=[], forward=[], step=[], bits=BITS, repeats=1, uses=2

@@ -89,7 +89,7 @@ def _follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float
 def _half_duplex_latency_s(
     route: Route, costs: LinkCosts, seconds: FloatArray, devices: int
 ) -> float:
-    if route.root >= 0:
+    if _is_tree(route):
         bits = float(route.bits[0])
         return bits * half_duplex_s(route.edges, costs.take(route.link_index), devices, route.root)
     if route.steps == 1:  # links that share a device take turns, colour after colour
@@ -104,6 +104,16 @@ def _half_duplex_latency_s(
         for sender, receiver, duration in sent:
             ready[sender] = ready[receiver] = max(ready[sender], ready[receiver]) + duration
     return max(ready)
+
+
+def _is_tree(route: Route) -> bool:
+    """Does the same vector go once up and once down every link of a tree?"""
+    return (
+        route.root >= 0
+        and route.repeats == 1
+        and len(route.edge) == 2 * len(route.edges)
+        and bool((route.bits == route.bits[0]).all())
+    )
 
 
 def _edge_colours(edges: IntArray, devices: int) -> IntArray:

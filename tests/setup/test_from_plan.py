@@ -1,0 +1,68 @@
+"""The schedule that carries out a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.setup.from_plan import mixing_of, schedule_of
+
+BASE = joulemesh.Scenario.preset("default").override(
+    {
+        "devices.count": 5,
+        "network.topology": "complete",
+        "plan.gossip_rounds": 2,
+        "plan.iterations": 3,
+        "budget.energy_j": 5.0,
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["metropolis", "gossip"])
+def test_a_device_that_leaves_before_the_first_exchange_keeps_what_it_has(name: str) -> None:
+    """The plan has one scheme then, and that is not on the whole graph."""
+    left = BASE.override(
+        {
+            "plan.aggregation": name,
+            "plan.on_depletion": "leave",
+            "budget.energy_j": {"values": [5.0, 5.0, 5.0, 5.0, 1e-6]},
+        }
+    )
+    plan = joulemesh.plan(left)
+    assert not plan.active[0, 4]
+    matrices = schedule_of(plan).matrices(0, 3)
+    assert matrices.shape[1:] == (5, 5)
+    for t, matrix in enumerate(matrices):
+        np.testing.assert_array_equal(matrix[4], np.eye(5)[4])
+        np.testing.assert_array_equal(matrix[:4, :4], plan.scheme_at(t + 1).mixing(t, t + 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("tree", "mean"), ("ring-chunked", "mean"), ("metropolis", "dense"), ("gossip", "dense")],
+)
+def test_a_plan_is_mixed_as_its_scheme_says(name: str, kind: str) -> None:
+    plan = joulemesh.plan(BASE.override({"plan.aggregation": name}))
+    schedule = schedule_of(plan)
+    assert schedule.kind == kind
+    if kind == "dense":
+        for t in range(3):
+            wanted = plan.scheme_at(t + 1).mixing(t, t + 1)[0]
+            np.testing.assert_array_equal(schedule.matrices(t, t + 1)[0], wanted)
+
+
+def test_many_devices_mix_by_a_sparse_matrix_round_by_round() -> None:
+    many = BASE.override(
+        {
+            "devices.count": 1001,
+            "network.topology": "ring",
+            "plan.aggregation": "metropolis",
+            "plan.iterations": 1,
+        }
+    )
+    scheme = joulemesh.plan(many).scheme_at(1)
+    weights, rounds = mixing_of(scheme)
+    assert rounds == 2
+    after = weights @ (weights @ np.eye(1001)[:, :3])
+    np.testing.assert_allclose(after, scheme.mixing(0, 1)[0][:, :3], rtol=0, atol=1e-15)
