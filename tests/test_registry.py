@@ -21,6 +21,7 @@ from joulemesh.cli.main import main
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import REGISTRIES
 from joulemesh.registry import Registry
+from tools.reading import DOCS, blocks
 
 HOME = Path(joulemesh.__file__).parent
 
@@ -167,7 +168,13 @@ model = "logistic"
 batch_size = 8
 chunk_iterations = 4
 """
+STAR = next(
+    block.text
+    for block in blocks((DOCS / "how-to" / "add-a-scheme.md").read_text("utf-8"))
+    if block.title == "star.py"
+)
 OWN = {
+    "plan.aggregation": STAR.replace('"star"', '"mine"'),
     "network.topology": """
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.world import Topology
@@ -218,7 +225,7 @@ def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
 ) -> None:
     Path("own.py").write_text(OWN[field])
     Path("small.toml").write_text(SMALL)
-    asked = ("small.toml", "--set", f"{field}=mine")
+    asked = ("small.toml", "--set", "network.topology=complete", "--set", f"{field}=mine")
     code, _, said = typed("plan", *asked)
     assert code == 2
     assert f"{field}: " in said
