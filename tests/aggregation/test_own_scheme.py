@@ -1,0 +1,139 @@
+"""A scheme of the user's own, that of the how-to page, wherever schemes are treated apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.aggregation import Conditions, Subgraph, check, choose
+from joulemesh.errors import InfeasibleError
+from joulemesh.methods.fixed import scheme_prices
+from joulemesh.methods.setting import Setting
+from joulemesh.own_code import run_file
+from joulemesh.planning.pricing import LINK_REPORT_BITS
+from joulemesh.registries import SCHEMES
+from joulemesh.scenario import Scenario
+from joulemesh.world import build_world
+from tools.reading import DOCS, blocks
+
+RIM = [[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 3], [3, 4]]  # 0 alone is linked to all
+
+
+@pytest.fixture(autouse=True)
+def star(tmp_path: Path) -> Iterator[None]:
+    page = (DOCS / "how-to" / "add-a-scheme.md").read_text("utf-8")
+    code = next(block.text for block in blocks(page) if block.title == "star.py")
+    (tmp_path / "star.py").write_text(code)
+    with SCHEMES.scoped():
+        run_file(tmp_path / "star.py", "star.py")
+        yield
+
+
+def asked(**changes: object) -> Scenario:
+    base = {
+        "devices.count": 5,
+        "network.topology": "complete",
+        "plan.aggregation": "star",
+        "plan.iterations": 6,
+        "budget.energy_j": 5.0,
+        "budget.deadline_s": 0.2,
+    }
+    fields = {name.replace("__", "."): value for name, value in changes.items()}
+    return Scenario.preset("default").override({**base, **fields})
+
+
+@pytest.mark.parametrize("gone", [None, 0, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_it_keeps_the_contract_with_all_devices_and_with_some(gone: int | None, seed: int) -> None:
+    scenario = asked(seed=seed)
+    world = build_world(scenario, np.full(5, 8))
+    costs = world.costs(world.channel.gain(0))
+    part = Subgraph.of(world.graph, None if gone is None else np.arange(5) != gone)
+    conditions = Conditions.of(scenario, part, costs, bits=96.0, battery_j=np.ones(5), iterations=1)
+    scheme = choose(conditions).ready(conditions)
+    check(scheme, costs, seed=seed)
+    # The hub is the device with the cheapest links, by trying all.
+    weight = dict(zip(map(tuple, world.graph.edges.tolist()), costs.weight(), strict=True))
+    members = part.members.tolist()
+    price = {
+        hub: sum(weight[min(hub, i), max(hub, i)] for i in members if i != hub) for hub in members
+    }
+    assert scheme.route(costs).root == min(members, key=price.__getitem__)
+
+
+def test_it_is_priced_as_what_it_sends() -> None:
+    plan = joulemesh.plan(asked())
+    route, bits = plan.route(1), plan.work.model_bits
+    assert (route.count, plan.scheme, plan.history.scheme.exact) == (8, "star", True)
+    costs = plan.world.costs(plan.world.channel.gain(0))
+    joules = np.zeros(5)
+    for link, (i, j) in enumerate(plan.edges.tolist()):
+        if route.root in (i, j):
+            joules[i] += costs.forward_j[link] * bits
+            joules[j] += costs.backward_j[link] * bits
+    np.testing.assert_allclose(plan.exchange_j[0], joules, rtol=1e-12)
+
+
+def test_in_half_duplex_the_hub_serves_one_device_at_a_time() -> None:
+    plan = joulemesh.plan(asked(network__duplex="half"))
+    costs, hub = plan.world.costs(plan.world.channel.gain(0)), plan.route(1).root
+    seconds = sum(
+        costs.forward_s[link] + costs.backward_s[link]
+        for link, ends in enumerate(plan.edges.tolist())
+        if hub in ends
+    )
+    np.testing.assert_allclose(plan.exchange_s, plan.work.model_bits * seconds, rtol=1e-12)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_under_fading_the_hub_follows_the_gains_that_are_known(known: bool) -> None:
+    plan = joulemesh.plan(
+        asked(
+            network__fading="rayleigh",
+            network__channel_known=known,
+            plan__iterations=12,
+            plan__fade_quantile=0.999,
+            budget__deadline_s=5.0,
+        )
+    )
+    routes = [route for t in range(1, 13) if (route := plan.route(t)) is not None]
+    assert len(routes) > 6
+    hubs = {route.root for route in routes}
+    assert len(hubs) > 1 if known else hubs == {plan.history.route.root}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_link_costs_are_flooded_and_paid_wherever_it_is_computed(known: bool) -> None:
+    """And the fixed method pays for the same exchanges what the plan does."""
+    scenario = asked(plan__coordination=True, network__channel_known=known)
+    plan, plain = joulemesh.plan(scenario), joulemesh.plan(asked(network__channel_known=known))
+    more = plan.exchange_j[0] - plain.exchange_j[0]
+    assert (more > 0).all()
+    np.testing.assert_array_equal(plan.history.flooded, [True] + [False] * 5)
+    ledger = scheme_prices(Setting(scenario), 3)(0, 6)
+    np.testing.assert_allclose(ledger.exchange_j, np.broadcast_to(plan.exchange_j, (6, 5)))
+    flood = 2 * 10 * LINK_REPORT_BITS * 10
+    assert ledger.bits.tolist() == [
+        8 * plan.work.model_bits + flood,
+        *[8 * plan.work.model_bits] * 5,
+    ]
+
+
+def test_if_the_hub_leaves_theorem_3_decides_among_what_remains() -> None:
+    values = {"values": [1e-6, 5.0, 5.0, 5.0, 5.0]}
+    links = {"network__topology": RIM, "plan__on_depletion": "leave"}
+    plan = joulemesh.plan(asked(**links, budget__energy_j=values))
+    assert plan.scheme == "tree"
+    assert plan.reason.startswith("the star broke; the channel is known")
+
+
+def test_a_graph_that_cannot_carry_it_is_refused_in_its_own_words() -> None:
+    with pytest.raises(InfeasibleError, match=r'"star" needs a device .*network\.topology'):
+        joulemesh.plan(asked(network__topology="ring"))
+    pairs = [list(pair) for pair in combinations(range(5), 2)]
+    assert joulemesh.plan(asked(network__topology=pairs)).scheme == "star"
