@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from io import StringIO
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from rich.console import Console
 
 import joulemesh
-from joulemesh.aggregation import Conditions, Subgraph, check, choose
+from joulemesh.aggregation import (
+    Conditions,
+    Route,
+    SchemeBase,
+    SchemeKind,
+    Subgraph,
+    check,
+    choose,
+)
+from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.aggregation.schemes.metropolis import MetropolisPeer
+from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.fixed import scheme_prices
 from joulemesh.methods.setting import Setting
@@ -18,7 +33,10 @@ from joulemesh.own_code import run_file
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.views.plan.console import show_plan
 from joulemesh.world import build_world
+from joulemesh.world.links import LinkCosts
 from tools.reading import DOCS, blocks
 
 RIM = [[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 3], [3, 4]]  # 0 alone is linked to all
@@ -137,3 +155,47 @@ def test_a_graph_that_cannot_carry_it_is_refused_in_its_own_words() -> None:
         joulemesh.plan(asked(network__topology="ring"))
     pairs = [list(pair) for pair in combinations(range(5), 2)]
     assert joulemesh.plan(asked(network__topology=pairs)).scheme == "star"
+
+
+# One that is not exact ------------------------------------------------------------------------
+
+
+class Once(SchemeBase):
+    """One round of Metropolis weights, without a number of rounds to decide."""
+
+    error = 0.5
+
+    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
+        return self.graph.in_whole(metropolis_route(self.graph.edges, self.bits, 1))
+
+    def mixing(self, start: int, stop: int) -> NDArray[np.float64]:
+        return metropolis_weights(self.graph.edges, self.graph.devices).toarray()[None]
+
+    def peer(self, device: int, route: Route) -> MetropolisPeer:
+        return MetropolisPeer(device, route)
+
+
+def test_a_scheme_that_leaves_an_error_needs_no_gossip_rounds() -> None:
+    kind = SCHEMES.register(
+        SchemeKind(
+            "once",
+            "everybody mixes with all neighbours, once",
+            lambda conditions, fit, reason: Once(kind, reason, conditions.graph, conditions.bits),
+            words="with neighbours",
+            exact=False,
+        )
+    )
+    plan = joulemesh.plan(asked(plan__aggregation="once", network__topology="ring"))
+    scheme = plan.scheme_at(1)
+    check(scheme, plan.world.costs(plan.world.channel.gain(0)))
+    assert json.loads(plan.to_json())["gossip"] == {
+        "kind": "once",
+        "rounds": 0,
+        "contraction": None,
+        "consensus_error": 0.5,
+        "balance": None,
+    }
+    np.testing.assert_array_equal(schedule_of(plan).matrices(0, 1)[0], scheme.mixing(0, 1)[0])
+    printed = Console(file=StringIO(), width=100)
+    show_plan(plan, printed)
+    assert "once, consensus error 0.5\n" in printed.file.getvalue()  # type: ignore[attr-defined]

@@ -12,12 +12,11 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import (
     Case,
     Conditions,
-    ExactScheme,
     Fit,
     Scheme,
-    SchemeBase,
     SchemeKind,
 )
+from joulemesh.aggregation.schemes.base import ExactScheme, SchemeBase
 from joulemesh.aggregation.schemes.iterated import IteratedScheme
 from joulemesh.aggregation.subgraph import Subgraph
 

@@ -1,8 +1,8 @@
 """What an aggregation scheme is: the protocol that planning, training and devices rely on.
 
 A `SchemeKind` is the record in the registry `SCHEMES`. Its ``ready`` makes a `Scheme` for some
-`Conditions`: the devices that take part, their links and the price of those. `ExactScheme` and
-`joulemesh.aggregation.schemes.iterated.IteratedScheme` hold what most schemes have in common.
+`Conditions`: the devices that take part, their links and the price of those. What most schemes have
+in common is in `joulemesh.aggregation.schemes.base` and `joulemesh.aggregation.schemes.iterated`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from joulemesh.world.links import LinkCosts
 __all__ = [
     "Case",
     "Conditions",
-    "ExactScheme",
     "Fit",
     "RoutesToTry",
     "Scheme",
-    "SchemeBase",
     "SchemeKind",
 ]
 
@@ -245,88 +243,3 @@ class Scheme(Protocol):
 
     def peer(self, device: int, route: Route) -> Peer:
         """What one device does in an exchange along a route."""
-
-
-@dataclass(frozen=True)
-class SchemeBase:
-    """What a scheme needs not say itself. A subclass has ``route``, ``mixing`` and ``peer``.
-
-    Attributes:
-        kind: the record in the registry.
-        reason: why it was chosen.
-        graph: the devices that take part and their links.
-        bits: size of the parameter vector.
-    """
-
-    kind: SchemeKind
-    reason: str
-    graph: Subgraph
-    bits: float
-
-    @property
-    def name(self) -> str:
-        """The name of its kind."""
-        return self.kind.name
-
-    @property
-    def exact(self) -> bool:
-        """Does every device hold the mean after one exchange?"""
-        return self.kind.exact
-
-    @property
-    def random(self) -> bool:
-        """Does every exchange have its own random schedule? Not by default."""
-        return False
-
-    @property
-    def unit(self) -> str:
-        """What ``rounds`` counts."""
-        return "rounds"
-
-    @property
-    def round_weights(self) -> SparseMatrix | None:
-        """None: exchanges are not powers of one sparse matrix."""
-        return None
-
-    def pairs(self, start: int, stop: int) -> IntArray | None:
-        """None: devices do not exchange in pairs."""
-        return None
-
-    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
-        """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
-        raise NotImplementedError
-
-    def routes(self, forecast: LinkCosts) -> RoutesToTry:
-        """The one route by the costs that the planner knows: those of now, or their forecast."""
-
-        def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
-            yield self.route(forecast if seen is None else seen, iteration)
-
-        return to_try
-
-
-@dataclass(frozen=True)
-class ExactScheme(SchemeBase):
-    """A scheme after which every device holds the mean. A subclass has ``route`` and ``peer``."""
-
-    mode = "exact"
-    rounds = 0
-    contraction = None
-    error = 0.0
-
-    def with_rounds(self, rounds: int) -> ExactScheme:
-        """The scheme itself: it has no gossip rounds."""
-        return self
-
-    def mixing(self, start: int, stop: int) -> FloatArray:
-        """float64 [1, A, A]: the mean, for every device."""
-        devices = self.graph.devices
-        return np.full((1, devices, devices), 1.0 / devices)
-
-    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
-        """None: there is no consensus error to weigh."""
-        return None
-
-    def peer(self, device: int, route: Route) -> Peer:
-        """What one device does in an exchange along a route."""
-        raise NotImplementedError

@@ -20,9 +20,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route
+from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.spectrum import contraction, metropolis_weights
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray
@@ -31,11 +30,10 @@ from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
-from joulemesh.training.schedule import Mixing
+from joulemesh.setup.from_plan import power_mixing
 
 _TAU2 = 4  # where no constants are known (notes: baselines-of-fig-9)
 _MOST = 64  # of the grid of pairs
-_DENSE = 1000  # devices up to which a mixing matrix is kept dense
 
 
 def mixing_contender(
@@ -68,13 +66,11 @@ def mixing_contender(
     if squeeze is not None:
         from joulemesh.methods.choco import choco
 
-        once: Mixing = weights.toarray()[None] if devices <= _DENSE else sparse.csr_array(weights)
+        once, _ = power_mixing(weights, 1)
         own = choco(squeeze, size, tau2, squeeze.step(size) if gamma is None else gamma)
         return setting.contender(name, tau1, prices, mixing=once, exchange=own)
-    if devices > _DENSE:
-        csr = sparse.csr_array(weights)
-        return setting.contender(name, tau1, prices, mixing=csr, mixing_rounds=tau2)
-    return setting.contender(name, tau1, prices, mixing=metropolis_mixing(weights, tau2)[None])
+    mixing, rounds = power_mixing(weights, tau2)
+    return setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
 
 
 def bound(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["mixing_of", "schedule_of"]
+__all__ = ["mixing_of", "power_mixing", "schedule_of"]
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.gossip import metropolis_mixing
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.aggregation.spectrum import SparseMatrix
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
 
@@ -58,9 +60,28 @@ def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:
     if scheme.random:
         return lambda t: scheme.mixing(t, t + 1)[0], 1
     weights = scheme.round_weights
-    if weights is not None and scheme.graph.devices > _DENSE:
-        return weights, scheme.rounds
-    return scheme.mixing(0, 1), 1
+    return (scheme.mixing(0, 1), 1) if weights is None else power_mixing(weights, scheme.rounds)
+
+
+def power_mixing(weights: SparseMatrix, rounds: int) -> tuple[Mixing, int]:
+    """What some rounds of one mixing matrix do.
+
+    Args:
+        weights: sparse [N, N].
+        rounds: how often it is applied in an exchange.
+
+    Returns:
+        The schedule's ``mixing`` and ``mixing_rounds``: the power of the matrix, or, for many
+        devices, the sparse matrix itself, applied round by round.
+
+    >>> from scipy.sparse import csr_array
+    >>> mixing, rounds = power_mixing(csr_array([[0.5, 0.5], [0.5, 0.5]]), 3)
+    >>> mixing.shape, rounds
+    ((1, 2, 2), 1)
+    """
+    if weights.shape[0] > _DENSE:
+        return weights, rounds
+    return metropolis_mixing(weights, rounds)[None], 1
 
 
 def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, int]:

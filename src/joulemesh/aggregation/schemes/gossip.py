@@ -6,7 +6,7 @@ One pair at a time (``plan.gossip_mode = "ticks"``), or many that share no devic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +68,6 @@ class GossipTicks(_Pairs):
         """Every pair is a tick."""
         return "ticks"
 
-    def with_rounds(self, rounds: int) -> GossipTicks:
-        """The same scheme with another number of ticks."""
-        return replace(self, rounds=rounds)
-
     def _ticks(self, start: int, stop: int) -> NDArray[np.int32]:
         graph, every = self.graph, np.arange(start, stop)
         return draw_ticks(graph.edges, graph.devices, self.rounds, seed=self.seed, iterations=every)
@@ -93,10 +89,6 @@ class GossipTicks(_Pairs):
 @dataclass(frozen=True)
 class GossipMatchings(_Pairs):
     """Random pairs that share no device average at once."""
-
-    def with_rounds(self, rounds: int) -> GossipMatchings:
-        """The same scheme with another number of matchings."""
-        return replace(self, rounds=rounds)
 
     def _matchings(self, iteration: int) -> Matchings:
         graph = self.graph
@@ -140,10 +132,6 @@ class PaperGossip(Metropolis):
     def mode(self) -> str:
         """The paper's."""
         return "paper"
-
-    def with_rounds(self, rounds: int) -> PaperGossip:
-        """The same scheme with another K."""
-        return replace(self, rounds=rounds)
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """One message stands for a use of a link, since both ends pay for it: a price."""

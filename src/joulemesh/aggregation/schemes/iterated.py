@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.gossip_rounds import Balance, balance
-from joulemesh.aggregation.scheme import Conditions, SchemeBase
+from joulemesh.aggregation.scheme import Conditions
+from joulemesh.aggregation.schemes.base import SchemeBase
 from joulemesh.aggregation.spectrum import (
     Mode,
     activity,
@@ -31,6 +32,9 @@ PARAMETERS = ("epsilon", "gossip_rounds", "gossip_guarantee")
 _MOST_ROUNDS = 5_000_000  # of one exchange; beyond, planning itself would take minutes
 
 
+S = TypeVar("S", bound="IteratedScheme")
+
+
 @dataclass(frozen=True)
 class IteratedScheme(SchemeBase):
     """A scheme of K gossip rounds (or ticks).
@@ -50,6 +54,10 @@ class IteratedScheme(SchemeBase):
     def mode(self) -> str:
         """How it averages, in one word."""
         return self.schedule
+
+    def with_rounds(self: S, rounds: int) -> S:
+        """The same scheme with another K."""
+        return replace(self, rounds=rounds)
 
     @property
     def error(self) -> float:
@@ -77,9 +85,6 @@ class IteratedScheme(SchemeBase):
             battery_j=battery_j,
             iterations=iterations,
         )
-
-
-S = TypeVar("S", bound=IteratedScheme)
 
 
 def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool = False) -> S:

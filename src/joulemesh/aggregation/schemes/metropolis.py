@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,6 @@ FloatArray = NDArray[np.float64]
 @dataclass(frozen=True)
 class Metropolis(IteratedScheme):
     """K rounds in which every device sends to all its neighbours."""
-
-    def with_rounds(self, rounds: int) -> Metropolis:
-        """The same scheme with another K."""
-        return replace(self, rounds=rounds)
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """Both ways over every link, K times, whatever the links cost."""

@@ -9,7 +9,8 @@ import numpy as np
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.ring import find_ring, ring_route
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, SchemeKind
+from joulemesh.aggregation.scheme import Case, Conditions, Fit, SchemeKind
+from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions

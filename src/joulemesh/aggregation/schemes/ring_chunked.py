@@ -13,7 +13,8 @@ import numpy as np
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.ring import chunked_route
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.aggregation.scheme import Conditions, ExactScheme, Fit, SchemeKind
+from joulemesh.aggregation.scheme import Conditions, Fit, SchemeKind
+from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.schemes.ring import fit_ring, order_of
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts

@@ -12,11 +12,11 @@ from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.scheme import (
     Case,
     Conditions,
-    ExactScheme,
     Fit,
     RoutesToTry,
     SchemeKind,
 )
+from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.tree import shortest_path_tree, spanning_tree, tree_route
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts

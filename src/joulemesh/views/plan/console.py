@@ -24,7 +24,8 @@ def show_plan(plan: Plan, console: Console) -> None:
     root = plan.history.route.root
     extra = f", root at {plan.name(root)}" if root >= 0 else ""
     if not scheme.exact:
-        extra = f", {scheme.rounds} {scheme.unit}, consensus error {scheme.error:.3g}"
+        counted = f", {scheme.rounds} {scheme.unit}" if scheme.rounds else ""
+        extra = f"{counted}, consensus error {scheme.error:.3g}"
     console.print(Text.assemble(("scheme      ", "bold"), f"{plan.scheme}{extra}"))
     console.print(Text.assemble(("why         ", "bold"), plan.reason))
     asked = plan.scenario.plan.iterations

@@ -1,0 +1,133 @@
+"""What a scheme needs not say itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.gossip_rounds import Balance
+from joulemesh.aggregation.peer import Peer
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.scheme import RoutesToTry, SchemeKind
+from joulemesh.aggregation.spectrum import SparseMatrix
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["ExactScheme", "SchemeBase"]
+
+FloatArray = NDArray[np.float64]
+
+S = TypeVar("S", bound="SchemeBase")
+
+
+@dataclass(frozen=True)
+class SchemeBase:
+    """A scheme without gossip rounds. A subclass has ``route``, ``mixing``, ``error`` and ``peer``.
+
+    Attributes:
+        kind: the record in the registry.
+        reason: why it was chosen.
+        graph: the devices that take part and their links.
+        bits: size of the parameter vector.
+    """
+
+    kind: SchemeKind
+    reason: str
+    graph: Subgraph
+    bits: float
+
+    @property
+    def name(self) -> str:
+        """The name of its kind."""
+        return self.kind.name
+
+    @property
+    def exact(self) -> bool:
+        """Does every device hold the mean after one exchange?"""
+        return self.kind.exact
+
+    @property
+    def random(self) -> bool:
+        """Does every exchange have its own random schedule? Not by default."""
+        return False
+
+    @property
+    def mode(self) -> str:
+        """How it averages, in one word."""
+        return "exact" if self.exact else self.name
+
+    @property
+    def rounds(self) -> int:
+        """0: it has no gossip rounds."""
+        return 0
+
+    @property
+    def unit(self) -> str:
+        """What ``rounds`` counts."""
+        return "rounds"
+
+    @property
+    def contraction(self) -> float | None:
+        """None: it has no gossip rounds."""
+        return None
+
+    @property
+    def error(self) -> float:
+        """Consensus error that an exchange leaves, relative to what it finds."""
+        raise NotImplementedError
+
+    def with_rounds(self: S, rounds: int) -> S:
+        """The scheme itself: it has no gossip rounds."""
+        return self
+
+    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
+        """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
+        raise NotImplementedError
+
+    def routes(self, forecast: LinkCosts) -> RoutesToTry:
+        """The one route by the costs that the planner knows: those of now, or their forecast."""
+
+        def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
+            yield self.route(forecast if seen is None else seen, iteration)
+
+        return to_try
+
+    def mixing(self, start: int, stop: int) -> FloatArray:
+        """float64 [n, A, A], or [1, A, A] if all are alike: what the exchanges do."""
+        raise NotImplementedError
+
+    @property
+    def round_weights(self) -> SparseMatrix | None:
+        """None: exchanges are not powers of one sparse matrix."""
+        return None
+
+    def pairs(self, start: int, stop: int) -> IntArray | None:
+        """None: devices do not exchange in pairs."""
+        return None
+
+    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
+        """None: there are no gossip rounds to weigh against joules."""
+        return None
+
+    def peer(self, device: int, route: Route) -> Peer:
+        """What one device does in an exchange along a route."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ExactScheme(SchemeBase):
+    """A scheme after which every device holds the mean. A subclass has ``route`` and ``peer``."""
+
+    @property
+    def error(self) -> float:
+        """0: nothing is left to agree on."""
+        return 0.0
+
+    def mixing(self, start: int, stop: int) -> FloatArray:
+        """float64 [1, A, A]: the mean, for every device."""
+        devices = self.graph.devices
+        return np.full((1, devices, devices), 1.0 / devices)
