@@ -1,5 +1,5 @@
 """The command line, one file per command. In: arguments. Out: printed results and an exit code.
-May not know: any science; commands only join the other rooms.
+May not know: any science (``world``, ``aggregation``, ``theory``); commands only join other rooms.
 """
 
 from joulemesh.cli.main import main

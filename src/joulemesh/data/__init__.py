@@ -1,6 +1,6 @@
 """In: the name of a data set or the path of the user's own file, a folder to look in, a seed.
 Out: sizes for the planner (nothing loaded), arrays checked for training, who holds which samples.
-May not know: JAX, models, radio, plans.
+May not know: JAX, what learns from them (``models``), radio, plans (``world``, ``planning``).
 """
 
 from __future__ import annotations

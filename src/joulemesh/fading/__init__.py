@@ -1,6 +1,6 @@
 """Fading models by name. In: a name as the scenario writes it, links and their mean gains. Out: the
-gains of every coherence block, and a forecast of those to come. May not know: scenarios, or what is
-sent over the links.
+gains of every coherence block, and a forecast of those to come.
+May not know: scenarios (``scenario``), or what is sent over the links (``aggregation``).
 """
 
 from __future__ import annotations

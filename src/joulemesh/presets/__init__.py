@@ -1,1 +1,3 @@
-"""Named scenarios, as TOML files."""
+"""Named scenarios. In: nothing. Out: TOML files.
+May not know: what they mean (``scenario``).
+"""

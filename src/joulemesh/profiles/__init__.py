@@ -1,5 +1,6 @@
 """Hardware and radios by name. In: a profile's name. Out: its figures as fields of a scenario, and
-where they come from. May not know: scenarios; it holds data and the arithmetic that they name.
+where they come from; it holds data and the arithmetic that they name.
+May not know: scenarios (``scenario``), or what follows from the figures (``world``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """In: the name of a table or figure of the paper, full or quick, and seeds. Out: an Outcome (rows,
 curves, findings on the paper's sentences), its pictures, claims and page; runs are kept by content.
-May not know: arguments of the command line (``cli``).
+May not know: run folders (``runs``), arguments of the command line (``cli``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the user says. In: a TOML or JSON file, or values. Out: one immutable, validated `Scenario`,
-every field with its unit in its name, a default and a description, from which `joulemesh init`, the
-JSON Schema and the reference page are made. May not know: what is done with it.
+of which every field has its unit in its name, a default and a description.
+May not know: what is done with it (``data``, ``world``, ``planning``, ``training``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """In: a scenario and the names of methods. Out: a Study: what every method reached at every seed,
 for how many joules and seconds, with intervals; single runs are kept and never made twice.
-May not know: how results are drawn or printed, arguments of the command line.
+May not know: how results are drawn or printed (``views``), how parameters travel (``aggregation``).
 """
 
 from __future__ import annotations

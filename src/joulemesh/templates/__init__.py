@@ -1,5 +1,6 @@
 """A project to start from. In: a folder. Out: in it, a scenario, a device table, data, a model and
-instructions, which run as they stand. May not know: what they mean; they are files of the package.
+instructions, which run as they stand; they are files of the package.
+May not know: what these mean (``scenario``, ``data``, ``models``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Quantities with units: read as people write them, printed as people say them.
+"""Quantities with units. In: numbers, and texts as people write them. Out: SI values, and texts as
+people say them. May not know: what is measured (``scenario``, ``world``, ``planning``).
 
 In a file, a field's name holds its SI unit (``energy_j``) and a plain number is in that unit; a
 text may give another ("100 Wh"). In print there are two forms:

@@ -1,5 +1,6 @@
 """Physics in SI units. In: a Scenario and sizes (samples per round). Out: a World: devices' costs,
-the radio graph, gains over time, link costs. May not know: what is sent over the links, or why.
+the radio graph, gains over time, link costs.
+May not know: what is learned, or sent over the links (``data``, ``models``, ``aggregation``).
 """
 
 from __future__ import annotations
