@@ -25,7 +25,7 @@ from itertools import pairwise
 
 from benchmarks.work import Work
 from joulemesh.data import spec
-from joulemesh.models.sizes import CONV_WIDTHS, FC_WIDTH
+from joulemesh.models.kinds.cnn import CONV_WIDTHS, FC_WIDTH
 
 FLOAT = 4
 INDEX = 4  # of a sample, in the list of a device's samples

@@ -195,6 +195,20 @@ from joulemesh.planning.policy import weighted
 from joulemesh.registries import POLICIES
 POLICIES.register(weighted("mine", "grows", lambda n, options: np.arange(1.0, n + 1)))
 """,
+    "training.model": """
+from joulemesh.models import ModelKind
+from joulemesh.registries import MODELS
+def build(shape, classes):
+    import jax, jax.numpy as jnp
+    features = 1
+    for size in shape:
+        features *= size
+    return (
+        lambda key: {"w": 0.01 * jax.random.normal(key, (features, classes))},
+        lambda params, x: x.reshape(len(x), -1) @ params["w"],
+    )
+MODELS.register(ModelKind("mine", "without biases", build))
+""",
 }
 
 

@@ -16,10 +16,20 @@ if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind
     from joulemesh.data.partition import PartitionKind
     from joulemesh.fading.model import FadingModel
+    from joulemesh.models.kind import ModelKind
     from joulemesh.planning.policy import Policy
     from joulemesh.world.topology import Topology
 
-__all__ = ["CHANNELS", "PARTITIONS", "POLICIES", "REGISTRIES", "SCHEMES", "TOPOLOGIES", "scoped"]
+__all__ = [
+    "CHANNELS",
+    "MODELS",
+    "PARTITIONS",
+    "POLICIES",
+    "REGISTRIES",
+    "SCHEMES",
+    "TOPOLOGIES",
+    "scoped",
+]
 
 CHANNELS: Registry[FadingModel] = Registry(
     "fading model",
@@ -65,6 +75,15 @@ PARTITIONS: Registry[PartitionKind] = Registry(
     },
 )
 
+MODELS: Registry[ModelKind] = Registry(
+    "model",
+    {
+        "logistic": "joulemesh.models.kinds.logistic",
+        "mlp": "joulemesh.models.kinds.mlp",
+        "cnn": "joulemesh.models.kinds.cnn",
+    },
+)
+
 POLICIES: Registry[Policy] = Registry(
     "rounds policy",
     dict.fromkeys(
@@ -73,7 +92,14 @@ POLICIES: Registry[Policy] = Registry(
     ),
 )
 
-REGISTRIES: tuple[Registry[Any], ...] = (CHANNELS, SCHEMES, TOPOLOGIES, PARTITIONS, POLICIES)
+REGISTRIES: tuple[Registry[Any], ...] = (
+    CHANNELS,
+    SCHEMES,
+    TOPOLOGIES,
+    PARTITIONS,
+    MODELS,
+    POLICIES,
+)
 
 
 @contextmanager

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from joulemesh.errors import ScenarioError
-from joulemesh.models import build, parameter_count
+from joulemesh.models import Model, ModelKind, build, parameter_count
 from joulemesh.models.sizes import multiply_adds
+from joulemesh.planning.workload import workload
+from joulemesh.registries import MODELS
+from joulemesh.registry import Registry
+from joulemesh.scenario import Scenario, Training
 
 
 @pytest.mark.parametrize(
@@ -54,7 +62,9 @@ def test_the_multiply_adds_are_those_of_the_compiled_program(
     params = built.init(jax.random.key(0))
     lowered = jax.jit(built.apply).lower(params, jax.numpy.zeros((batch, *shape)))
     counted = lowered.cost_analysis()["flops"] / batch
-    arithmetic = 2 * multiply_adds(model, shape, 10, hidden)
+    products = multiply_adds(model, shape, 10, hidden)
+    assert products is not None
+    arithmetic = 2 * products
     assert 0.97 * counted < arithmetic <= counted
 
 
@@ -76,6 +86,112 @@ def test_what_cannot_be_is_refused_in_one_line(
     with pytest.raises(ScenarioError, match=words) as caught:
         parameter_count(model, shape, classes, hidden)
     assert "\n" not in str(caught.value)
+
+
+# Every model -----------------------------------------------------------------------------------
+
+SHAPE, CLASSES = (24, 26, 3), 5  # images that every built-in model accepts
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_a_model_says_what_it_is_and_its_parameters_are_fields(name: str) -> None:
+    kind = MODELS[name]
+    assert kind.name == name
+    assert kind.description
+    assert "\n" not in kind.description + kind.phrase
+    assert kind.phrase.startswith(("a ", "an "))
+    for parameter in kind.parameters:
+        assert (Training.model_fields[parameter].description or "").startswith(name)
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_a_model_counts_what_it_has_and_gives_logits(name: str) -> None:
+    options = dict(Training())
+    model = build(name, SHAPE, CLASSES, **options)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    counted = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    assert parameter_count(name, SHAPE, CLASSES, **options) == counted == model.parameters
+    products = multiply_adds(name, SHAPE, CLASSES, **options)
+    assert products is None or products > 0
+    logits = model.apply(model.init(jax.random.key(1)), jnp.ones((3, *SHAPE)))
+    assert logits.shape == (3, CLASSES)
+    assert jnp.isfinite(logits).all()
+    same, other = (build(name, SHAPE, CLASSES, **{**options, "l2": l2}) for l2 in (0.0, 0.5))
+    assert same is model  # and so is what was compiled for it
+    assert (other.name, other.l2) == (name, 0.5)
+
+
+# Models of the user's own ----------------------------------------------------------------------
+
+
+def linear(shape: tuple[int, ...], classes: int, **given: Any) -> Any:
+    return (
+        lambda key: jnp.zeros((math.prod(shape), classes)),
+        lambda w, x: x.reshape(len(x), -1) @ w,
+    )
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry[ModelKind]]:
+    with MODELS.scoped():
+        yield MODELS
+
+
+def test_an_own_model_may_give_nothing_but_its_functions(registry: Registry[ModelKind]) -> None:
+    registry.register(ModelKind("own", "of mine", linear))
+    assert parameter_count("own", (4, 2), 3) == 24
+    assert multiply_adds("own", (4, 2), 3) is None
+    model = build("own", (4, 2), 3, l2=0.25)
+    assert (model.name, model.l2, model.parameters) == ("own", 0.25, 24)
+    work = workload(Scenario(training={"model": "own"}))
+    assert (work.parameters, work.operations) == (640, None)
+
+
+def test_an_own_model_gets_its_parameters_and_may_be_replaced(
+    registry: Registry[ModelKind],
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def noted(shape: tuple[int, ...], classes: int, **given: Any) -> Any:
+        seen.append(given)
+        return linear(shape, classes)
+
+    fields = ("hidden", "batch_size")
+    registry.register(ModelKind("own", "of mine", noted, parameters=fields))
+    first = build("own", (4,), 3, (5,))
+    assert seen == [{"hidden": (5,), "batch_size": 32}]
+    registry.register(ModelKind("own", "another", linear))
+    assert build("own", (4,), 3, (5,)) is not first
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ({"build": lambda shape, classes: 3}, "a int is not a model"),
+        ({"build": lambda shape, classes: linear(shape, 7)}, r"not \(2, 3\): match its output"),
+        ({"parameter_count": lambda shape, classes: 5}, "counts 5 parameters and has 24"),
+        ({"parameters": ("depth",)}, "'depth' is not a field of the section training"),
+    ],
+)
+def test_what_an_own_model_gives_is_checked(
+    kind: dict[str, Any], words: str, registry: Registry[ModelKind]
+) -> None:
+    registry.register(ModelKind("own", "of mine", **{"build": linear, **kind}))
+    with pytest.raises(ScenarioError, match=words) as caught:
+        build("own", (4, 2), 3)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_own_model_refuses_samples_before_it_is_built(registry: Registry[ModelKind]) -> None:
+    def check(shape: tuple[int, ...], classes: int) -> None:
+        raise ScenarioError(f"{len(shape)} axes are too many")
+
+    def never(shape: tuple[int, ...], classes: int) -> Model:
+        raise AssertionError
+
+    registry.register(ModelKind("own", "of mine", never, check=check))
+    with pytest.raises(ScenarioError, match="2 axes are too many"):
+        parameter_count("own", (4, 2), 3)
 
 
 def test_neither_sizes_nor_data_load_jax() -> None:

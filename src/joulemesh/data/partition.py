@@ -15,6 +15,7 @@ from joulemesh.data.held import Ints, Partition, regroup
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Training
+from joulemesh.scenario.registered import parameters_of
 
 _PURPOSE = 0x70617274  # "part": keeps these draws apart from every other use of the seed
 
@@ -87,21 +88,10 @@ def partition(
     found = PARTITIONS[kind]
     _check(devices, len(known), found, seed)
     wanted = None if sizes is None else _check_sizes(sizes, devices, len(known), found)
-    dealt = found.deal(known, devices, chance(seed), wanted, **_options(found, options))
+    taken = parameters_of(f"partition {kind!r}", found.parameters, Training, options)
+    dealt = found.deal(known, devices, chance(seed), wanted, **taken)
     _check_dealt(dealt, found, devices, len(known), wanted)
     return dealt
-
-
-def _options(kind: PartitionKind, given: dict[str, Any]) -> dict[str, Any]:
-    """What a kind takes: what is given, otherwise the scenario's defaults."""
-    fields = Training.model_fields
-    strange = next((name for name in [*given, *kind.parameters] if name not in fields), None)
-    if strange is not None:
-        raise ScenarioError(
-            f"partition {kind.name!r}: {strange!r} is not a field of the section training; "
-            "parameters of a partition are fields of it"
-        )
-    return {name: given.get(name, fields[name].default) for name in kind.parameters}
 
 
 def _check_labels(labels: ArrayLike) -> Ints:

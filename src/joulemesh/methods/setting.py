@@ -301,4 +301,4 @@ class Setting:
         from joulemesh.models.core import build
 
         training, data = self.scenario.training, self._data or spec_for(self.scenario)
-        return build(training.model, data.shape, data.classes, training.hidden, training.l2)
+        return build(training.model, data.shape, data.classes, **dict(training))

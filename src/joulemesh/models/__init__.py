@@ -6,8 +6,8 @@ May not know: devices, radio, energy, plans (``scenario``, ``world``, ``planning
 from __future__ import annotations
 
 __all__ = [
-    "MODELS",
     "Model",
+    "ModelKind",
     "build",
     "coerce",
     "curvature",
@@ -20,7 +20,8 @@ __all__ = [
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.models.sizes import MODELS, parameter_count
+from joulemesh.models.kind import ModelKind
+from joulemesh.models.sizes import parameter_count
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model, build, coerce, from_flax, from_functions, loss

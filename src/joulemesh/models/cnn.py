@@ -17,8 +17,8 @@ from itertools import pairwise
 import jax
 import jax.numpy as jnp
 
+from joulemesh.models.kinds.cnn import CONV_WIDTHS, FC_WIDTH, conv_output
 from joulemesh.models.mlp import dense, init_dense
-from joulemesh.models.sizes import CONV_WIDTHS, FC_WIDTH, conv_output
 
 
 def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ __all__ = [
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from joulemesh.errors import ScenarioError
-from joulemesh.models import cnn, logistic, mlp
+from joulemesh.models.kind import ModelKind
 from joulemesh.models.sizes import check_model
 
 Params: TypeAlias = Any  # a pytree of arrays; a flat dict for the built-in models
@@ -101,29 +101,42 @@ def _wide(array: jax.Array) -> jax.Array:
 
 @lru_cache(maxsize=REMEMBERED)
 def _build(
-    name: str, shape: tuple[int, ...], classes: int, hidden: tuple[int, ...], l2: float
+    kind: ModelKind,
+    shape: tuple[int, ...],
+    classes: int,
+    options: tuple[tuple[str, Any], ...],
+    l2: float,
 ) -> Model:
-    check_model(name, shape, classes, hidden)
-    features = math.prod(shape)
-    if name == "logistic":
-        return Model(name, logistic.init(features, classes), logistic.apply, l2)
-    if name == "mlp":
-        split = ("dense0_w", mlp.after_input)
-        return Model(name, mlp.init((features, *hidden, classes)), mlp.apply, l2, split=split)
-    return Model(name, cnn.init(shape, classes), cnn.apply, l2, batch_axis="map")
+    made = coerce(kind.build(shape, classes, **dict(options)), shape, classes)
+    model = replace(made, name=kind.name, l2=l2)
+    if kind.parameter_count is not None:
+        counted = kind.parameter_count(shape, classes, **dict(options))
+        if counted != model.parameters:
+            raise ScenarioError(
+                f"model {kind.name!r} counts {counted} parameters and has {model.parameters}: "
+                "correct its parameter_count, or leave it out"
+            )
+    return model
 
 
 def build(
-    name: str, shape: Sequence[int], classes: int, hidden: Sequence[int] = (), l2: float = 0.0
+    name: str,
+    /,
+    shape: Sequence[int],
+    classes: int,
+    hidden: Sequence[int] = (),
+    l2: float = 0.0,
+    **options: Any,
 ) -> Model:
     """Build a model by name; the same arguments give the same object (so one compilation).
 
     Args:
-        name: ``logistic``, ``mlp`` or ``cnn``.
+        name: of the registry ``MODELS``: ``logistic``, ``mlp``, ``cnn``, or one of the user's own.
         shape: of one sample.
         classes: number of classes.
-        hidden: widths of the hidden layers, for ``mlp`` only.
+        hidden: widths of the hidden layers, for models that take them.
         l2: weight of the regulariser.
+        options: other fields of the section ``training``; a model takes its own.
 
     Returns:
         The Model.
@@ -133,7 +146,9 @@ def build(
     """
     if not 0.0 <= l2 < math.inf:
         raise ScenarioError(f"l2 = {l2} is not a weight: use 0 or more")
-    return _build(name, tuple(shape), classes, tuple(hidden), float(l2))
+    options["hidden"] = tuple(hidden)
+    kind, taken = check_model(name, shape, classes, **options)
+    return _build(kind, tuple(shape), classes, tuple(taken.items()), float(l2))
 
 
 def from_functions(init: Init, apply: Apply, *, name: str = "custom", l2: float = 0.0) -> Model:

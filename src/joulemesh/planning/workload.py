@@ -62,7 +62,7 @@ def workload(
     sizes: Dataset | DataSpec | None = data
     if parameters is None:
         sizes = spec_for(scenario)
-        parameters = parameter_count(training.model, sizes.shape, sizes.classes, training.hidden)
+        parameters = parameter_count(training.model, sizes.shape, sizes.classes, **dict(training))
     elif data is None and training.dataset in DATASETS:
         sizes = spec_for(scenario)
     return Workload(
@@ -75,12 +75,14 @@ def workload(
 
 def _operations(training: Training, sizes: Dataset | DataSpec, parameters: int) -> float | None:
     """Operations to train on one sample, if the model is the scenario's own, as its size tells."""
-    model = (training.model, sizes.shape, sizes.classes, training.hidden)
+    model = (training.model, sizes.shape, sizes.classes)
     try:
-        own = parameter_count(*model) == parameters
+        products = multiply_adds(*model, **dict(training))
+        if products is None or parameter_count(*model, **dict(training)) != parameters:
+            return None
     except ScenarioError:  # the scenario's model need not fit data of the user's own
         return None
-    return TRAINING_OPERATIONS * multiply_adds(*model) if own else None
+    return TRAINING_OPERATIONS * products
 
 
 def _round_samples(scenario: Scenario, data: Dataset | None) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
+from joulemesh.registries import MODELS, PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
 from joulemesh.scenario.registered import NamesSchema, Registered
 from joulemesh.units import example, is_quantity, parse
 
@@ -30,6 +30,7 @@ __all__ = [
     "Gains",
     "GossipRounds",
     "Iterations",
+    "ModelName",
     "NonNegative",
     "PartitionName",
     "Positive",
@@ -274,6 +275,7 @@ DeviceProfile = Annotated[
     ),
 ]
 PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:NAME"))]
+ModelName = Annotated[str, Registered(MODELS.names)]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
 _LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 Topology = Annotated[

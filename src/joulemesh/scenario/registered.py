@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
-__all__ = ["NamesSchema", "Registered"]
+from joulemesh.errors import ScenarioError
+
+__all__ = ["NamesSchema", "Registered", "parameters_of"]
 
 
 class Registered:
@@ -78,3 +80,31 @@ class NamesSchema:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         return {"anyOf": [{"enum": list(self._names())}, *self._others]}
+
+
+def parameters_of(
+    entry: str, parameters: Iterable[str], section: type[BaseModel], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a section that an entry takes: as given, otherwise their defaults.
+
+    Args:
+        entry: what takes them, for the refusal.
+        parameters: their names.
+        section: of the scenario.
+        given: values by field; others than the entry's are ignored.
+
+    Raises:
+        ScenarioError: a name that is not a field of the section.
+
+    >>> from joulemesh.scenario import Training
+    >>> parameters_of("partition 'dirichlet'", ("alpha",), Training, {"l2": 1.0})
+    {'alpha': 0.5}
+    """
+    parameters, fields = tuple(parameters), section.model_fields
+    strange = next((name for name in [*given, *parameters] if name not in fields), None)
+    if strange is not None:
+        raise ScenarioError(
+            f"{entry}: {strange!r} is not a field of the section {section.__name__.lower()}; "
+            "parameters are fields of it"
+        )
+    return {name: given.get(name, fields[name].default) for name in parameters}

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from joulemesh.fading import spellings
-from joulemesh.registries import CHANNELS, PARTITIONS, TOPOLOGIES
+from joulemesh.registries import CHANNELS, MODELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
     AggregationName,
     Constant,
@@ -27,6 +27,7 @@ from joulemesh.scenario.fields import (
     Gains,
     GossipRounds,
     Iterations,
+    ModelName,
     NonNegative,
     PartitionName,
     Positive,
@@ -255,7 +256,7 @@ class Training(Section):
     )
     alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
     shards_per_device: Count = Field(2, description="shards: label shards per device")
-    model: Literal["logistic", "mlp", "cnn"] = Field("mlp", description="model to train")
+    model: ModelName = Field("mlp", description=f"model to train: {' | '.join(MODELS.built_in)}")
     hidden: tuple[Count, ...] = Field((64,), description="mlp: sizes of the hidden layers")
     l2: NonNegative = Field(0.0, description="L2 regularisation (logistic needs more than 0)")
     batch_size: Count = Field(32, description="samples in one SGD step")

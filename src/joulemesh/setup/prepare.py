@@ -94,9 +94,7 @@ def the_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model:
     training = scenario.training
     if model is not None:
         return models.coerce(model, dataset.shape, dataset.classes)
-    return models.build(
-        training.model, dataset.shape, dataset.classes, training.hidden, training.l2
-    )
+    return models.build(training.model, dataset.shape, dataset.classes, **dict(training))
 
 
 def partitions(

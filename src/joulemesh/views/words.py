@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from joulemesh.planning.plan import Plan
 from joulemesh.profiles import DEVICES
+from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 
@@ -28,12 +29,6 @@ __all__ = [
     "sentence",
 ]
 
-_MODELS = {
-    "logistic": "a logistic model",
-    "mlp": "an MLP",
-    "cnn": "a CNN",
-    "custom": "a model of the user’s",
-}
 _MOST_PROFILES = 4
 
 
@@ -89,7 +84,9 @@ def model_words(name: str) -> str:
     >>> model_words("mlp"), model_words("ResNet")
     ('an MLP', 'a ResNet')
     """
-    return _MODELS.get(name, f"a {name}")
+    if name == "custom":  # a pair of functions without a name
+        return "a model of the user’s"
+    return MODELS[name].phrase if name in MODELS else f"a {name}"
 
 
 def dataset_words(name: str) -> str:
