@@ -183,7 +183,9 @@ def _checked_links(topology: Topology, site: Site) -> IntArray:
             f"topology {topology.name!r} gives the link {i}-{j}; a link must join two different "
             f"devices of 0..{site.devices - 1}"
         )
-    return np.unique(links, axis=0)
+    # One number for each link sorts many times faster than a row of two.
+    keys = np.unique(links[:, 0] * site.devices + links[:, 1])
+    return np.stack(np.divmod(keys, site.devices), axis=1)
 
 
 def _require_connected(edges: IntArray, devices: int, name: str) -> None:
