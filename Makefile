@@ -61,6 +61,7 @@ docs: .venv/docs ## the documentation, in site/; warnings are errors
 
 figures: .venv/ready ## the pictures in docs/figures
 	$(BIN)/python -m tools.figures
+	$(BIN)/python -m tools.house
 
 lock: .venv/ready ## locks/ anew, from constraints.txt and the package index
 	$(BIN)/python -m tools.lock
