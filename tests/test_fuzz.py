@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh import machine
 from joulemesh.errors import JoulemeshError
-from joulemesh.planning import plan as planning
-from joulemesh.planning import pricing
+from joulemesh.planning import static as planning
+from joulemesh.planning.pricing import scheme as pricing
 from joulemesh.registries import CHANNELS
 from joulemesh.scenario import SECTIONS
 

@@ -41,7 +41,7 @@ SHARE, WORKERS = 0.9, cpus()
 MODULES = {
     "rounds": ("rounds", "waterfill", "plan_by_hand", "causal"),
     "budget": ("budget", "plan_by_hand", "horizon"),
-    "ledger": ("ledger", "plan_by_hand", "causal"),
+    "pricing/route": ("route_prices", "plan_by_hand", "causal"),
 }
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -207,7 +207,7 @@ def _try(module: str, source: str) -> None:
     os.dup2(sys.stdout.fileno(), 1)
     os.dup2(sys.stdout.fileno(), 2)
     os.chdir(ROOT)
-    name = f"joulemesh.planning.{module}"
+    name = f"joulemesh.planning.{module.replace('/', '.')}"
     sys.meta_path.insert(0, _Import(name, source))
     importlib.import_module(name)  # now: pytest would read the files that it is given by itself
     # The same examples every time, or a survivor of one run is killed in the next; and no search

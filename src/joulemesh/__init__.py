@@ -16,7 +16,8 @@ from joulemesh._version import __version__
 if TYPE_CHECKING:
     from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
     from joulemesh.planning.advice import Answer, advice
-    from joulemesh.planning.plan import Plan, plan
+    from joulemesh.planning.plan import Plan
+    from joulemesh.planning.static import plan
     from joulemesh.runs.compare import Comparison, compare
     from joulemesh.runs.result import Result
     from joulemesh.runs.run import run
@@ -53,7 +54,7 @@ _HOME = {
     "advice": "joulemesh.planning.advice",
     "compare": "joulemesh.runs.compare",
     "notebook_html": "joulemesh.views.notebook.html",
-    "plan": "joulemesh.planning.plan",
+    "plan": "joulemesh.planning.static",
     "run": "joulemesh.runs.run",
 }
 

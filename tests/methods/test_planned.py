@@ -10,7 +10,7 @@ from scipy import sparse
 
 from joulemesh.methods import Setting, build
 from joulemesh.methods.adaptive import plan_bits
-from joulemesh.planning.plan import plan
+from joulemesh.planning.static import plan
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 
@@ -119,7 +119,7 @@ def test_fixed_with_the_plans_own_rounds_costs_what_the_plan_costs(
     )
     planned, ledger = plan(scenario), build("fixed:3", scenario).ledger()
     assert planned.exchanged.all()
-    assert planned.history.flooded.any() == coordination
+    assert planned.timeline.flooded.any() == coordination
     exchange_j = np.broadcast_to(planned.exchange_j, (24, 6))
     np.testing.assert_allclose(ledger.exchange_j, exchange_j, rtol=1e-12)
     np.testing.assert_allclose(ledger.compute_j, planned.compute_j, rtol=1e-12)

@@ -236,8 +236,8 @@ def test_coordination_is_paid_before_every_tree_that_is_computed() -> None:
         assert flooded.exchanged.all()
         more = (flooded.exchange_j - plain.exchange_j).sum(axis=1)
         assert np.flatnonzero(more > 1e-12).tolist() == when
-        assert np.flatnonzero(flooded.history.flooded).tolist() == when
-        assert not plain.history.flooded.any()
+        assert np.flatnonzero(flooded.timeline.flooded).tolist() == when
+        assert not plain.timeline.flooded.any()
 
 
 def test_coordination_that_an_outage_put_off_is_paid_later(
@@ -258,7 +258,7 @@ def test_coordination_that_an_outage_put_off_is_paid_later(
         plan__fixed_rounds=1,
     )
     assert np.flatnonzero(~plan.exchanged).tolist() == [3]
-    assert np.flatnonzero(plan.history.flooded).tolist() == [0, 4, 6, 9]
+    assert np.flatnonzero(plan.timeline.flooded).tolist() == [0, 4, 6, 9]
 
 
 def test_theorem4_literal_cannot_plan_as_time_goes_by() -> None:
@@ -314,7 +314,7 @@ def test_who_cannot_pay_even_once_is_not_in_the_plans_edges(tmp_path: Path) -> N
     assert plan.iterations == 12
     assert not plan.active[:, 2].any()
     assert plan.edges.tolist() == [[0, 1], [1, 3]]
-    assert plan.history.route.root != 2
+    assert plan.timeline.route.root != 2
     assert plan.spent_j[2] == 0
 
 

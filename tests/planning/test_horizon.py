@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.planning import plan as planning
+from joulemesh.planning import static as planning
 from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
 from joulemesh.scenario import PlanOptions
 from joulemesh.theory.bounds import Constants, evaluate

@@ -185,7 +185,7 @@ def test_the_whole_plan_by_hand(tmp_path: Path) -> None:
     assert plan.scheme == "tree"
     assert "Theorem 3, case 1" in plan.reason
     assert plan.edges.tolist() == [[0, 1], [1, 2]]
-    assert plan.history.route.root == 1
+    assert plan.timeline.route.root == 1
     assert plan.iterations == 4
     assert plan.rounds.tolist() == [[1, 7, 3], [1, 7, 3], [6, 7, 3], [14, 7, 3]]
     assert np.issubdtype(plan.rounds.dtype, np.integer)
@@ -231,7 +231,7 @@ def test_unequal_powers_by_hand(tmp_path: Path) -> None:
     powers: dict[str, Any] = {"devices__transmit_power_w": [1.0, 3.0, 7.0]}
     plan = make(tmp_path, (1.0, 1.0, 1.0), **powers)
     assert plan.edges.tolist() == [[0, 1], [0, 2]]
-    assert plan.history.route.root == 0
+    assert plan.timeline.route.root == 0
     assert plan.exchange_j[0] == pytest.approx([0.012, 0.009, 0.014], rel=1e-12)
     assert plan.exchange_s == pytest.approx([0.009] * 4, rel=1e-12)
     # Both ends: device 0 also pays for what 1 and 2 send it: 12+9+14 | 9+6 | 14+6.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.planning.plan import plan
+from joulemesh.planning.static import plan
 from joulemesh.scenario import Scenario
 
 ROOMY = {"budget.energy_j": 1e6, "budget.deadline_s": 1e4, "plan.iterations": 3}

@@ -14,7 +14,7 @@ import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build
-from joulemesh.planning.plan import plan as make_plan
+from joulemesh.planning.static import plan as make_plan
 from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest

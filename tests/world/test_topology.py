@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.plan import plan
+from joulemesh.planning.static import plan
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.registry import Registry
 from joulemesh.scenario import Network, Scenario

@@ -41,7 +41,7 @@ def plan(
 ) -> None:
     """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up."""
     from joulemesh.planning.export import check_format
-    from joulemesh.planning.plan import plan as make_plan
+    from joulemesh.planning.static import plan as make_plan
 
     if out is not None:
         check_format(out)

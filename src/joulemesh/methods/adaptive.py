@@ -44,14 +44,14 @@ def plan_bits(plan: Plan) -> FloatArray:
     >>> float(plan_bits(plan)[0] / plan.work.model_bits)  # a tree of 20: 19 links, up and down
     38.0
     """
-    history, n = plan.history, plan.iterations
-    if history.routes is None and history.scheme.random:
-        bits = scheme_bits(history.scheme, lambda t: plan.route(t + 1), 0, n)
+    timeline, n = plan.timeline, plan.iterations
+    if timeline.routes is None and timeline.scheme.random:
+        bits = scheme_bits(timeline.scheme, lambda t: plan.route(t + 1), 0, n)
     else:
-        routes = history.routes or (history.route,)
+        routes = timeline.routes or (timeline.route,)
         each = [_route_bits(route) for route in routes]
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
-    for t in np.flatnonzero(history.flooded):
+    for t in np.flatnonzero(timeline.flooded):
         bits[t] += flood_bits(plan.scheme_at(int(t) + 1))
     return bits
 
@@ -100,7 +100,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     # No battery ends it: the plan itself pays for all of its iterations.
     ledger = cut(setting, name, whole) if setting.equal == "time" else whole
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
-    if setting.scenario.training.weights == "samples" and not plan.history.scheme.exact:
+    if setting.scenario.training.weights == "samples" and not plan.timeline.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
     notes += stop_notes(setting, ledger)
     return Contender(

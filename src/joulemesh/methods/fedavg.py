@@ -23,7 +23,7 @@ from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
-from joulemesh.planning.ledger import exchange_energy_j, exchange_latency_s
+from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.world.channel import path_gain
 from joulemesh.world.links import LinkCosts, link_costs
 

@@ -19,9 +19,10 @@ from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.own_code import place_of
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.plan import Plan, plan_of
+from joulemesh.planning.plan import Plan
 from joulemesh.planning.policy import require_countable
 from joulemesh.planning.pricing import Pricer
+from joulemesh.planning.static import plan_of
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.training.schedule import Mixing, Schedule

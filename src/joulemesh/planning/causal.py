@@ -22,9 +22,9 @@ from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import at_least, rounds_cap, rounds_total
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.history import Event, History
 from joulemesh.planning.policy import allocate
 from joulemesh.planning.pricing import Prices
+from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import components
@@ -115,7 +115,7 @@ class CausalPlanner:
 
     # The walk ---------------------------------------------------------------------------------
 
-    def walk(self) -> History:
+    def walk(self) -> Timeline:
         """Plan every iteration in turn."""
         n, count = self.iterations, len(self.battery)
         rounds, cap = np.zeros((n, count), np.int64), np.zeros((n, count), np.int64)
@@ -143,7 +143,7 @@ class CausalPlanner:
             self._refuse_the_first(whole)
         exchange_j, rest_j = exact_sum(spent[:n])
         total = rounds_total(self.world.devices.energy_budget_j, exchange_j, self.round_j, rest_j)
-        return History(
+        return Timeline(
             scheme=schemes[0],
             route=schemes[0].route(first_costs),
             rounds=rounds[:n],

@@ -65,7 +65,7 @@ _ARRAYS = (
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """Everything in a plan but its arrays, as plain values."""
-    scheme = plan.history.scheme
+    scheme = plan.timeline.scheme
     gossip = None
     if not scheme.exact:
         table = scheme.balance(plan.ground.forecast, plan.energy_budget_j, plan.iterations)
@@ -86,7 +86,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     return {
         "scheme": plan.scheme,
         "reason": plan.reason,
-        "root": plan.history.route.root,
+        "root": plan.timeline.route.root,
         "iterations": plan.iterations,
         "deadline_s": plan.deadline_s,
         "parameters": plan.work.parameters,
@@ -245,7 +245,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     True
     """
     from joulemesh.planning.ground import Ground
-    from joulemesh.planning.plan import plan_of
+    from joulemesh.planning.static import plan_of
     from joulemesh.planning.workload import Workload
 
     try:
@@ -266,13 +266,13 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
         raise ScenarioError(
             f"{path} holds no plan of this scenario ({reason}); plan again"
         ) from None
-    history = dataclasses.replace(made.history, **stored)
-    return dataclasses.replace(made, history=history)
+    timeline = dataclasses.replace(made.timeline, **stored)
+    return dataclasses.replace(made, timeline=timeline)
 
 
 def plan_from_json(text: str) -> Plan:
     """The plan that ``plan_json`` wrote: planned again, and found the same."""
-    from joulemesh.planning.plan import plan
+    from joulemesh.planning.static import plan
 
     try:
         record = parse_json(text)
@@ -319,7 +319,7 @@ def plan_graph(plan: Plan) -> Any:
     graph, channel = plan.world.graph, plan.world.channel
     costs = plan.ground.forecast
     used = np.zeros(len(graph.edges), np.bool_)
-    used[plan.history.route.link_index] = True
+    used[plan.timeline.route.link_index] = True
     made = require("networkx", "a graph").Graph()
     rounds, spent_j, binding = plan.rounds.sum(axis=0), plan.spent_j, plan.binding
     for i, (x, y) in enumerate(graph.positions_m.tolist()):

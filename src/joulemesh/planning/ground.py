@@ -18,11 +18,13 @@ from joulemesh.aggregation.choose import Choice, choose
 from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
-from joulemesh.errors import InfeasibleError
+from joulemesh.data.chosen import device_names
+from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.policy import Policy, policy_of
 from joulemesh.planning.pricing import Pricer, Prices
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
+from joulemesh.theory.bounds import Constants
 from joulemesh.world import World, build_world
 from joulemesh.world.links import LinkCosts
 
@@ -60,6 +62,20 @@ class Ground:
         """Make a scenario ready, with the user's own model size or data if they are given."""
         work = workload(scenario, parameters, data)
         return cls(scenario, work, build_world(scenario, work.round_samples))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names, from the column ``name`` of their table; empty without one."""
+        try:
+            return device_names(self.scenario)
+        except ScenarioError:  # names that are not each device's own name nobody
+            return ()
+
+    @property
+    def constants(self) -> Constants | None:
+        """The constants of the bounds, if the scenario has a number for each of them."""
+        known = self.scenario.bounds
+        return Constants(**known.model_dump()) if known.known else None
 
     # What links cost ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.planning.history import History
+from joulemesh.planning.timeline import Timeline
 from joulemesh.planning.workload import TRAINING_OPERATIONS, Workload
 from joulemesh.profiles import radio
 from joulemesh.scenario import Scenario
@@ -47,10 +47,10 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
     yield from _deadline(scenario, world)
 
 
-def notes_on_outcome(scenario: Scenario, world: World, history: History) -> Iterator[str]:
+def notes_on_outcome(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:
     """Notes on what the plan comes to."""
-    yield from _rate(scenario, world, history)
-    yield from _battery(world, history)
+    yield from _rate(scenario, world, timeline)
+    yield from _battery(world, timeline)
 
 
 def _cycles(scenario: Scenario, work: Workload) -> Iterator[str]:
@@ -93,9 +93,9 @@ def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
         )
 
 
-def _rate(scenario: Scenario, world: World, history: History) -> Iterator[str]:
+def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:
     """Compare the links that are used, at their mean gain, with the radio."""
-    links = history.route.link_index
+    links = timeline.route.link_index
     if not len(links):
         return
     costs = world.costs(world.channel.mean_gain[links], links)
@@ -118,11 +118,11 @@ def _rate(scenario: Scenario, world: World, history: History) -> Iterator[str]:
         )
 
 
-def _battery(world: World, history: History) -> Iterator[str]:
+def _battery(world: World, timeline: Timeline) -> Iterator[str]:
     battery_j = world.devices.energy_budget_j
-    repeat = len(history.rounds) if len(history.exchange_j) == 1 else 1
-    spent_j = history.exchange_j.sum(axis=0) * repeat
-    spent_j = spent_j + history.rounds.sum(axis=0) * world.devices.round_energy_j
+    repeat = len(timeline.rounds) if len(timeline.exchange_j) == 1 else 1
+    spent_j = timeline.exchange_j.sum(axis=0) * repeat
+    spent_j = spent_j + timeline.rounds.sum(axis=0) * world.devices.round_energy_j
     present = spent_j > 0  # who left at once spends nothing
     ratio = np.divide(battery_j, spent_j, out=np.zeros_like(spent_j), where=present)
     idle = int((ratio > MOST_BATTERY).sum())

@@ -22,8 +22,9 @@ from joulemesh.errors import JoulemeshError
 from joulemesh.planning.budget import rounds_cap, rounds_total
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.horizon import longest, zeta_limit
-from joulemesh.planning.plan import Plan, plan_of
+from joulemesh.planning.plan import Plan
 from joulemesh.planning.policy import policy_of
+from joulemesh.planning.static import plan_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
@@ -222,7 +223,7 @@ class Prospects:
     def _deadline(self) -> Iterator[Trial]:
         bound = self.plan.binding == "deadline"
         if bound.any():
-            each_s = np.ceil(self.plan.history.total / self.plan.iterations) * self._round_s
+            each_s = np.ceil(self.plan.timeline.total / self.plan.iterations) * self._round_s
             enough = self.exchange_s + float(each_s[bound].max())  # then the battery binds
             value = _up(min(enough, FACTOR * self.plan.deadline_s))
             words = f"a deadline of {duration(value)} in place of {duration(self.plan.deadline_s)}"
@@ -232,7 +233,7 @@ class Prospects:
         bound = np.isin(self.plan.binding, ("energy", "left"))
         if not bound.any():
             return
-        cap = self.plan.history.cap
+        cap = self.plan.timeline.cap
         most = cap.sum(axis=0) * (self.plan.iterations if len(cap) == 1 else 1)
         full_j = self.plan.exchange_total_j + most * self._round_j
         enough = float((full_j / self.plan.energy_budget_j)[bound].max())  # then the deadline binds
@@ -275,7 +276,7 @@ class Prospects:
             words = f"{_FEWER_BITS} bits for each parameter in place of {bits}"
             trial = self._set("network.bits_per_parameter", _FEWER_BITS, words)
             yield replace(trial, exchange=_FEWER_BITS / bits)
-        if not (self.again(self._as_is) and self.plan.history.scheme.exact):
+        if not (self.again(self._as_is) and self.plan.timeline.scheme.exact):
             return  # what another scheme costs is not known from this one
         known = self.plan.scenario.network.channel_known
         for kind in SCHEMES:
@@ -289,8 +290,8 @@ class Prospects:
         if policy_of(options).spends != "all":
             yield self._set("plan.rounds", "theorem4", 'plan.rounds = "theorem4"')
         if "fixed_rounds" in policy_of(options).parameters:
-            total = self.plan.history.total // self.plan.iterations
-            most = int(np.minimum(self.plan.history.cap.min(axis=0), total).min())
+            total = self.plan.timeline.total // self.plan.iterations
+            most = int(np.minimum(self.plan.timeline.cap.min(axis=0), total).min())
             if most > options.fixed_rounds:
                 yield self._set("plan.fixed_rounds", most, f"plan.fixed_rounds = {most}")
 

@@ -153,7 +153,7 @@ def _size(folder: Path) -> int:
 
 
 def _self_test() -> dict[str, Any]:
-    from joulemesh.planning.plan import plan
+    from joulemesh.planning.static import plan
     from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import user_cache
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.plan import plan as make_plan
+from joulemesh.planning.static import plan as make_plan
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import trace_of
 from joulemesh.runs.identity import repetition_seeds, start_of

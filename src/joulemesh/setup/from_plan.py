@@ -85,7 +85,7 @@ def power_mixing(weights: SparseMatrix, rounds: int) -> tuple[Mixing, int]:
 
 
 def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, int]:
-    schemes = [scheme for _, scheme in plan.history.schemes]
+    schemes = [scheme for _, scheme in plan.timeline.schemes]
     first, devices = schemes[0], plan.rounds.shape[1]
     if all(scheme.exact for scheme in schemes):
         return "mean", 1

@@ -147,7 +147,7 @@ def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None =
         verb="are to learn" if planned else "learned",
     )
     times = "1 iteration" if plan.iterations == 1 else f"{plan.iterations:,} iterations"
-    how = f"in {times}, averaging {plan.history.scheme.kind.words},"
+    how = f"in {times}, averaging {plan.timeline.scheme.kind.words},"
     held_j = float(plan.energy_budget_j.sum())
     spent = f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)}"
     reached = "" if planned else f" and reached {_accuracy(summary, seeds)}"

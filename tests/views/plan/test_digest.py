@@ -80,7 +80,7 @@ def test_batteries_end_at_the_plans_margin_and_never_rise(plans, name):
 @pytest.mark.parametrize("name", ["default", "paper-grid"])
 def test_link_energies_add_up_to_the_exchange(plans, name):
     plan = plans[name]  # a tree passes every link once up and once down, whoever pays
-    energy = link_energy_j(plan, plan.history.route.link_index)
+    energy = link_energy_j(plan, plan.timeline.route.link_index)
     assert energy.sum() == pytest.approx(plan.exchange_j[0].sum())
 
 

@@ -31,7 +31,7 @@ def test_every_kind_of_plan_is_drawn(plans, name, tmp_path):
     assert heading.startswith(f"{plan.scheme.capitalize()}, {len(plan.energy_budget_j):,} devices")
     assert f"n = {plan.iterations:,} " in heading
     keys = [text.get_text() for text in figure.legends[0].get_texts()]
-    unused = len(plan.world.graph.edges) - len(np.unique(plan.history.route.link_index))
+    unused = len(plan.world.graph.edges) - len(np.unique(plan.timeline.route.link_index))
     assert "route" in keys
     assert (f"links not used ({unused:,})" in keys) == (unused > 0)
     path = tmp_path / "plan.png"
@@ -45,9 +45,9 @@ def test_the_map_shows_each_link_and_the_route_by_energy(plans):
     links, route = [c for c in axes.collections if isinstance(c, LineCollection)]
     assert len(links.get_segments()) == len(plan.world.graph.edges)
     assert len(route.get_segments()) == len(plan.edges)
-    expected = link_energy_j(plan, np.unique(plan.history.route.link_index)) * 1e3  # millijoules
+    expected = link_energy_j(plan, np.unique(plan.timeline.route.link_index)) * 1e3  # millijoules
     assert np.allclose(route.get_array(), expected)
-    ends = plan.world.graph.positions_m[plan.world.graph.edges[plan.history.route.link_index[0]]]
+    ends = plan.world.graph.positions_m[plan.world.graph.edges[plan.timeline.route.link_index[0]]]
     assert any(np.allclose(segment, ends) for segment in route.get_segments())
 
 
@@ -58,7 +58,9 @@ def test_departed_devices_are_hollow_and_the_root_is_marked(plans):
     assert len(here.get_offsets()) == (plan.binding != "left").sum()
     assert len(gone.get_offsets()) == (plan.binding == "left").sum() > 0
     assert {to_hex(face) for face in gone.get_facecolor()} == {"#ffffff"}
-    assert np.allclose(root.get_offsets()[0], plan.world.graph.positions_m[plan.history.route.root])
+    assert np.allclose(
+        root.get_offsets()[0], plan.world.graph.positions_m[plan.timeline.route.root]
+    )
 
 
 def test_the_heat_map_holds_the_rounds_and_masks_who_left(plans):

@@ -240,7 +240,7 @@ def test_the_route_is_the_boldest_on_the_map(page, plans, scheme):
     browser.scheme(scheme)
     route, unused = browser.evaluate(WEIGHT)
     assert route > 4 * unused
-    used = len(np.unique(plan.history.route.link_index))
+    used = len(np.unique(plan.timeline.route.link_index))
     for kind, count in (("route", used), ("unused", len(plan.world.graph.edges) - used)):
         assert browser.evaluate(f"document.querySelectorAll('#map line.{kind}').length") == count
     legend = "[...document.querySelectorAll('#map .legend li')].map(e => e.textContent)"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from joulemesh import models
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.plan import plan as make_plan
+from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_model

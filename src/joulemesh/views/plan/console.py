@@ -20,8 +20,8 @@ _MOST_EVENTS = 8
 def show_plan(plan: Plan, console: Console) -> None:
     """Print a plan: scheme and why, iterations, totals, devices, and rounds over time."""
     n, count = plan.rounds.shape
-    scheme = plan.history.scheme
-    root = plan.history.route.root
+    scheme = plan.timeline.scheme
+    root = plan.timeline.route.root
     extra = f", root at {plan.name(root)}" if root >= 0 else ""
     if not scheme.exact:
         counted = f", {scheme.rounds} {scheme.unit}" if scheme.rounds else ""
@@ -136,7 +136,7 @@ def _show_events(plan: Plan, console: Console) -> None:
 
 
 def _show_balance(plan: Plan, console: Console) -> None:
-    scheme = plan.history.scheme
+    scheme = plan.timeline.scheme
     if scheme.exact:
         return
     balance = scheme.balance(plan.ground.forecast, plan.energy_budget_j, plan.iterations)

@@ -104,7 +104,7 @@ def link_energy_j(plan: Plan, links: IntArray) -> FloatArray:
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
-    >>> energy = link_energy_j(made, made.history.route.link_index)
+    >>> energy = link_energy_j(made, made.timeline.route.link_index)
     >>> bool(np.isclose(energy.sum(), made.exchange_j[0].sum()))  # a tree: up once, down once
     True
     """
@@ -131,7 +131,7 @@ def route_words(plan: Plan) -> str:
     """
     if plan.world.channel.fading:
         return f"{plan.scheme} as forecast"
-    if plan.history.scheme.random or departed(plan).any():
+    if plan.timeline.scheme.random or departed(plan).any():
         return f"{plan.scheme} of iteration 1"
     return plan.scheme
 

@@ -93,12 +93,12 @@ def _legend(plan: Plan) -> list[Patch | Line2D]:
             where = "; hollow in (a)" if kind == "left" else ""
             label = f"{BINDING_WORDS[kind]} ({count:,}{where})"
             handles.append(Patch(facecolor=BINDING[kind], label=label))
-    if plan.history.route.root >= 0:
+    if plan.timeline.route.root >= 0:
         star = Line2D([], [], linestyle="none", marker="*", markersize=9.0, label="root")
         star.set(markerfacecolor=HUB, markeredgecolor="black", markeredgewidth=0.5)
         handles.append(star)
     handles.append(Line2D([], [], color=INK, linewidth=3.0, label="route"))
-    unused = len(plan.world.graph.edges) - len(np.unique(plan.history.route.link_index))
+    unused = len(plan.world.graph.edges) - len(np.unique(plan.timeline.route.link_index))
     if unused:
         label = f"links not used ({unused:,})"
         handles.append(Line2D([], [], color="0.55", linewidth=0.8, label=label))

@@ -75,7 +75,7 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
         linewidths=0.3 if fine else (0.4 + 0.4 * crowd) * (2.1 - norm(energy)),
         alpha=0.2 if fine else 0.22 + 0.4 * crowd, zorder=1,
     )  # fmt: skip
-    used = plan.history.route.link_index
+    used = plan.timeline.route.link_index
     route = np.unique(used[drawn(len(used))])
     outlined: dict[str, Any] = {}
     if len(used) <= graph.devices:  # a tree or a ring; the many links of gossip need no edge
@@ -153,7 +153,7 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
             linewidths=width if face is colours else max(1.2 * width, 0.2),
             zorder=3, rasterized=fine,
         )  # fmt: skip
-    root = plan.history.route.root
+    root = plan.timeline.route.root
     if root >= 0:
         x, y = plan.world.graph.positions_m[root]
         axes.scatter(

@@ -93,7 +93,7 @@ def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 def map_data(plan: Plan) -> dict[str, Any]:
     """Devices, links and route; a picture of them when there are too many to point at."""
-    graph, used = plan.world.graph, plan.history.route.link_index
+    graph, used = plan.world.graph, plan.timeline.route.link_index
     energy = link_energy_j(plan, drawn(len(graph.edges)))
     data: dict[str, Any] = {
         "frame": _short(np.array(frame_m(plan)), 6),
@@ -102,7 +102,7 @@ def map_data(plan: Plan) -> dict[str, Any]:
         "devices": graph.devices,
         "count": len(graph.edges),
         "used": len(np.unique(used)),
-        "root": plan.history.route.root,
+        "root": plan.timeline.route.root,
         "bound": [kind for kind in BINDING_KINDS if (plan.binding == kind).any()],
         "picture": None,
     }

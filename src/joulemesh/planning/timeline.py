@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 
-__all__ = ["Event", "History"]
+__all__ = ["Event", "Timeline"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,8 +35,8 @@ class Event:
 
 
 @dataclass(frozen=True)
-class History:
-    """The whole energy and time history of a run, computed before it.
+class Timeline:
+    """The whole energy and time timeline of a run, computed before it.
 
     Attributes:
         scheme: the scheme of the first iteration, and the forecast's route.

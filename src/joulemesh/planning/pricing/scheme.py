@@ -11,7 +11,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.exact import exact_sum
-from joulemesh.planning.ledger import (
+from joulemesh.planning.pricing.route import (
     exchange_energy_j,
     exchange_latency_s,
     pairwise_energy_j,

@@ -17,7 +17,7 @@ from joulemesh.aggregation import gossip
 from joulemesh.aggregation.ring import chunked_route, ring_route
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.tree import half_duplex_s, spanning_tree, tree_route
-from joulemesh.planning.ledger import (
+from joulemesh.planning.pricing.route import (
     exchange_energy_j,
     exchange_latency_s,
     pairwise_energy_j,
