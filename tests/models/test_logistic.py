@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from joulemesh.errors import ScenarioError
 from joulemesh.models import build, curvature, loss
 
 
 def test_curvature_by_hand() -> None:
     # x̃ = (2, 1) and (-2, 1): X̃ᵀX̃/n = diag(4, 1), so M = 0.5 + 4/2.
-    assert curvature(np.array([[2.0], [-2.0]]), 0.5, 2) == (0.5, 2.5)
+    assert curvature(np.array([[2.0], [-2.0]]), 0.5) == (0.5, 2.5)
 
 
 def test_curvature_is_attained_by_two_classes() -> None:
@@ -50,7 +49,7 @@ def test_every_hessian_lies_between_the_bounds(seed: int, scale: float, l2: floa
     rng = np.random.default_rng(seed)
     x = rng.normal(rng.normal(), 2.0, size=(6, 2, 2))
     y = rng.integers(0, 4, 6)
-    m, M = curvature(x, l2, 4)
+    m, M = curvature(x, l2)
     eigenvalues = np.linalg.eigvalsh(
         hessian(jnp.asarray(x), jnp.asarray(y), scale, seed, classes=4, l2=l2)
     )
@@ -63,9 +62,4 @@ def test_blocks_of_rows_do_not_change_the_bound() -> None:
     x = np.random.default_rng(0).normal(size=(5000, 3))
     extended = np.concatenate([x, np.ones((5000, 1))], axis=1)
     whole = np.linalg.eigvalsh(extended.T @ extended / 5000)[-1] / 2
-    assert curvature(x, 0.0, 10)[1] == pytest.approx(whole, rel=1e-12)
-
-
-def test_one_class_has_no_curvature_to_bound() -> None:
-    with pytest.raises(ScenarioError, match="1 classes"):
-        curvature(np.ones((2, 1)), 0.1, 1)
+    assert curvature(x, 0.0)[1] == pytest.approx(whole, rel=1e-12)

@@ -11,7 +11,6 @@ from joulemesh.reproduce import FIGURES
 from joulemesh.reproduce.claims import (
     COLUMNS,
     LEAST_SEEDS,
-    VERDICTS,
     Claim,
     claims_csv,
     exact,
@@ -19,7 +18,7 @@ from joulemesh.reproduce.claims import (
     read_claims,
 )
 from joulemesh.reproduce.sentences import SENTENCES
-from joulemesh.reproduce.verdicts import effect_words
+from joulemesh.reproduce.verdicts import MARKS, effect_words
 
 CLAIM = Claim("c", "fig8", "V", "x beats y", "accuracy of x − y", "accuracy", "")
 
@@ -88,7 +87,7 @@ def test_a_claim_and_its_opposite_never_both_hold(cases: list[list[float]]) -> N
     named = {str(k): np.array(values) for k, values in enumerate(cases)}
     one = judge(CLAIM, named)
     other = judge(CLAIM, {name: -values for name, values in named.items()})
-    assert one.verdict in VERDICTS
+    assert one.verdict in MARKS
     assert [one.verdict, other.verdict].count("holds") <= 1
     if len(cases) == 1 and one.verdict == "holds":
         assert other.verdict == "does not hold"

@@ -133,23 +133,6 @@ def test_bad_constants_are_refused(name: str, value: float) -> None:
         Constants(**fields)
 
 
-def test_remark_2_on_random_hessians() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        basis, _ = np.linalg.qr(rng.normal(size=(6, 6)))
-        M = rng.uniform(1, 5)
-        curvature = rng.uniform(0.05, 0.95) * M
-        values = np.concatenate([[-curvature, M], rng.uniform(-curvature, M, 4)])
-        regularised = basis @ np.diag(values) @ basis.T + 2 * curvature * np.eye(6)
-        ends = np.linalg.eigvalsh(regularised)[[0, -1]]
-        got = Constants(M, M, 1.0, 2.0, 3.0, 4.0).nonconvex(curvature)
-        np.testing.assert_allclose([got.strong_convexity, got.smoothness], ends, rtol=1e-9)
-        assert (got.gradient_variance, got.initial_gap) == (1.0, 4.0)
-    for bad in (0.0, 2.0, math.nan):
-        with pytest.raises(ScenarioError, match="Remark 2"):
-            SOME.nonconvex(bad)
-
-
 # --- theorem 1 and 2, printed -------------------------------------------------------------------
 
 

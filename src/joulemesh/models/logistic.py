@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from joulemesh.errors import ScenarioError
-
 
 def init(features: int, classes: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
     """Make the initialiser: all zeros, since a convex problem has no symmetry to break.
@@ -49,7 +47,7 @@ def apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return flat @ params["w"] + params["b"]
 
 
-def curvature(x: NDArray[np.floating], l2: float, classes: int) -> tuple[float, float]:
+def curvature(x: NDArray[np.floating], l2: float) -> tuple[float, float]:
     """Bound the Hessian of the regularised loss over the whole parameter space.
 
     The Hessian of one sample is (diag p − p pᵀ) ⊗ x̃ x̃ᵀ + l2·I with x̃ = (x, 1), and the first
@@ -58,16 +56,13 @@ def curvature(x: NDArray[np.floating], l2: float, classes: int) -> tuple[float, 
     Args:
         x: [n, ...], as the model sees it (normalised).
         l2: weight of the regulariser, which covers biases too.
-        classes: number of classes.
 
     Returns:
         (m, M): m = l2 and M = l2 + λ_max(X̃ᵀX̃/n)/2.
 
-    >>> curvature(np.array([[1.0], [-1.0]]), 0.1, 3)
+    >>> curvature(np.array([[1.0], [-1.0]]), 0.1)
     (0.1, 0.6)
     """
-    if classes < 2:
-        raise ScenarioError(f"{classes} classes cannot be told apart: use 2 or more")
     flat = np.asarray(x).reshape(len(x), -1)
     n, features = flat.shape[0], flat.shape[1] + 1
     gram = np.zeros((features, features))

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "COLUMNS",
     "LEAST_SEEDS",
-    "VERDICTS",
     "Claim",
     "Finding",
     "claims_csv",
@@ -27,7 +26,6 @@ from scipy import special
 
 from joulemesh.studies.statistics import CONFIDENCE, Estimate, estimate
 
-VERDICTS = ("holds", "does not hold", "undecided")
 LEAST_SEEDS = 5
 
 COLUMNS = (
@@ -75,7 +73,7 @@ class Finding:
 
     Attributes:
         claim: the claim.
-        verdict: one of `VERDICTS`.
+        verdict: ``"holds"``, ``"does not hold"`` or ``"undecided"``.
         effect: the quantity, where the claim does worst if it is about several cases.
         low, high: its 95 % interval over seeds; for exact quantities the range over all cases.
         basis: ``"exact"``, or on how many seeds it rests.

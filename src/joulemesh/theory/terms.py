@@ -38,8 +38,8 @@ class Constants:
         divergence: δ, not squared: δ² >= (1/N) Σ_i E‖g_i − (1/N) Σ_j ∇F_j‖² (eq. `niid`).
         initial_gap: D_1, mean over devices of F_i(w_1) − F_i*.
 
-    >>> Constants(0.1, 1.0, 0.5, 4.0, 1.0, 2.0).nonconvex(0.3).smoothness
-    1.6
+    >>> Constants(0.1, 1.0, 0.5, 4.0, 1.0, 2.0).smoothness
+    1.0
     """
 
     strong_convexity: float
@@ -61,25 +61,6 @@ class Constants:
                 f"bounds.strong_convexity = {self.strong_convexity:g} is not in "
                 f"(0, {self.smoothness:g}]; give 0 < strong_convexity <= smoothness"
             )
-
-    def nonconvex(self, curvature: float) -> Constants:
-        """Remark 2: the constants of F_i + m′‖w−w_ref‖², eigenvalues of F_i in [−m′, M].
-
-        Args:
-            curvature: m′, the size of the most negative Hessian eigenvalue, below M.
-
-        Returns:
-            The same constants with (m′, M+2m′); σ is unchanged by the regulariser, but G, δ and
-            the gap must be those of the regularised loss.
-        """
-        if not 0 < curvature < self.smoothness:
-            raise ScenarioError(
-                f"a curvature m' = {curvature:g} is not in (0, {self.smoothness:g}); Remark 2 "
-                "needs 0 < m' < bounds.smoothness"
-            )
-        return dataclasses.replace(
-            self, strong_convexity=curvature, smoothness=self.smoothness + 2 * curvature
-        )
 
 
 def _read_rounds(rounds: ArrayLike) -> NDArray[np.float64]:

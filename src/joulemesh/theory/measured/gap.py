@@ -76,9 +76,7 @@ def gap_under_bound(scenario: Scenario, *, every: int = 5) -> GapStudy:
     plan = make_plan(scenario, parameters=model.parameters, data=dataset)
     held = partitions(scenario, dataset, (scenario.seed,), plan.work.round_samples)[0]
     samples = [dataset.normalise(dataset.x_train[held.indices(i)]) for i in range(held.devices)]
-    steepest = max(
-        models.curvature(x.reshape(len(x), -1), training.l2, dataset.classes)[1] for x in samples
-    )
+    steepest = max(models.curvature(x.reshape(len(x), -1), training.l2)[1] for x in samples)
     rate = min(training.learning_rate, 1.0 / steepest)
     options = Options.from_scenario(
         training, learning_rate=rate, precision="float64", chunk_iterations=every
