@@ -1,0 +1,331 @@
+"""The plan of one device: what it has to know to carry out its part, and nothing else.
+
+Orders are written as plain JSON, which any language reads without Joulemesh, or as ``.npz``. What
+repeats is written once: rounds and exchanges are run-length coded over the iterations, and an
+exchange is a pattern of steps that is played several times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from joulemesh.errors import ScenarioError
+from joulemesh.files import write_whole
+from joulemesh.files.arrays import open_arrays
+from joulemesh.files.bounded import parse_json, read_bounded
+from joulemesh.files.limits import PLAN
+
+if TYPE_CHECKING:
+    from joulemesh.aggregation.route import Route
+    from joulemesh.planning.plan import Plan
+
+__all__ = ["FORMAT", "Exchange", "Orders", "digest_of", "orders"]
+
+FORMAT = "joulemesh orders 1"
+
+Runs: TypeAlias = tuple[tuple[int, int], ...]
+"""(value, how many iterations in a row)"""
+
+Step: TypeAlias = tuple[int, int, float]
+"""(step within the pattern, the other device, bits)"""
+
+_ARRAYS = ("rounds", "schedule")
+_WAYS = ("sends", "receives")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One device's part in an exchange: a pattern of steps that is played ``repeats`` times.
+
+    Attributes:
+        scheme: name of the aggregation scheme.
+        root: the tree's root, if sums gather along a tree; −1 otherwise.
+        steps: number of steps in one play, in some of which this device may be idle.
+        repeats: how often the pattern is played.
+        sends: what this device sends: (step, receiver, bits), in order.
+        receives: what it receives: (step, sender, bits), in order.
+    """
+
+    scheme: str
+    root: int
+    steps: int
+    repeats: int
+    sends: tuple[Step, ...]
+    receives: tuple[Step, ...]
+
+    def sent(self) -> Iterator[Step]:
+        """What is sent in the whole exchange, its steps counted through all plays."""
+        return self._played(self.sends)
+
+    def received(self) -> Iterator[Step]:
+        """What is received in the whole exchange, its steps counted through all plays."""
+        return self._played(self.receives)
+
+    def _played(self, pattern: tuple[Step, ...]) -> Iterator[Step]:
+        for play in range(self.repeats):
+            for step, other, bits in pattern:
+                yield play * self.steps + step, other, bits
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What one device does in every iteration.
+
+    Attributes:
+        device: its number.
+        devices: number N of all devices.
+        iterations: number n of iterations.
+        rounds: its local rounds, run-length coded; 0 after it has left.
+        neighbours: the devices with which it exchanges in some iteration, ascending.
+        exchanges: the different exchanges that it takes part in.
+        schedule: position in ``exchanges``, run-length coded; −1 where it takes part in none.
+        deadline_s: seconds allowed to each iteration.
+        battery_j: joules that it may spend in all.
+        model_bits: size of the parameter vector.
+        seed: the scenario's, from which random schedules are drawn.
+        plan: digest of the plan, the same for all of its devices.
+
+    >>> import joulemesh
+    >>> mine = orders(joulemesh.plan(joulemesh.Scenario.preset("default")), 3)
+    >>> mine.device, mine.iterations, len(mine.exchanges), mine.schedule
+    (3, 100, 1, ((0, 100),))
+    >>> Orders.from_json(mine.to_json()) == mine
+    True
+    """
+
+    device: int
+    devices: int
+    iterations: int
+    rounds: Runs
+    neighbours: tuple[int, ...]
+    exchanges: tuple[Exchange, ...]
+    schedule: Runs
+    deadline_s: float
+    battery_j: float
+    model_bits: float
+    seed: int
+    plan: str
+
+    def rounds_of(self, iteration: int) -> int:
+        """Its local rounds in an iteration (1..n)."""
+        return _at(self.rounds, iteration, self.iterations)
+
+    def exchange_of(self, iteration: int) -> Exchange | None:
+        """Its part in the exchange of an iteration (1..n); None where it has none."""
+        index = _at(self.schedule, iteration, self.iterations)
+        return None if index < 0 else self.exchanges[index]
+
+    def to_json(self) -> str:
+        """As one JSON object: the attributes, and the format's name under ``format``."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Orders:
+        """The orders that `to_json` wrote.
+
+        Raises:
+            ScenarioError: the text holds none.
+        """
+        return _checked(lambda: _read(parse_json(text)), "the text")
+
+    def save(self, path: str | Path) -> None:
+        """Write the orders to a file that ends in ``.json`` or ``.npz``.
+
+        Raises:
+            ScenarioError: another suffix, or a file that cannot be written.
+        """
+        writers = {".json": _write_json, ".npz": _write_npz}
+        suffix = Path(path).suffix.lower()
+        if suffix not in writers:
+            raise ScenarioError(f"{path}: orders end in .json or .npz, not {suffix!r}")
+        write_whole(path, partial(writers[suffix], self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Orders:
+        """The orders that `save` wrote.
+
+        Raises:
+            ScenarioError: the file holds none.
+        """
+        npz = Path(path).suffix.lower() == ".npz"
+        read = _read_npz if npz else (lambda at: _read(parse_json(read_bounded(at, PLAN.now))))
+        return _checked(lambda: read(Path(path)), str(path))
+
+
+def orders(plan: Plan, device: int) -> Orders:
+    """The orders of one device.
+
+    Args:
+        plan: the plan.
+        device: its number, from 0.
+
+    Raises:
+        ScenarioError: there is no such device.
+
+    >>> import joulemesh
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> mine = orders(plan, 0)
+    >>> bool(sum(count * rounds for rounds, count in mine.rounds) == plan.rounds[:, 0].sum())
+    True
+    """
+    n, devices = plan.rounds.shape
+    if not 0 <= device < devices:
+        raise ScenarioError(f"device {device} is not one of 0..{devices - 1}")
+    found: dict[Exchange, int] = {}
+    schedule = _runs(
+        -1 if part is None else found.setdefault(part, len(found)) for part in _parts(plan, device)
+    )
+    met = {other for part in found for _, other, _ in (*part.sends, *part.receives)}
+    return Orders(
+        device=device,
+        devices=devices,
+        iterations=n,
+        rounds=_runs(plan.rounds[:, device].tolist()),
+        neighbours=tuple(sorted(met)),
+        exchanges=tuple(found),
+        schedule=schedule,
+        deadline_s=float(plan.deadline_s),
+        battery_j=float(plan.energy_budget_j[device]),
+        model_bits=float(plan.work.model_bits),
+        seed=plan.scenario.seed,
+        plan=digest_of(plan),
+    )
+
+
+def digest_of(plan: Plan) -> str:
+    """SHA-256 over the scenario and all that the plan decides, in hexadecimal.
+
+    >>> import joulemesh
+    >>> one, other = (joulemesh.plan(joulemesh.Scenario(seed=seed)) for seed in (0, 1))
+    >>> len(digest_of(one)), digest_of(one) == digest_of(other)
+    (64, False)
+    """
+    content = hashlib.sha256(plan.scenario.model_dump_json().encode())
+    for array in (
+        plan.rounds,
+        plan.active,
+        plan.exchanged,
+        plan.exchange_j,
+        plan.exchange_s,
+        plan.energy_budget_j,
+        plan.edges,
+    ):
+        content.update(f"{array.dtype.str} {array.shape}".encode())
+        content.update(np.ascontiguousarray(array).tobytes())
+    content.update(repr((plan.scheme, plan.work.model_bits, plan.deadline_s)).encode())
+    return content.hexdigest()
+
+
+def _parts(plan: Plan, device: int) -> Iterator[Exchange | None]:
+    """The device's part in every iteration."""
+    timeline, n = plan.timeline, plan.iterations
+    if timeline.routes is None and not timeline.scheme.random:
+        part = _part(timeline.route, device)  # all iterations are alike
+        yield from (part for _ in range(n))
+        return
+    for iteration in range(1, n + 1):
+        route = plan.route(iteration)
+        yield None if route is None else _part(route, device)
+
+
+def _part(route: Route, device: int) -> Exchange | None:
+    def steps(mine: Any, others: Any) -> tuple[Step, ...]:
+        picked = np.flatnonzero(mine == device)
+        columns = (route.step[picked], others[picked], route.bits[picked])
+        return tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+    sender, receiver = route.sender, route.receiver
+    sends, receives = steps(sender, receiver), steps(receiver, sender)
+    if not (sends or receives):
+        return None
+    return Exchange(route.scheme, route.root, route.steps, route.repeats, sends, receives)
+
+
+def _runs(values: Iterable[int]) -> Runs:
+    return tuple((value, sum(1 for _ in group)) for value, group in groupby(values))
+
+
+def _at(runs: Runs, iteration: int, iterations: int) -> int:
+    if not 1 <= iteration <= iterations:
+        raise ScenarioError(f"iteration {iteration} is not one of 1..{iterations}")
+    until = 0
+    for value, count in runs:
+        until += count
+        if iteration <= until:
+            return value
+    raise ScenarioError(f"the orders end before iteration {iteration}; write them again")
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+def _write_json(mine: Orders, draft: IO[bytes]) -> None:
+    draft.write(f"{mine.to_json()}\n".encode())
+
+
+def _write_npz(mine: Orders, draft: IO[bytes]) -> None:
+    """Rounds, schedule and steps as arrays; the rest as JSON under ``orders``."""
+    record = {"format": FORMAT, **asdict(mine)}
+    arrays = {name: np.array(record.pop(name), np.int64).reshape(-1, 2) for name in _ARRAYS}
+    for way in _WAYS:  # rows (exchange, step, other device), and the bits of each
+        rows = [(k, *step) for k, one in enumerate(record["exchanges"]) for step in one.pop(way)]
+        arrays[way] = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
+        arrays[f"{way}_bits"] = np.array([row[3] for row in rows], np.float64)
+    text = np.array(json.dumps(record, allow_nan=False))
+    np.savez(draft, allow_pickle=False, orders=text, **arrays)
+
+
+def _read_npz(path: Path) -> Orders:
+    with open_arrays(path, PLAN.now) as file:
+        record = parse_json(str(file["orders"]))
+        for name in _ARRAYS:
+            record[name] = file[name].tolist()
+        for way in _WAYS:
+            for one in record["exchanges"]:
+                one[way] = []
+            rows = zip(file[way].tolist(), file[f"{way}_bits"].tolist(), strict=True)
+            for (k, step, other), bits in rows:
+                record["exchanges"][k][way].append((step, other, bits))
+    return _read(record)
+
+
+def _read(record: Any) -> Orders:
+    """Orders of plain values; ValueError, TypeError or LookupError for anything else."""
+    values = dict(record)
+    if values.pop("format") != FORMAT:
+        raise ValueError(f"its format is not {FORMAT!r}")
+    exchanges = [
+        {**one, **{way: _rows(one[way], (int, int, float)) for way in _WAYS}}
+        for one in values.pop("exchanges")
+    ]
+    for name in _ARRAYS:
+        values[name] = _rows(values[name], (int, int))
+        if sum(count for _, count in values[name]) != values["iterations"]:
+            raise ValueError(f"its {name} are not of {values['iterations']} iterations")
+    if not all(-1 <= index < len(exchanges) for index, _ in values["schedule"]):
+        raise ValueError("its schedule names an exchange that is not there")
+    values["neighbours"] = tuple(int(one) for one in values["neighbours"])
+    return Orders(exchanges=tuple(Exchange(**one) for one in exchanges), **values)
+
+
+def _rows(rows: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(kind(value) for kind, value in zip(kinds, row, strict=True)) for row in rows)
+
+
+def _checked(read: Callable[[], Orders], what: str) -> Orders:
+    try:
+        return read()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"{what} holds no orders ({reason}); write them again from the plan"
+        ) from None
