@@ -85,12 +85,12 @@ def speed(kind: str, devices: int, precision: Any, seeds: int, start: Any) -> di
     model = build(kind, shape, 10, (200,))
     machine = replace(this_machine(), start=start)
     engine = Engine(model, data, held, schedule, options, range(seeds), machine=machine)
-    state, _ = engine.run_chunk(engine.init(), 0)
+    state, _ = engine.advance(engine.begin())
     jax.block_until_ready(state.params)
     first, best = time.perf_counter() - begun, np.inf
-    for number in (1, 2, 3):
+    for _ in range(3):
         begun = time.perf_counter()
-        state, _ = engine.run_chunk(state, number * chunk)
+        state, _ = engine.advance(state)
         jax.block_until_ready(state.params)
         best = min(best, time.perf_counter() - begun)
     return {

@@ -118,15 +118,15 @@ def _compared(scenario: joulemesh.Scenario, cache: Path) -> Any:
 
 def prepare(place: Path) -> Base:
     """Make the folders: a run half way and finished, a study, a cache."""
-    from joulemesh.runs import run as module
+    from joulemesh.runs import sinks as module
 
     (place / "devices.csv").write_text(DEVICES)
     table_field = {"devices.table": str(place / "devices.csv")}
     base = joulemesh.Scenario(**{"plan": {"iterations": 8}}).override(
         {k: v for k, v in SCENARIO.items() if k != "devices.count"} | table_field
     )
-    before = module._SAVE_EVERY_S
-    module._SAVE_EVERY_S = 0.0  # a checkpoint after every chunk
+    before = module.SAVE_EVERY_S
+    module.SAVE_EVERY_S = 0.0  # a checkpoint after every chunk
     try:
         running, early, done = place / "running", place / "early", place / "finished"
         _run_to(base, early, 2)
@@ -135,7 +135,7 @@ def prepare(place: Path) -> Base:
         shutil.copytree(running, done)
         joulemesh.run(base, out=done, resume=True)
     finally:
-        module._SAVE_EVERY_S = before
+        module.SAVE_EVERY_S = before
     cache, study = place / "cache", place / "study"
     found = _compared(base, cache)
     found.save(study)

@@ -89,10 +89,10 @@ class Blocks:
 
     def run(self) -> dict[str, Any]:
         if self._state is None or self._done == CYCLE:
-            self._state, self._done = self.engine.init(), 0
+            self._state, self._done = self.engine.begin(), 0
         jax.block_until_ready(self._state)
         start = time.perf_counter()
-        self._state, _ = self.engine.run_chunk(self._state, self._done * self._work.iterations)
+        self._state, _ = self.engine.advance(self._state)
         jax.block_until_ready(self._state)
         seconds = time.perf_counter() - start
         self._done += 1
@@ -118,13 +118,13 @@ def first(work: Work) -> dict[str, float]:
     dataset = dataset_of(work)
     loaded = time.perf_counter()
     engine = engine_of(work, dataset, one, options_of(work))
-    state = engine.init()
+    state = engine.begin()
     ready = time.perf_counter()
-    engine.run_chunk(state, 0)
+    engine.advance(state)
     stepped = time.perf_counter()
-    state = jax.block_until_ready(engine.init())
+    state = jax.block_until_ready(engine.begin())
     again = time.perf_counter()
-    engine.run_chunk(state, 0)
+    engine.advance(state)
     return {
         "import_s": imported - BEGIN,
         "set_up_s": ready - loaded,

@@ -33,7 +33,7 @@ def timed(owner, name, label):
         finally:
             spent[label] = spent.get(label, 0.0) + time.perf_counter() - start
     setattr(owner, name, wrapper)
-timed(Engine, "run_chunk", "training_s")
+timed(Engine, "advance", "training_s")
 scenario = joulemesh.Scenario.preset("default")
 folder = tempfile.TemporaryDirectory()
 out, start = Path(folder.name), time.perf_counter()

@@ -264,18 +264,9 @@ LOAD = calling("from joulemesh.data import load; load(str(place))")
 CIFAR = calling("from joulemesh.data import load; load('cifar-10', data_dir=place, download=False)")
 IDX = calling("from joulemesh.data.files import idx_array; idx_array('labels', place.read_bytes())")
 TREE = calling("""
-    import types, numpy as np
-    leaf = np.zeros(3)
-    tree = types.SimpleNamespace(
-        tree_flatten_with_path=lambda like: ([((), leaf)], None), keystr=lambda path: "['w']"
-    )
-    sys.modules["jax"] = types.SimpleNamespace(tree_util=tree)  # only its trees are asked for
-    import importlib.util, joulemesh
-    where = Path(joulemesh.__file__).parent / "training" / "tensors.py"
-    spec = importlib.util.spec_from_file_location("tensors", where)
-    tensors = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tensors)
-    tensors.read_tree(place, {"w": leaf})""")
+    import numpy as np
+    from joulemesh.training import tensors
+    tensors.read_arrays(place, {"['w']": ((3,), np.dtype(float))}, besides="trace.")""")
 STORED_PLAN = calling(
     "from joulemesh import Scenario; from joulemesh.planning.export import load_plan; "
     "load_plan(place, Scenario())"

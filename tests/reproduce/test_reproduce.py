@@ -26,7 +26,7 @@ from joulemesh.reproduce.sentences import SENTENCES
 from joulemesh.reproduce.stage import DIGITS
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.study import Entry
-from joulemesh.training.jax.engine import DivergedError
+from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape
 
 SEEDS = (0, 1)
@@ -95,14 +95,14 @@ def test_a_diverged_seed_is_replaced_so_that_the_program_fits(
 ) -> None:
     lineups: list[tuple[int, ...]] = []
 
-    def together(*given: Any) -> dict[int, Record]:
-        seeds = given[4]
+    def together(*given: Any) -> list[Record]:
+        seeds = given[-1]
         lineups.append(seeds)
         for seed in (7, 9):
             if seed in seeds:
                 raise DivergedError(seed, seed, 0.1)
         one = Record(np.array([1]), np.ones((1, 8)), np.ones(8), np.ones(1), np.ones(1), np.ones(4))
-        return dict.fromkeys(seeds, one)
+        return [one] * len(seeds)
 
     monkeypatch.setattr(Runner, "_together", together)
     entry = Runner((7, 8, 9), cache=tmp_path).train([job("a", [1])])["a"]
@@ -114,8 +114,8 @@ def test_a_diverged_seed_is_replaced_so_that_the_program_fits(
 def test_a_figure_whose_seeds_all_diverge_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def together(*given: Any) -> dict[int, Record]:
-        raise DivergedError(1, max(given[4]), 0.1)
+    def together(*given: Any) -> list[Record]:
+        raise DivergedError(1, max(given[-1]), 0.1)
 
     monkeypatch.setattr(Runner, "_together", together)
     entry = Runner(SEEDS, cache=tmp_path).train([job("a", [1])])["a"]

@@ -229,13 +229,13 @@ def test_a_disk_that_fills_up_leaves_a_good_run_behind(tiny, finished, tmp_path,
     target, saved = tmp_path / "full", []
     save = Checkpoints.save
 
-    def full_later(self, engine, state):
+    def full_later(self, engine, state, beside=None):
         if saved:
             raise ScenarioError("cannot write the checkpoint: No space left on device")
         saved.append(int(state.iteration))
-        save(self, engine, state)
+        save(self, engine, state, beside)
 
-    monkeypatch.setattr("joulemesh.runs.run._SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("joulemesh.runs.sinks.SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(Checkpoints, "save", full_later)
     with pytest.raises(ScenarioError, match="No space left"):
         joulemesh.run(tiny, out=target)

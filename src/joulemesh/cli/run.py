@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypedDict, Unpack
 
 import typer
 
@@ -38,6 +38,18 @@ __all__ = ["run"]
 _SEVERAL = "Several processes"
 
 
+class _RunOptions(TypedDict):
+    """Those of `joulemesh.run` that a command names."""
+
+    seeds: int | list[int]
+    method: str | None
+    equal: str | None
+    resume: bool
+    deterministic: bool
+    target: float | None
+    on_metrics: TensorBoard | None
+
+
 @dataclass(frozen=True)
 class _Before:
     """How a run was started that is to be resumed."""
@@ -48,6 +60,8 @@ class _Before:
     deterministic: bool
     finished: bool
     worlds: int | None = None
+    method: str | None = None
+    equal: str | None = None
 
     @classmethod
     def of(cls, text: str) -> _Before | None:
@@ -65,6 +79,8 @@ class _Order:
     out: Path | None
     seeds: int | None
     worlds: int | None
+    method: str | None
+    equal: str | None
     resume: bool
     deterministic: bool | None
     tensorboard: Path | None
@@ -86,6 +102,22 @@ def run(
         typer.Option("--seeds", min=1, help="Repetitions, all in one program (default: 1)."),
     ] = None,
     worlds: WorldsOption = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="Run this method in place of the plan, such as fixed:3 or d-psgd "
+            "(joulemesh methods lists them).",
+        ),
+    ] = None,
+    equal: Annotated[
+        str | None,
+        typer.Option(
+            "--equal",
+            help="How long --method runs, as in compare: batteries (default), time or iterations.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
     ] = False,
@@ -141,6 +173,9 @@ def run(
 ) -> None:
     """Train on all devices as the plan says; accuracy against iterations, joules and seconds.
 
+    `--method NAME` runs another method instead, with everything that a run has: checkpoints,
+    `--resume`, metrics, ledger and report.
+
     Ctrl-C stops at the next safe moment with everything saved; `--resume` goes on from there and
     ends with the same bits.
 
@@ -166,6 +201,8 @@ def run(
         out=out,
         seeds=seeds,
         worlds=worlds,
+        method=method,
+        equal=equal,
         resume=resume,
         deterministic=deterministic,
         tensorboard=tensorboard,
@@ -235,7 +272,7 @@ def _carry_out(
     """
     from joulemesh.runs.folder import RunFolder, free_folder
     from joulemesh.runs.worlds import WorldsResult, over_worlds
-    from joulemesh.runs.worlds_folder import WorldsFolder
+    from joulemesh.runs.worlds_folder import Asked, WorldsFolder
 
     name = order.file.stem if order.file is not None else order.preset
     out = order.out or free_folder(Path("runs"), name)
@@ -244,9 +281,13 @@ def _carry_out(
     if order.resume:
         before = _Before.of(told(several.as_left)) or _Before.of(told(folder.as_left))
     scenario, seeds, deterministic = _wanted(order, before)
+    method, equal = order.method, order.equal
+    if before is not None:
+        method, equal = method or before.method, equal or before.equal
     worlds = order.worlds or (before.worlds if before is not None else None) or 1
     if before is not None and before.finished and worlds == 1:
-        told(lambda: folder.require_same(scenario, seeds, deterministic))
+        asked = {"deterministic": deterministic, "method": method, "equal": equal}
+        told(lambda: folder.require_same(scenario, seeds, **asked))
         if leads:
             say(f"the run in {out} is finished; nothing to do", err=order.json)
             if order.json:
@@ -260,11 +301,13 @@ def _carry_out(
             return _with_progress(
                 mine,
                 place,
-                seeds,
-                order.resume,
-                deterministic,
-                target=order.target,
                 quiet=quiet,
+                seeds=seeds,
+                method=method,
+                equal=equal,
+                resume=order.resume,
+                deterministic=deterministic,
+                target=order.target,
                 on_metrics=log,
             )
 
@@ -277,15 +320,8 @@ def _carry_out(
     result: Result | WorldsResult
     try:
         if worlds > 1 or (before is not None and before.worlds is not None):
-            result = over_worlds(
-                scenario,
-                worlds,
-                one_of_several,
-                seeds=seeds,
-                out=out,
-                resume=order.resume,
-                deterministic=deterministic,
-            )
+            wanted = Asked(scenario, worlds, seeds, deterministic, method, equal)
+            result = over_worlds(wanted, one_of_several, out=out, resume=order.resume)
         else:
             result = train(scenario, out, order.tensorboard)
     except KeyboardInterrupt:
@@ -346,18 +382,10 @@ def _logger(folder: Path | None, seeds: int) -> AbstractContextManager[TensorBoa
 
 
 def _with_progress(
-    scenario: Scenario,
-    out: Path,
-    seeds: int | list[int],
-    resume: bool,
-    deterministic: bool,
-    *,
-    target: float | None,
-    quiet: bool,
-    on_metrics: TensorBoard | None,
+    scenario: Scenario, out: Path, *, quiet: bool, **options: Unpack[_RunOptions]
 ) -> Result:
     """Run, and say on standard error what is being done: iteration, accuracy, joules, time left."""
-    from joulemesh.runs.run import Progress as Step
+    from joulemesh.runs.result import Progress as Step
     from joulemesh.runs.run import run as simulate
     from joulemesh.views.progress import Display, facts
 
@@ -381,14 +409,4 @@ def _with_progress(
             else:
                 display.stage(f"writing {out}" if stage == "writing" else stage)
 
-        return simulate(
-            scenario,
-            out=out,
-            seeds=seeds,
-            resume=resume,
-            deterministic=deterministic,
-            target=target,
-            on_progress=show,
-            on_metrics=on_metrics,
-            on_stage=tell_stage,
-        )
+        return simulate(scenario, out=out, **options, on_progress=show, on_stage=tell_stage)

@@ -110,6 +110,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
         ledger,
         setting.battery_j,
         (*notes, *notes_on(setting, ledger)),
+        plan=plan if ledger.iterations == n else None,
     )
 
 

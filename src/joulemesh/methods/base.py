@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
+    from joulemesh.planning.plan import Plan
     from joulemesh.training.jax.exchange import Exchange
 
 FloatArray = NDArray[np.float64]
@@ -96,6 +97,7 @@ class Contender:
         battery_j: float64 [N].
         notes: what a reader of the results should know, one line each.
         settle: what one repetition's ``sent`` (a pytree of [n, ...]) cost.
+        plan: the plan that the schedule carries out from its beginning to its end, if there is one.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Contender:
     battery_j: FloatArray
     notes: tuple[str, ...] = ()
     settle: Callable[[Any], Ledger] | None = None
+    plan: Plan | None = None
 
     def ledger(self, sent: Any = None, seed: int = 0) -> Ledger:
         """Price a run.

@@ -12,17 +12,16 @@ __all__ = ["Runner", "Step"]
 import hashlib
 import json
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
 from joulemesh.errors import JoulemeshError
-from joulemesh.methods import Contender
 from joulemesh.models.core import Model
 from joulemesh.reproduce.clock import Account, Chunk, compilations
 from joulemesh.reproduce.jobs import Job, pad
@@ -35,15 +34,16 @@ from joulemesh.studies.fingerprint import (
     data_digest,
     model_digest,
 )
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
+from joulemesh.studies.sinks import Accuracy, records_of
 from joulemesh.studies.study import Entry
-from joulemesh.training.jax.engine import DivergedError, Engine
+from joulemesh.training.driver import DivergedError, TrainedChunk, train, train_seeds
+from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
 from joulemesh.training.trace import Trace
 
 _TERMS = "reproduce-1"  # in every key: how runs are evaluated here
-_SPARE = 1_000_000  # the first of the seeds that stand in for diverged ones
 
 
 @dataclass(frozen=True)
@@ -151,61 +151,26 @@ class Runner:
         seeds: tuple[int, ...],
         tell: Callable[[int, float], None],
     ) -> dict[int, Record]:
-        """Train seeds together; if one diverges, the others once more.
-
-        Another seed stands in for it: with as many seeds as before nothing is compiled again.
-        """
-        done: dict[int, Record] = {}
-        spare, lineup = _SPARE, seeds
-        while set(seeds) - set(done):
-            try:
-                found = self._together(job, model, dataset, lineup, tell)
-            except DivergedError as error:
-                if error.seed in seeds:
-                    done[error.seed] = Record(diverged=error.iteration)
-                lineup = tuple(spare if seed == error.seed else seed for seed in lineup)
-                spare += 1
-            else:
-                return done | {seed: found[seed] for seed in seeds if seed not in done}
-            if spare > _SPARE + 2 * len(seeds):  # stand-ins diverge as well: go on without
-                lineup = tuple(seed for seed in seeds if seed not in done)
-        return done
+        """Train seeds together; for one that diverges another stands in."""
+        once = partial(self._together, job, model, dataset, tell)
+        return {
+            seed: Record(diverged=found.iteration) if isinstance(found, DivergedError) else found
+            for seed, found in train_seeds(once, seeds, stand_ins=True)
+        }
 
     def _together(
         self,
         job: Job,
         model: Model,
         dataset: Dataset,
-        seeds: tuple[int, ...],
         tell: Callable[[int, float], None],
-    ) -> dict[int, Record]:
+        seeds: tuple[int, ...],
+    ) -> list[Record]:
         engine = self._engine(job, model, dataset, seeds)
-        traces, latest = [], float("nan")
-        tell(0, latest)
-        compiled, state, start = compilations(), engine.init(), 0
-        while start < engine.schedule.iterations:
-            # Time spent compiling is counted by itself.
-            clock = time.perf_counter() - compiled.seconds
-            state, trace = engine.run_chunk(state, start)
-            stop = min(start + engine.key.chunk, engine.schedule.iterations)
-            seconds = time.perf_counter() - compiled.seconds - clock
-            self._charge(engine, slice(start, stop), len(trace.iteration), seconds)
-            traces.append(trace)
-            if len(trace.iteration):
-                latest = float(trace.test_accuracy[-1].mean())
-            tell(stop, latest)
-            start = stop
-        return dict(zip(seeds, _records(job.contender, Trace.join(traces)), strict=True))
-
-    def _charge(self, engine: Engine, part: slice, evaluations: int, seconds: float) -> None:
-        """Enter one call of the engine into the account."""
-        rounds, seeds = engine.schedule.rounds[part], len(engine.seeds)
-        steps = int(rounds.sum()) * seeds
-        # All rows of an accelerator take as many steps as the longest.
-        together = int(rounds.max(axis=1).sum()) * rounds.shape[1] * seeds
-        work = float(steps if engine.key.loop else together)
-        self.account.device_steps += steps
-        self.account.charge(Chunk(engine.key, work, evaluations, max(seconds, 0.0)))
+        tell(0, math.nan)
+        state = engine.begin()
+        _, traces = train(engine, [_Charge(self.account, engine), Accuracy(tell)], state=state)
+        return records_of(job.contender, Trace.join(traces), samples=False)
 
     def _engine(self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]) -> Engine:
         scenario, count = job.scenario, job.scenario.devices.count
@@ -234,23 +199,27 @@ def _key(job: Job, learned: str, seed: int) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _records(contender: Contender, trace: Trace) -> list[Record]:
-    """One run for each seed; its last evaluation, on the whole test set, is the final one."""
-    columns = [np.asarray(getattr(trace, name), np.float64) for name in CURVES]
-    curves: NDArray[np.float64] = np.stack(columns)
-    at, records = trace.iteration - 1, []
-    for seed_index in range(curves.shape[2]):
-        ledger = contender.ledger(trace.sent, seed_index)
-        totals = [ledger.compute_j, ledger.exchange_j, ledger.server_j, ledger.bits]
-        records.append(
-            Record(
-                trace.iteration,
-                curves[:, :, seed_index].T,
-                curves[:, -1, seed_index],
-                np.cumsum(ledger.energy_j.sum(axis=1))[at],
-                np.cumsum(ledger.latency_s)[at],
-                ledger.spent_j,
-                np.array([float(column.sum()) for column in totals]),
-            )
-        )
-    return records
+class _Charge:
+    """A sink that enters every chunk into the account.
+
+    Args:
+        account: where the time goes.
+        engine: that is trained.
+    """
+
+    def __init__(self, account: Account, engine: Engine) -> None:
+        self._account, self._engine = account, engine
+        self._compiling_s = compilations().seconds
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Enter one chunk; time spent compiling is counted by itself."""
+        compiling_s, engine = compilations().seconds, self._engine
+        seconds = chunk.wall_s - (compiling_s - self._compiling_s)
+        self._compiling_s = compiling_s
+        rounds, seeds = engine.schedule.rounds[chunk.start : chunk.completed], len(engine.seeds)
+        steps = int(rounds.sum()) * seeds
+        # All rows of an accelerator take as many steps as the longest.
+        together = int(rounds.max(axis=1).sum()) * rounds.shape[1] * seeds
+        work = float(steps if engine.key.loop else together)
+        self._account.device_steps += steps
+        self._account.charge(Chunk(engine.key, work, len(chunk.trace.iteration), max(seconds, 0.0)))

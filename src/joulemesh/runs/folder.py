@@ -3,6 +3,7 @@
 scenario.toml  inputs/  plan.npz  labels.npz  versions.json      written at the start
 metrics.csv  timings.csv  checkpoint/                            after every chunk
 ledger.csv  model.safetensors  result.json  report.html          at the end
+settled.npz    for a method whose price depends on its training  at the end
 manifest.jsonl                                                   after each of these: their digests
 
 The manifest decides: a run has begun, has come so far, or is finished when a commit says so, and
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +37,15 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import ahead_of, strangers_in
 from joulemesh.files.whole import sweep
+from joulemesh.methods.account import Account
 from joulemesh.own_code import files_run
-from joulemesh.planning.export import load_plan, origins_of, stored_record
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.export import origins_of, stored_record
+from joulemesh.runs.accounts import load_account, save_account, write_ledger
 from joulemesh.runs.formats import safetensors
 from joulemesh.runs.identity import difference, repetition_seeds, start_of
 from joulemesh.runs.inputs import FOLDER as INPUTS
 from joulemesh.runs.inputs import asked, keep_inputs, portable
-from joulemesh.runs.result import Chunk, Result, metrics
+from joulemesh.runs.result import ADAPTIVE, Chunk, Result, metrics
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import COUNTS, Trace
@@ -56,7 +58,8 @@ _LOG = logging.getLogger("joulemesh")
 _START = ("scenario.toml", "plan.npz", "labels.npz", "versions.json")
 _GROWING = ("metrics.csv", "timings.csv")
 _END = ("ledger.csv", "model.safetensors", "result.json", "report.html")
-_OWN = ["checkpoint/", f"{INPUTS}/", *_START, *_GROWING, *_END]
+_SETTLED = "settled.npz"
+_OWN = ["checkpoint/", f"{INPUTS}/", *_START, *_GROWING, *_END, _SETTLED]
 _KEPT = 2  # checkpoints
 
 
@@ -165,13 +168,26 @@ class RunFolder:
             "seeds": record["seeds"],
             "deterministic": record.get("deterministic", False),
             "finished": self.finished,
+            "method": record.get("method"),
+            "equal": record.get("equal"),
         }
         return json.dumps(left)
 
-    def require_same(self, scenario: Scenario, seeds: int | list[int], deterministic: bool) -> str:
-        """Refuse if the finished run is not the one that is asked for, or is damaged."""
+    def method_left(self) -> str:
+        """The method of the run in the folder and what is equal, as a JSON list; empty of none."""
+        record = self.start_record() if self.started else {}
+        return json.dumps([record.get("method"), record.get("equal")])
+
+    def require_same(self, scenario: Scenario, seeds: int | list[int], **others: Any) -> str:
+        """Refuse if the finished run is not the one that is asked for, or is damaged.
+
+        Args:
+            scenario: what is asked.
+            seeds: how many repetition seeds, or which.
+            others: more of the record of the start that must be the same.
+        """
         chosen = repetition_seeds(scenario, seeds)
-        wanted = {"asked": asked(scenario), "seeds": list(chosen), "deterministic": deterministic}
+        wanted = {"asked": asked(scenario), "seeds": list(chosen), **others}
         self._require_no_difference(difference(self.start_record(), wanted))
         self.refuse_damage(remedy="restore it from a copy, or run the scenario again")
         return ""
@@ -233,7 +249,7 @@ class RunFolder:
 
     def begin(
         self,
-        plan: Plan,
+        account: Account,
         start: Mapping[str, Any],
         data: Dataset,
         partition: Partition,
@@ -243,14 +259,16 @@ class RunFolder:
         """Write what is known before training.
 
         Args:
-            plan: what will be carried out.
+            account: what will be carried out, and what it costs.
             start: everything that decides the bits, as plain values.
             data: what is learned from.
             partition: who holds which samples; the report shows the labels of some devices.
             own_model: whether the user gave the model, which cannot be kept.
         """
-        copies = keep_inputs(plan.scenario, self.path, data, own_model=own_model, code=files_run())
-        plan.save(self.path / "plan.npz")
+        copies = keep_inputs(
+            account.scenario, self.path, data, own_model=own_model, code=files_run()
+        )
+        save_account(account, self.path / "plan.npz")
         shown = labelled_devices(partition.devices)
         counts = partition.histogram(data.y_train, data.classes, shown)
         write_whole(
@@ -260,9 +278,9 @@ class RunFolder:
             ),
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"name": plan.scenario.name, "started": now, **start}
+        record = {"name": account.scenario.name, "started": now, **start}
         self._write_json("versions.json", record)
-        write_text(self.path / "scenario.toml", portable(plan.scenario).to_toml())
+        write_text(self.path / "scenario.toml", portable(account.scenario).to_toml())
         self._commit([*_START, *copies], stage="begun", completed=0, owns=_OWN)
         self._open_growing(None)
 
@@ -311,13 +329,13 @@ class RunFolder:
 
     # Keeping ------------------------------------------------------------------------------------
 
-    def add_metrics(self, plan: Plan, trace: Trace, seeds: tuple[int, ...]) -> None:
+    def add_metrics(self, account: Account, trace: Trace, seeds: tuple[int, ...]) -> None:
         """Append evaluations; nothing in them depends on the wall clock."""
         rows, grown = io.StringIO(), self._growing["metrics.csv"]
         writer = csv.writer(rows, lineterminator="\n")
         if not grown.digest.bytes:
             writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s", *COUNTS])
-        for row in metrics(plan, trace, seeds):
+        for row in metrics(account, trace, seeds):
             writer.writerow(row.values())
         grown.append(rows.getvalue())
 
@@ -348,25 +366,34 @@ class RunFolder:
 
     def finish(self, result: Result) -> None:
         """Write what is known at the end."""
-        self._write_ledger(result.plan)
+        write_ledger(result.account, self.path / "ledger.csv")
+        settled = np.ndim(result.account.iteration_j) == 2  # what it cost is known only now
+        if settled:
+            save_account(result.account, self.path / _SETTLED)
         write_bytes(self.path / "model.safetensors", safetensors(result.params))
         self._write_json("result.json", result.summary())
         self.write_report(result)
-        self._commit([*_END, *_GROWING], stage="finished", completed=result.plan.iterations)
+        names = [*_END, *_GROWING, *([_SETTLED] if settled else [])]
+        self._commit(names, stage="finished", completed=result.account.iterations)
 
     def save(self, result: Result) -> None:
         """Keep a whole result in this (new) folder; all but the checkpoint."""
         with self.held(resume=False):
             learned = {"dataset": dataset_words(result.dataset.name), "model": result.model}
-            start = {**start_of(result.plan.scenario, result.seeds), "learned": learned}
+            start = {
+                **start_of(result.account.scenario, result.seeds),
+                "learned": learned,
+                "method": None if result.method == ADAPTIVE else result.method,
+                "equal": getattr(result.account, "equal", None),
+            }
             self.begin(
-                result.plan,
+                result.account,
                 start,
                 result.dataset,
                 result.partitions[0],
                 own_model=result.own_model,
             )
-            self.add_metrics(result.plan, result.trace, result.seeds)
+            self.add_metrics(result.account, result.trace, result.seeds)
             self.add_timings(result.setup_s, result.chunks)
             self.finish(result)
 
@@ -382,9 +409,11 @@ class RunFolder:
         with self._arrays("labels.npz") as file:
             return np.asarray(file["counts"]), tuple(file["classes"].tolist())
 
-    def plan(self) -> Plan:
-        """The plan that was carried out, with the figures that were stored."""
-        return load_plan(self.path / "plan.npz", self.scenario())
+    def account(self) -> Account:
+        """The plan that was carried out, or the method's account, with the figures stored."""
+        name = _SETTLED if _SETTLED in self.manifest.newest.files else "plan.npz"
+        self.refuse_damage([name], remedy="restore it from a copy, or run the scenario again")
+        return load_account(self.path / name, self.scenario())
 
     def commit_report(self) -> None:
         """Take a report that was written again into the manifest."""
@@ -400,22 +429,6 @@ class RunFolder:
         from joulemesh.runs.report import write_run_report
 
         write_run_report(self.path / "report.html", result, self.start_record())
-
-    def _write_ledger(self, plan: Plan) -> None:
-        columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
-        figures = [getattr(plan, name) for name in columns]
-        rounds, binding = plan.rounds.sum(axis=0), plan.binding
-
-        def write(draft: IO[bytes]) -> None:
-            text = io.TextIOWrapper(draft, "utf-8", newline="")
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(["device", *columns, "rounds", "binding"])
-            for i in range(len(rounds)):
-                own = [float(column[i]) for column in figures]
-                writer.writerow([i, *own, int(rounds[i]), str(binding[i])])
-            text.detach()  # flushes, and leaves the draft open
-
-        write_whole(self.path / "ledger.csv", write)
 
     @contextmanager
     def _arrays(self, name: str) -> Iterator[ArrayFile]:

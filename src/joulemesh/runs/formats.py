@@ -11,7 +11,7 @@ import numpy as np
 from joulemesh.studies.record import CURVES
 from joulemesh.training.trace import COUNTS, Trace
 
-__all__ = ["flat", "safetensors", "trace_of"]
+__all__ = ["costs_of", "flat", "safetensors", "trace_of"]
 
 
 def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
@@ -30,6 +30,26 @@ def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
 
     curves = {name: column(name, dtype) for name in CURVES}
     return Trace(iteration, **curves, **{name: column(name, np.int64) for name in COUNTS})
+
+
+def costs_of(text: str, seeds: tuple[int, ...]) -> tuple[Any, Any]:
+    """Joules and seconds after each evaluation in the text of ``metrics.csv``.
+
+    Returns:
+        Both float64 [evaluations], or [evaluations, seeds] where seeds differ.
+
+    >>> text = "seed,iteration,energy_j,time_s\\n0,5,1.5,3.0\\n1,5,2.5,3.0\\n"
+    >>> [costs.tolist() for costs in costs_of(text, (0, 1))]
+    [[[1.5, 2.5]], [[3.0, 3.0]]]
+    """
+    rows = list(csv.DictReader(io.StringIO(text)))
+    found = [
+        np.array([[float(r[name]) for r in rows if int(r["seed"]) == seed] for seed in seeds]).T
+        for name in ("energy_j", "time_s")
+    ]
+    alike = all((costs == costs[:, :1]).all() for costs in found)
+    joules, seconds = (costs[:, 0] for costs in found) if alike else found
+    return joules, seconds
 
 
 def flat(record: dict[str, Any]) -> dict[str, str]:

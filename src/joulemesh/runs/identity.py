@@ -66,7 +66,8 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     if "asked" in now:
         for name, old, new in _fields(then.get("asked"), now["asked"]):
             return f"{name} was {_short(old)} and is {_short(new)}"
-    for name, word in (("seeds", "were"), ("deterministic", "was")):
+    words = {"method": "was", "equal": "was", "seeds": "were", "deterministic": "was"}
+    for name, word in words.items():
         if name in now and then.get(name) != now[name]:
             also = "are" if word == "were" else "is"
             return f"{name} {word} {_short(then.get(name))} and {also} {_short(now[name])}"

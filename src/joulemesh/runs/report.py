@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.formats import flat, trace_of
+from joulemesh.runs.formats import costs_of, flat, trace_of
 from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import portable
 from joulemesh.runs.result import Result, cumulative
 from joulemesh.studies.target import to_target
 from joulemesh.training.trace import COUNTS, Trace
-from joulemesh.views.run.charts import Histogram
 from joulemesh.views.run.report import ReportView, Summary, write_report
 from joulemesh.views.run.target import target_tile
 from joulemesh.views.words import Subject
@@ -50,19 +49,16 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
             writing the page again, changes nothing in it.
     """
     labels, classes = result.dataset.y_train, result.dataset.classes
-    wall = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
-    _write(
-        path,
-        result.plan,
-        result.trace,
-        result.seeds,
-        partial(result.partitions[0].histogram, labels, classes),
-        flat(versions()),
-        wall,
-        _subject(record),
+    view = ReportView(
+        result.account,
+        Summary(0.0, 0.0, wall_s=result.setup_s + sum(chunk.wall_s for chunk in result.chunks)),
+        histogram=partial(result.partitions[0].histogram, labels, classes),
+        versions=flat(versions()),
+        seeds=result.seeds,
+        subject=_subject(record),
         class_names=result.dataset.class_names,
-        target=result.target,
     )
+    _write(path, view, result.trace, (result.energy_j, result.time_s), result.target)
 
 
 def report_of_folder(path: Path, target: Path) -> None:
@@ -74,22 +70,25 @@ def report_of_folder(path: Path, target: Path) -> None:
     record = folder.start_record()
     folder.require_current()
     seeds = tuple(int(seed) for seed in record["seeds"])
-    trace = trace_of(folder.metrics_text(), seeds, np.float64)
+    text = folder.metrics_text()
+    trace = trace_of(text, seeds, np.float64)
     counts, names = folder.labels()
     inside = target.resolve() == (path / "report.html").resolve()
     with folder.held(resume=True) if inside else nullcontext():
-        _write(
-            target,
-            folder.plan(),
-            trace,
-            seeds,
-            lambda shown: counts,
-            flat(record["versions"]),
-            None,
-            _subject(record),
+        account = folder.account()
+        view = ReportView(
+            account,
+            Summary(0.0, 0.0),
+            histogram=lambda shown: counts,
+            versions=flat(record["versions"]),
+            seeds=seeds,
+            subject=_subject(record),
             class_names=names,
-            target=_target(folder.result()),
         )
+        # What a method has cost may be settled only as far as it has come.
+        planned = isinstance(account, Plan)
+        costs = cumulative(account, trace.iteration) if planned else costs_of(text, seeds)
+        _write(target, view, trace, costs, _target(folder.result()))
         if inside:
             folder.commit_report()
 
@@ -106,48 +105,42 @@ def _subject(record: Mapping[str, Any]) -> Subject:
         record.get("started", ""),
         learned.get("dataset", ""),
         learned.get("model", ""),
+        record.get("method") or "",
     )
 
 
 def _write(
     path: Path,
-    plan: Plan,
+    view: ReportView,
     trace: Trace,
-    seeds: tuple[int, ...],
-    histogram: Histogram,
-    tested: dict[str, str],
-    wall_s: float | None,
-    subject: Subject,
-    class_names: tuple[str, ...] = (),
-    target: float | None = None,
+    costs: tuple[NDArray[Any], NDArray[Any]],
+    target: float | None,
 ) -> None:
-    energy, clock = cumulative(plan, trace.iteration)
+    """Write the page of evaluations.
+
+    Args:
+        path: of the page.
+        view: all that it shows but curves and figures.
+        trace: the evaluations.
+        costs: joules and seconds after each of them, [evaluations] or [evaluations, seeds].
+        target: accuracy asked for as target, or None.
+    """
+    energy, clock = costs
+    toml = portable(view.plan.scenario).to_toml()
+    if not len(trace.iteration):
+        write_report(path, replace(view, scenario_toml=toml))
+        return
     series: dict[str, NDArray[Any]] = {
         "iteration": trace.iteration,
-        "energy_j": energy,
-        "time_s": clock,
+        "energy_j": energy.T,
+        "time_s": clock.T,
     }
     for name, column in _FROM_TRACE.items():
         series[name] = np.asarray(getattr(trace, column)).T
-    known = len(trace.iteration) > 0
-    summary = Summary(0.0, 0.0, wall_s=wall_s)
-    if known:
-        found = to_target(trace.iteration, trace.test_accuracy, energy, clock, target)
-        summary = replace(
-            Summary.of(float(energy[-1]), float(clock[-1]), trace.last, wall_s),
-            target=target_tile(found, len(seeds)),
-        )
-    write_report(
-        path,
-        ReportView(
-            plan,
-            summary,
-            series=series if known else {},
-            histogram=histogram,
-            scenario_toml=portable(plan.scenario).to_toml(),
-            versions=tested,
-            seeds=seeds,
-            subject=subject,
-            class_names=class_names,
-        ),
+    found = to_target(trace.iteration, trace.test_accuracy, energy, clock, target)
+    means = float(energy[-1].mean()), float(clock[-1].mean())
+    summary = replace(
+        Summary.of(*means, trace.last, view.summary.wall_s),
+        target=target_tile(found, len(view.seeds)),
     )
+    write_report(path, replace(view, summary=summary, series=series, scenario_toml=toml))

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.errors import ScenarioError
+from joulemesh.methods.account import Account, MethodAccount
 from joulemesh.optional import frame
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
@@ -19,11 +21,23 @@ from joulemesh.studies.target import to_target
 from joulemesh.training.trace import COUNTS, Trace
 from joulemesh.units import duration, energy
 
-__all__ = ["Chunk", "Metrics", "Result", "cumulative", "metrics", "steps_per_round"]
+__all__ = [
+    "ADAPTIVE",
+    "Chunk",
+    "Metrics",
+    "Progress",
+    "Result",
+    "cumulative",
+    "metrics",
+    "steps_per_round",
+]
 
 FloatArray = NDArray[np.floating]
 Metrics = dict[str, int | float]
 """One evaluation of one seed: a row of ``metrics.csv``."""
+
+
+ADAPTIVE = "adaptive"  # what the plan itself is called among methods
 
 
 class Chunk(NamedTuple):
@@ -32,6 +46,28 @@ class Chunk(NamedTuple):
     completed: int
     device_steps: int
     wall_s: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come, after a chunk.
+
+    Attributes:
+        completed: iterations done.
+        iterations: iterations in all.
+        accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first. At
+            the end that of the result, on all test samples.
+        energy_j: joules spent so far.
+        seconds_left: estimated wall time to the end.
+        world: number of the world, from 0.
+    """
+
+    completed: int
+    iterations: int
+    accuracy: float
+    energy_j: float
+    seconds_left: float
+    world: int = 0
 
 
 def steps_per_round(scenario: Scenario, partitions: Sequence[Partition]) -> NDArray[np.int64]:
@@ -43,19 +79,27 @@ def steps_per_round(scenario: Scenario, partitions: Sequence[Partition]) -> NDAr
 
 
 def cumulative(
-    plan: Plan, iteration: NDArray[np.int64]
+    account: Account, iteration: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Joules of all devices and seconds of the clock after some iterations (counted from 1)."""
-    return np.cumsum(plan.iteration_j)[iteration - 1], np.cumsum(plan.latency_s)[iteration - 1]
+    """Joules of all devices and seconds of the clock after some iterations (counted from 1).
+
+    Returns:
+        Both [evaluations], or [evaluations, seeds] where they depend on the training.
+    """
+    joules, seconds = account.iteration_j, account.latency_s
+    return np.cumsum(joules, axis=0)[iteration - 1], np.cumsum(seconds, axis=0)[iteration - 1]
 
 
-def metrics(plan: Plan, trace: Trace, seeds: Sequence[int]) -> Iterator[Metrics]:
+def metrics(account: Account, trace: Trace, seeds: Sequence[int]) -> Iterator[Metrics]:
     """One row for every seed of the evaluations, with the joules and seconds so far."""
-    energy, clock = cumulative(plan, trace.iteration)
+    shape = (len(seeds), len(trace.iteration))
+    energy, clock = (
+        np.broadcast_to(so_far.T, shape) for so_far in cumulative(account, trace.iteration)
+    )
     for k, iteration in enumerate(trace.iteration.tolist()):
         for s, seed in enumerate(seeds):
             values = {name: float(getattr(trace, name)[k, s]) for name in CURVES}
-            costs = {"energy_j": float(energy[k]), "time_s": float(clock[k])}
+            costs = {"energy_j": float(energy[s, k]), "time_s": float(clock[s, k])}
             counts = {name: int(getattr(trace, name)[k, s]) for name in COUNTS}
             yield {"seed": seed, "iteration": iteration, **values, **costs, **counts}
 
@@ -65,7 +109,8 @@ class Result:
     """A finished run.
 
     Attributes:
-        plan: what was carried out; its ledger is the run's.
+        account: what joules and seconds come from: the plan that was carried out, or the account
+            of the ``method``.
         trace: evaluations, [evaluations, seeds] each; the last one on all test samples, those
             before it on as many as ``trace.test_samples`` says.
         params: the mean model's parameters, as NumPy arrays; with several seeds stacked [seeds, …].
@@ -77,9 +122,10 @@ class Result:
         model: what the model is called.
         own_model: whether the model was the user's own, not the scenario's.
         target: the accuracy asked for as target; None for 95 % of the final accuracy.
+        method: what was run, as the user wrote it: ``"adaptive"`` for the plan.
     """
 
-    plan: Plan
+    account: Account
     trace: Trace
     params: Any
     seeds: tuple[int, ...]
@@ -90,6 +136,20 @@ class Result:
     model: str = ""
     own_model: bool = False
     target: float | None = None
+    method: str = ADAPTIVE
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was carried out.
+
+        Raises:
+            ScenarioError: a method without one was run.
+        """
+        if not isinstance(self.account, Plan):
+            raise ScenarioError(
+                f"a run of {self.method} has no plan: take rounds and joules from result.account"
+            )
+        return self.account
 
     def _curve(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if len(self.seeds) == 1 else values
@@ -116,25 +176,35 @@ class Result:
 
     @property
     def energy_j(self) -> NDArray[np.float64]:
-        """[evaluations]: joules spent by all devices so far, as the plan's ledger has them."""
-        return cumulative(self.plan, self.iteration)[0]
+        """Joules spent by all devices so far, as the account has them: [evaluations].
+
+        [evaluations, seeds] where several seeds of a method cost differently.
+        """
+        return self._costs[0]
 
     @property
     def time_s(self) -> NDArray[np.float64]:
-        """[evaluations]: seconds of the modelled clock so far."""
-        return cumulative(self.plan, self.iteration)[1]
+        """Seconds of the modelled clock so far, [evaluations] or [evaluations, seeds]."""
+        return self._costs[1]
+
+    @property
+    def _costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        joules, seconds = cumulative(self.account, self.iteration)
+        if joules.ndim == 2 and joules.shape[1] == 1:
+            return joules[:, 0], seconds[:, 0]
+        return joules, seconds
 
     @property
     def device_steps(self) -> int:
         """SGD steps of all devices and seeds."""
-        per_round = steps_per_round(self.plan.scenario, self.partitions)
-        return int((self.plan.rounds.sum(axis=0) * per_round).sum())
+        per_round = steps_per_round(self.account.scenario, self.partitions)
+        return int((self.account.rounds.sum(axis=0, dtype=np.int64) * per_round).sum())
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know about the plan, the data and who holds them, a line each."""
         held = self.partitions[0].note
-        return (*self.plan.notes, *self.dataset.notes, *([held] if held else []))
+        return (*self.account.notes, *self.dataset.notes, *([held] if held else []))
 
     def to_target(self, target: float | None = None) -> dict[str, Any]:
         """Joules and seconds until the mean model first reaches an accuracy.
@@ -171,20 +241,29 @@ class Result:
             "loss": float(final.test_loss.mean()),
             "test_samples": int(final.test_samples.min()),
             **{f"curve_{name}": int(getattr(self.trace, name).min()) for name in COUNTS},
-            "energy_j": float(self.energy_j[-1]),
-            "time_s": float(self.time_s[-1]),
-            "iterations": self.plan.iterations,
-            "devices": int(self.plan.rounds.shape[1]),
+            "energy_j": float(self.energy_j[-1].mean()),
+            "time_s": float(self.time_s[-1].mean()),
+            "iterations": self.account.iterations,
+            "devices": int(self.account.rounds.shape[1]),
             "seeds": list(self.seeds),
             **self.to_target(),
-            "scheme": self.plan.scheme,
+            "method": self.method,
+            **self._priced(),
             "device_steps": self.device_steps,
             "device_steps_per_s": sum(chunk.device_steps for chunk in steady) / max(wall, 1e-9),
             "wall_s": sum(chunk.wall_s for chunk in self.chunks),
             "setup_s": self.setup_s,
             "notes": list(self.notes),
-            "answer": self.plan.answer.text,
+            **({"answer": self.account.answer.text} if isinstance(self.account, Plan) else {}),
         }
+
+    def _priced(self) -> dict[str, Any]:
+        """What a plan has and a method has not, and the other way round."""
+        if isinstance(self.account, MethodAccount):
+            own = self.account
+            sums = {"bits": float(own.bits.sum()), "server_j": float(own.server_j.sum())}
+            return {"equal": own.equal, **sums}
+        return {"scheme": self.plan.scheme}
 
     def frame(self) -> Any:
         """All evaluations, as a pandas DataFrame: one row for every evaluation and seed.
@@ -192,17 +271,18 @@ class Result:
         Returns:
             The columns of ``metrics.csv``.
         """
-        rows = list(metrics(self.plan, self.trace, self.seeds))
+        rows = list(metrics(self.account, self.trace, self.seeds))
         return frame({name: [row[name] for row in rows] for name in rows[0]})
 
     def __repr__(self) -> str:
         """In one line; `summary` and `frame` have the figures."""
-        n, count = self.plan.rounds.shape
+        n, count = self.account.rounds.shape
+        own = "" if self.method == ADAPTIVE else f"{self.method}, "
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return (
-            f"Result(accuracy {float(self.final.test_accuracy.mean()):.4f}, {n:,} iterations, "
-            f"{count:,} devices, {seeds}, {energy(float(self.energy_j[-1]))}, "
-            f"{duration(float(self.time_s[-1]))})"
+            f"Result({own}accuracy {float(self.final.test_accuracy.mean()):.4f}, {n:,} iterations, "
+            f"{count:,} devices, {seeds}, {energy(float(self.energy_j[-1].mean()))}, "
+            f"{duration(float(self.time_s[-1].mean()))})"
         )
 
     def _repr_html_(self) -> str:

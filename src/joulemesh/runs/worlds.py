@@ -6,7 +6,7 @@ __all__ = ["WorldRun", "WorldsResult", "over_worlds"]
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +19,8 @@ from joulemesh.runs.result import Result
 from joulemesh.runs.worlds_folder import Asked, WorldsFolder
 from joulemesh.scenario import Scenario
 from joulemesh.studies.statistics import estimate
+from joulemesh.training.driver import DivergedError
 from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.engine import DivergedError
 from joulemesh.units import duration, energy
 from joulemesh.world.redraw import redrawn_words, worlds_of
 
@@ -139,26 +139,20 @@ class WorldsResult:
 
 
 def over_worlds(
-    scenario: Scenario,
-    worlds: int,
+    wanted: Asked,
     one: One,
     *,
-    seeds: int | Sequence[int],
     out: str | Path | None = None,
     resume: bool = False,
-    deterministic: bool = False,
 ) -> WorldsResult:
     """Carry out a scenario in several worlds, one after another.
 
     Args:
-        scenario: what is asked; its own world is the first.
-        worlds: how many.
+        wanted: what is asked: the scenario, whose own world is the first, and how many worlds. A
+            list of seeds is refused: worlds that shared seeds would not be independent.
         one: carries out one of them.
-        seeds: how many repetition seeds each world has. A list of them is refused: worlds that
-            shared seeds would not be independent.
         out: a new folder for all.
         resume: go on with the worlds in ``out``, if there are any.
-        deterministic: as in `run`; recorded, so that it is resumed alike.
 
     Returns:
         What came of each. A world that cannot be planned, or in which training diverges, is in it
@@ -167,13 +161,13 @@ def over_worlds(
     Raises:
         ScenarioError: the scenario is wrong, in whichever world that shows.
     """
-    drawn = worlds_of(scenario, worlds, seeds)
+    scenario, seeds = wanted.scenario, wanted.seeds
+    drawn = worlds_of(scenario, wanted.worlds, seeds)
     assert isinstance(seeds, int)
     folder = None if out is None else WorldsFolder(out)
     done: list[WorldRun] = []
     with ExitStack() as stack:
         if folder is not None:
-            wanted = Asked(scenario, worlds, seeds, deterministic)
             _on_leader(lambda: folder.take(wanted, resume=resume, stack=stack))
         for k, mine in enumerate(drawn):
             try:

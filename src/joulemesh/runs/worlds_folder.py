@@ -10,7 +10,7 @@ from __future__ import annotations
 __all__ = ["Asked", "WorldsFolder"]
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +39,18 @@ class Asked:
     Attributes:
         scenario: of the first world.
         worlds: how many.
-        seeds: repetition seeds of each.
+        seeds: how many repetition seeds each has.
         deterministic: as in `run`.
+        method: as in `run`.
+        equal: as in `run`.
     """
 
     scenario: Scenario
     worlds: int
-    seeds: int
+    seeds: int | Sequence[int]
     deterministic: bool
+    method: str | None = None
+    equal: str | None = None
 
 
 class WorldsFolder:
@@ -75,6 +79,7 @@ class WorldsFolder:
             said = read_json(path, RECORD.now)
             origins = {name: Origin.parse(text) for name, text in said["origins"].items()}
             numbers = int(said["worlds"]), int(said["seeds"]), bool(said["deterministic"])
+            method, equal = said.get("method"), said.get("equal")
         except (
             OSError,
             ValueError,
@@ -88,7 +93,7 @@ class WorldsFolder:
                 "another --out"
             ) from None
         scenario = Scenario.load(self.path / "scenario.toml").with_origins(origins)
-        return Asked(scenario, *numbers)
+        return Asked(scenario, *numbers, method, equal)
 
     def as_left(self) -> str:
         """What the folder was begun for, as JSON; empty if it holds no worlds."""
@@ -101,6 +106,8 @@ class WorldsFolder:
             "seeds": was.seeds,
             "deterministic": was.deterministic,
             "finished": False,  # single worlds know
+            "method": was.method,
+            "equal": was.equal,
             "worlds": was.worlds,
         }
         return json.dumps(left)
@@ -136,13 +143,21 @@ class WorldsFolder:
             "worlds": wanted.worlds,
             "seeds": wanted.seeds,
             "deterministic": wanted.deterministic,
+            "method": wanted.method,
+            "equal": wanted.equal,
             "origins": origins,
         }
         write_text(self.path / _MARK, json.dumps(said, indent=1) + "\n")
 
     def _require_same(self, wanted: Asked) -> None:
         then, now = (
-            {"asked": asked(a.scenario), "seeds": a.seeds, "deterministic": a.deterministic}
+            {
+                "asked": asked(a.scenario),
+                "seeds": a.seeds,
+                "deterministic": a.deterministic,
+                "method": a.method,
+                "equal": a.equal,
+            }
             for a in (self.asked(), wanted)
         )
         differs = difference(then, now)

@@ -38,6 +38,11 @@ class Cache:
     def __init__(self, folder: str | Path | None = None) -> None:
         self.folder = default_folder() if folder is None else Path(folder)
 
+    @property
+    def unfinished(self) -> Path:
+        """Where trainings under way are kept, each in a folder of its own."""
+        return self.folder / "unfinished"
+
     def _place(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.run"
 

@@ -187,12 +187,13 @@ def _runs(
         _tell(on_progress, *turn, t, n, accuracy, cached, float(spent_j[t]))
 
     if missing:
-        contest = Contest(learning, made, setting)
+        contest = Contest(learning, made, setting, store.unfinished, keys)
         before = len(kept)
         done = contest.train(missing, lambda t, accuracy: tell(t, accuracy, before))
         for seed, record in done:
             store.keep(keys[seed], record)
             kept[seed] = record
+        contest.forget()
     tell(n, math.nan, len(setting.seeds) - len(missing))
     return {seed: kept[seed] for seed in setting.seeds}, len(missing)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 __all__ = ["Contest", "Learning"]
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from functools import partial
+from pathlib import Path
 
 from joulemesh.data import Dataset
 from joulemesh.methods import Contender, Setting
@@ -15,10 +16,14 @@ from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import partitions
 from joulemesh.studies.grid import evaluations
-from joulemesh.studies.record import CURVES, FloatArray, Record
-from joulemesh.training.jax.engine import DivergedError, Engine
+from joulemesh.studies.record import Record
+from joulemesh.studies.sinks import Accuracy, records_of
+from joulemesh.studies.unfinished import Unfinished
+from joulemesh.training.digests import digest
+from joulemesh.training.driver import DivergedError, Sink, interrupts, train, train_seeds
+from joulemesh.training.interrupt import Interrupt
+from joulemesh.training.jax.engine import Engine
 from joulemesh.training.options import Options
-from joulemesh.training.trace import Trace
 
 _EVAL_SHARE = 0.08  # of the adaptive plan's training, which evaluation may add
 _MOST_SHARE = 0.99
@@ -47,10 +52,21 @@ class Contest:
         learning: model and data.
         contender: the method.
         setting: the terms of the comparison.
+        folder: where trainings under way are kept, or None.
+        keys: under which runs are kept, by seed; None for one that is not.
     """
 
-    def __init__(self, learning: Learning, contender: Contender, setting: Setting) -> None:
+    def __init__(
+        self,
+        learning: Learning,
+        contender: Contender,
+        setting: Setting,
+        folder: Path | None = None,
+        keys: Mapping[int, str | None] | None = None,
+    ) -> None:
         self.learning, self.contender, self.setting = learning, contender, setting
+        self.folder, self.keys = folder, dict(keys or {})
+        self._unfinished = Unfinished(None)
 
     def train(
         self, seeds: Sequence[int], progress: Callable[[int, float], None]
@@ -64,29 +80,45 @@ class Contest:
         Yields:
             Each seed with its run, a diverged one as soon as it is known to be.
         """
-        left = tuple(seeds)
-        while left:
-            try:
-                done = self._together(left, progress)
-            except DivergedError as error:
-                yield error.seed, Record(diverged=error.iteration)
-                left = tuple(seed for seed in left if seed != error.seed)
-            else:
-                yield from zip(left, done, strict=True)
-                return
+        with interrupts() as interrupt:
+            once = partial(self._together, progress=progress, interrupt=interrupt)
+            for seed, found in train_seeds(once, seeds):
+                if isinstance(found, DivergedError):
+                    yield seed, Record(diverged=found.iteration)
+                else:
+                    yield seed, found
+            if interrupt.asked:  # in the last chunk: what it gave is kept first
+                raise KeyboardInterrupt
 
     def _together(
-        self, seeds: tuple[int, ...], progress: Callable[[int, float], None]
+        self,
+        seeds: tuple[int, ...],
+        progress: Callable[[int, float], None],
+        interrupt: Interrupt,
     ) -> list[Record]:
-        engine, traces = self._engine(seeds), []
-        state, latest = engine.init(), float("nan")
-        progress(0, latest)
-        for state, trace in engine.train(state):  # noqa: B020 (each state consumes the one before)
-            traces.append(trace)
-            if len(trace.iteration):
-                latest = float(trace.test_accuracy[-1].mean())
-            progress(int(state.iteration), latest)
-        return self._records(engine, Trace.join(traces))
+        engine = self._engine(seeds)
+        self._unfinished = unfinished = Unfinished(self._place(seeds))
+        state = unfinished.restore(engine)
+        state = engine.begin() if state is None else state
+        progress(int(state.iteration), math.nan)
+        sinks: list[Sink] = [unfinished, Accuracy(progress)]
+        try:
+            train(engine, sinks, state=state, interrupt=interrupt)
+        except DivergedError:
+            unfinished.remove()
+            raise
+        return records_of(self.contender, unfinished.trace())
+
+    def _place(self, seeds: tuple[int, ...]) -> Path | None:
+        """The folder of a training under way; None for one that cannot be kept."""
+        keys = [self.keys.get(seed) for seed in seeds]
+        if self.folder is None or None in keys:
+            return None
+        return self.folder / digest(str(key).encode() for key in keys)
+
+    def forget(self) -> None:
+        """Remove what was kept of the training under way: its runs are kept."""
+        self._unfinished.remove()
 
     def _engine(self, seeds: tuple[int, ...]) -> Engine:
         what, schedule = self.learning, self.contender.schedule
@@ -121,29 +153,3 @@ class Contest:
         own = float((schedule.rounds * samples).sum()) / len(at)
         share = min(_EVAL_SHARE * usual / max(own, 1.0), _MOST_SHARE)
         return Options.from_scenario(training, eval_at=at, eval_share=share, eval_test_samples=test)
-
-    def _records(self, engine: Engine, trace: Trace) -> list[Record]:
-        """One run for each seed; its last evaluation, on all test samples, is the final one."""
-        curves = np.stack([np.asarray(getattr(trace, name), np.float64) for name in CURVES])
-        at, records = trace.iteration - 1, []
-        for seed_index in range(len(engine.seeds)):
-            ledger = self.contender.ledger(trace.sent, seed_index)
-            paid = [float(column.sum()) for column in (ledger.compute_j, ledger.exchange_j)]
-            paid += [float(ledger.server_j.sum()), float(ledger.bits.sum())]
-            records.append(
-                Record(
-                    trace.iteration,
-                    curves[:, :, seed_index].T,
-                    curves[:, -1, seed_index],
-                    _so_far(ledger.energy_j.sum(axis=1))[at],
-                    _so_far(ledger.latency_s)[at],
-                    ledger.spent_j,
-                    np.array(paid),
-                    samples=np.stack([trace.test_samples, trace.device_samples], -1)[:, seed_index],
-                )
-            )
-        return records
-
-
-def _so_far(each: FloatArray) -> FloatArray:
-    return np.cumsum(each, dtype=np.float64)

@@ -48,7 +48,13 @@ _ROOMS = (
     "methods",
 )
 # Of other rooms: how much runs at once; of this room: when a run is evaluated, what is kept of it.
-_OWN = ("machine.py", "studies/contest.py", "studies/grid.py", "studies/record.py")
+_OWN = (
+    "machine.py",
+    "studies/contest.py",
+    "studies/grid.py",
+    "studies/record.py",
+    "studies/sinks.py",
+)
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 _PLACES = {"data_dir", "dataset", "test_dataset"}
 

@@ -42,8 +42,8 @@ def to_target(
     Args:
         iteration: [evaluations], iterations done, ascending.
         accuracy: [evaluations, seeds] of the mean model.
-        energy_j: [evaluations], joules so far.
-        time_s: [evaluations], seconds so far.
+        energy_j: [evaluations] or [evaluations, seeds], joules so far.
+        time_s: [evaluations] or [evaluations, seeds], seconds so far.
         wanted: the target; 95 % of the final accuracy (mean over seeds) unless given.
 
     Returns:
@@ -69,7 +69,7 @@ def to_target(
         "reached": 0,
     }
     for name, cost in (("energy_to_target_j", energy_j), ("time_to_target_s", time_s)):
-        each = np.broadcast_to(cost[:, None], np.shape(accuracy))
+        each = np.broadcast_to(cost if cost.ndim == 2 else cost[:, None], np.shape(accuracy))
         taken = reached_at(iteration, accuracy, each, target)
         found["reached"] = int(np.isfinite(taken.value).sum())
         whole = found["reached"] == len(taken.value)

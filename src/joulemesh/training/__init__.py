@@ -10,12 +10,14 @@ __all__ = [
     "DivergedError",
     "Engine",
     "Exchange",
+    "Learner",
     "Options",
     "Schedule",
     "State",
     "Trace",
     "configure",
     "run_reference",
+    "train",
 ]
 
 from importlib import import_module
@@ -24,10 +26,12 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
+    from joulemesh.training.driver import train
     from joulemesh.training.jax.checkpoint import Checkpoints
-    from joulemesh.training.jax.engine import DivergedError, Engine, State
+    from joulemesh.training.jax.engine import Engine, State
     from joulemesh.training.jax.exchange import Exchange
     from joulemesh.training.jax.platform import configure
+    from joulemesh.training.learner import DivergedError, Learner
     from joulemesh.training.options import Options
     from joulemesh.training.reference import run_reference
     from joulemesh.training.trace import Trace
@@ -35,14 +39,16 @@ if TYPE_CHECKING:
 # JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
 _HOME = {
     "Checkpoints": "jax.checkpoint",
-    "DivergedError": "jax.engine",
+    "DivergedError": "learner",
     "Engine": "jax.engine",
     "Exchange": "jax.exchange",
+    "Learner": "learner",
     "Options": "options",
     "State": "jax.engine",
     "Trace": "trace",
     "configure": "jax.platform",
     "run_reference": "reference",
+    "train": "driver",
 }
 
 

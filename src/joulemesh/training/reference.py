@@ -153,13 +153,11 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
 def _matrix(engine: Engine, number: int, t: int) -> NDArray[np.float64]:
     schedule = engine.schedule
     if schedule.kind == "mean":
-        sizes = engine.partitions[number].sizes
-        weights = np.ones(len(sizes)) if schedule.weights is None else schedule.weights
-        weights = weights[number] if weights.ndim == 2 else weights
-        if engine.options.weights == "samples":
-            weights = sizes.astype(np.float64)
+        by_samples = engine.options.weights == "samples"
+        sizes = engine.partitions[number].sizes[None]
+        weights = schedule.mean_weights(sizes, by_samples=by_samples)[0]
         share = np.where(schedule.active[t], weights, 0.0)
-        return np.tile(share / share.sum(), (len(sizes), 1))
+        return np.tile(share / share.sum(), (len(weights), 1))
     if schedule.kind == "sparse":
         mixing: Any = schedule.mixing
         matrix: NDArray[np.float64] = mixing.toarray()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["COUNTS", "Trace"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -70,6 +70,32 @@ class Trace:
         }
         sent = jax.tree.map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
         return cls(**joined, sent=sent)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything by name, what was sent by position; `from_arrays` takes it back."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sent"}
+        sent = {f"sent.{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(self.sent))}
+        return columns | sent
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], like: Trace) -> Trace:
+        """The trace that `to_arrays` gave.
+
+        Args:
+            arrays: by name.
+            like: of the same training; says how what was sent is put together.
+
+        Raises:
+            LookupError: an array is missing.
+            ValueError: there are more or fewer arrays than such a trace has.
+
+        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 11, sent={"asked": np.ones((5, 2))})
+        >>> Trace.from_arrays(one.to_arrays(), like=one).sent["asked"].shape
+        (5, 2)
+        """
+        columns = {f.name: arrays[f.name] for f in fields(cls) if f.name != "sent"}
+        leaves = [arrays[f"sent.{k}"] for k in range(len(arrays) - len(columns))]
+        return cls(**columns, sent=jax.tree.unflatten(jax.tree.structure(like.sent), leaves))
 
     @property
     def last(self) -> Trace:

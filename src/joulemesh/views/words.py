@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from joulemesh.methods.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.profiles import DEVICES
 from joulemesh.registries import MODELS
@@ -41,12 +42,14 @@ class Subject:
         when: the start, in ISO 8601; empty if it is not known.
         dataset: what was learned; the scenario's if empty.
         model: by what; the scenario's if empty.
+        method: what was run in place of the plan; empty for the plan.
     """
 
     name: str = ""
     when: str = ""
     dataset: str = ""
     model: str = ""
+    method: str = ""
 
 
 def page_title(kind: str, subject: Subject) -> str:
@@ -60,12 +63,16 @@ def page_title(kind: str, subject: Subject) -> str:
     'Run of fleet, 5 November 2026'
     >>> page_title("Run", Subject(when="2026-11-05")), page_title("Comparison", Subject())
     ('Run of 5 November 2026', 'Comparison')
+    >>> page_title("Run", Subject("fleet", method="fixed:3"))
+    'Run of fixed:3 on fleet'
     """
     day = ""
     if subject.when:
         when = datetime.fromisoformat(subject.when)
         day = f"{when.day} {when:%B %Y}"
     known = ", ".join(part for part in (subject.name, day) if part)
+    if subject.method:
+        return f"{kind} of {subject.method}{f' on {known}' if known else ''}"
     return f"{kind} of {known}" if known else kind
 
 
@@ -129,7 +136,7 @@ def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str 
     return f"{device_words(scenario)} {verb} {what} with {model}{size}"
 
 
-def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None = None) -> str:
+def sentence(account: Account, summary: Summary, seeds: int, subject: Subject | None = None) -> str:
     """The run in one sentence: what was learned on which devices, how well and at what price.
 
     >>> import joulemesh
@@ -141,14 +148,18 @@ def sentence(plan: Plan, summary: Summary, seeds: int, subject: Subject | None =
     """
     planned = summary.accuracy is None
     who = learned(
-        plan.scenario,
-        plan.work.parameters,
+        account.scenario,
+        account.work.parameters,
         subject or Subject(),
         verb="are to learn" if planned else "learned",
     )
-    times = "1 iteration" if plan.iterations == 1 else f"{plan.iterations:,} iterations"
-    how = f"in {times}, averaging {plan.timeline.scheme.kind.words},"
-    held_j = float(plan.energy_budget_j.sum())
+    times = "1 iteration" if account.iterations == 1 else f"{account.iterations:,} iterations"
+    if isinstance(account, Plan):
+        by = f", averaging {account.timeline.scheme.kind.words},"
+    else:
+        by = f" of {subject.method}" if subject is not None and subject.method else ""
+    how = f"in {times}{by}"
+    held_j = float(account.energy_budget_j.sum())
     spent = f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)}"
     reached = "" if planned else f" and reached {_accuracy(summary, seeds)}"
     return f"{who} {how}{reached} for {spent} in {duration(summary.time_s)}."

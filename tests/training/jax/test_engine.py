@@ -252,7 +252,7 @@ def test_a_method_has_its_own_exchange(toy, unevaluated, machine):
     model = build("mlp", toy.shape, 3, (6,))
     held, own = held_by(toy, (0, 1)), {"own_exchange": ring_shift, "machine": machine}
     engine = unevaluated(Engine(model, toy, held, schedule, options, (0, 1), **own))
-    start = engine.init()
+    start = engine.begin()
 
     def mark(leaf):
         places = np.repeat(np.arange(len(leaf) // 2), 2)
@@ -313,7 +313,7 @@ def test_a_fingerprint_tells_runs_apart(toy):
 
     def mark(options=None, rounds=1, seed=0):
         schedule = Schedule(np.full((2, DEVICES), rounds))
-        return Engine(model, toy, held, schedule, options or Options(), (seed,)).fingerprint()
+        return Engine(model, toy, held, schedule, options or Options(), (seed,)).digest()
 
     marks = [mark(), mark(Options(batch_size=4)), mark(rounds=2), mark(seed=1)]
     assert len(set(marks)) == 4

@@ -20,7 +20,8 @@ from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.theory.bounds import Constants, theorem1_corrected
 from joulemesh.theory.measured.estimate import DeviceLosses
-from joulemesh.training.jax.engine import Engine
+from joulemesh.training.driver import TrainedChunk, train
+from joulemesh.training.jax.engine import Engine, State
 from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
 
@@ -85,10 +86,12 @@ def gap_under_bound(scenario: Scenario, *, every: int = 5) -> GapStudy:
     losses = DeviceLosses(model, dataset, held)
     points = [losses.flat(engine.initial(scenario.seed))]
     done = [0]
-    for state, _ in engine.train():
-        mean = {name: leaf[0].mean(axis=0) for name, leaf in engine.params(state).items()}
-        points.append(losses.flat(mean))
-        done.append(int(state.iteration))
+
+    def measure(chunk: TrainedChunk[State]) -> None:
+        points.append(losses.flat(engine.mean_params(chunk.state)))
+        done.append(chunk.completed)
+
+    train(engine, [measure])
     lowest = losses.minima(points[-1])
     gap = np.array([np.mean(losses.value(w) - lowest) for w in points])
     met = [losses.moments(w, training.batch_size) for w in points]

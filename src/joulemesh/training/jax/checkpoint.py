@@ -1,4 +1,4 @@
-"""The engine's state on disk: complete and verified, or absent.
+"""A learner's state on disk: complete and verified, or absent.
 
 A checkpoint is one safetensors file, ``ITERATIONS.safetensors``, written whole and synced, with a
 digest of every leaf. What is written is in the order of devices, [seeds, devices, ...] (one device
@@ -10,20 +10,25 @@ from __future__ import annotations
 
 __all__ = ["Checkpoints"]
 
+import base64
+import io
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import DISK, make_folder
+from joulemesh.files.arrays import open_arrays
 from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.engine import Engine, State
-from joulemesh.training.jax.platform import precision_scope
-from joulemesh.training.jax.tensors import read_tree, write_tree
+from joulemesh.training.learner import Arrays, Learner, State
+from joulemesh.training.tensors import read_arrays, write_arrays
 
+S = TypeVar("S", bound=State)
+
+BESIDE = "trace."  # names of what is kept beside a state begin with it
 _SUFFIX = ".safetensors"
 
 
@@ -34,10 +39,11 @@ class Checkpoints:
 
     Args:
         folder: where they lie; made when the first is saved. Only the leader looks at it.
+        remedy: what the user can do if one cannot be written.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).absolute()
+    def __init__(self, folder: str | Path, remedy: str = "make room, then --resume") -> None:
+        self.folder, self._remedy = Path(folder).absolute(), remedy
 
     def path(self, iteration: int) -> Path:
         """Of the checkpoint after some iterations."""
@@ -50,26 +56,27 @@ class Checkpoints:
         names = [path.name.removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def save(self, engine: Engine, state: State) -> None:
+    def save(self, learner: Learner[S], state: S, beside: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint.
 
         Args:
-            engine: that the state is of.
+            learner: that the state is of.
             state: it is not consumed.
+            beside: more arrays to keep with it, by names that begin with ``trace.``.
 
         Raises:
             ScenarioError: the disk is full or the folder cannot be written; older ones are kept.
         """
-        whole = _portable(engine, state)
-        hosts.on_leader(partial(self._write, whole))
+        arrays, done = learner.save(state), int(state.iteration)
+        hosts.on_leader(partial(self._write, done, {**arrays, **(beside or {})}))
 
-    def _write(self, whole: State) -> str:
+    def _write(self, iteration: int, arrays: Arrays) -> str:
         try:
             make_folder(self.folder)
-            write_tree(self.path(int(whole.iteration)), whole)
+            write_arrays(self.path(iteration), arrays)
         except ScenarioError as error:
             raise ScenarioError(
-                f"{str(error).removesuffix('choose another place')}make room, then --resume"
+                f"{str(error).removesuffix('choose another place')}{self._remedy}"
             ) from None
         return ""
 
@@ -78,18 +85,21 @@ class Checkpoints:
         for iteration in set(self.saved()) - set(keep):
             DISK.get().remove(self.path(iteration))
 
-    def restore(self, engine: Engine, iteration: int) -> State:
-        """The state after some iterations, placed as the engine wants it.
+    def restore(self, learner: Learner[S], iteration: int) -> tuple[S, Arrays]:
+        """The state after some iterations, placed as the learner wants it.
+
+        Returns:
+            The state, and what was kept beside it.
 
         Raises:
             ScenarioError: the checkpoint is damaged, or of another run.
         """
-        blank = _blank(engine)
-        found: list[State] = []
+        found: Arrays = {}
 
         def read() -> str:
             try:
-                found.append(read_tree(self.path(iteration), blank))
+                shapes = learner.saved_shapes()
+                found.update(read_arrays(self.path(iteration), shapes, besides=BESIDE))
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
                 raise ScenarioError(
@@ -99,65 +109,20 @@ class Checkpoints:
             return ""
 
         hosts.on_leader(read)
-        return _placed(engine, found[0] if found else blank)
+        beside = {name: found.pop(name) for name in list(found) if name.startswith(BESIDE)}
+        return learner.load(found), _everywhere(beside)
 
 
-def _portable(engine: Engine, state: State) -> State:
-    """The state as NumPy arrays, rows as [S, N, ...]; its leaves are None but on the leader."""
+def _everywhere(arrays: Arrays) -> Arrays:
+    """The leader's arrays, on all processes; they are small beside a state."""
+    if hosts.alone():
+        return arrays
 
-    def by_device(leaf: Any) -> Any:
-        rows = hosts.fetch(leaf)
-        return None if rows is None else engine.held.devices_of(rows)[:, : _kept(engine)]
+    def packed() -> str:
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        return base64.b64encode(buffer.getvalue()).decode("ascii")
 
-    return State(
-        jax.tree.map(by_device, state.params),
-        jax.tree.map(by_device, state.optimizer),
-        jax.tree.map(hosts.fetch, state.exchange),
-        np.asarray(state.iteration),
-    )
-
-
-def _kept(engine: Engine) -> int:
-    """Devices in a checkpoint."""
-    return 1 if engine.alike else engine.schedule.devices
-
-
-def _blank(engine: Engine) -> State:
-    """A portable state of zeros, for its shapes."""
-    state = engine.shapes()
-    ahead = (len(engine.seeds), _kept(engine))
-
-    def zeros(leaf: Any) -> Any:
-        return np.zeros(leaf.shape, leaf.dtype)
-
-    def by_device(leaf: Any) -> Any:
-        return np.zeros((*ahead, *leaf.shape[1:]), leaf.dtype)
-
-    return State(
-        jax.tree.map(by_device, state.params),
-        jax.tree.map(by_device, state.optimizer),
-        jax.tree.map(zeros, state.exchange),
-        np.zeros((), np.int32),
-    )
-
-
-def _placed(engine: Engine, whole: State) -> State:
-    """A portable state (the leader's) on the processors of all."""
-    by_rows, everywhere = engine.shardings
-
-    # One array after another: no process need hold all of them at once but the leader.
-    def put(leaf: Any) -> Any:
-        return hosts.put(hosts.from_leader(leaf, leaf.shape, leaf.dtype), everywhere)
-
-    def put_rows(leaf: Any) -> Any:
-        values = hosts.from_leader(leaf, leaf.shape, leaf.dtype)
-        held = np.broadcast_to(values, (len(values), engine.held.devices, *values.shape[2:]))
-        return hosts.put(engine.held.rows_of(held), by_rows)
-
-    with precision_scope(engine.options.precision):
-        return State(
-            jax.tree.map(put_rows, whole.params),
-            jax.tree.map(put_rows, whole.optimizer),
-            jax.tree.map(put, whole.exchange),
-            put(whole.iteration),
-        )
+    content = base64.b64decode(hosts.on_leader(packed))
+    with open_arrays(content, len(content)) as file:
+        return {name: file[name] for name in file.names}

@@ -6,9 +6,9 @@ data, gathered by index. Nothing returns to the host within a chunk.
 
 from __future__ import annotations
 
-__all__ = ["DivergedError", "Engine", "State"]
+__all__ = ["Engine", "State"]
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -23,7 +23,8 @@ from joulemesh.machine import Machine
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.digests import digest
-from joulemesh.training.jax import exchange
+from joulemesh.training.driver import chunks
+from joulemesh.training.jax import exchange, portable
 from joulemesh.training.jax.chunks import chunk_schedule, evaluated, longest_steps, part
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.evaluation.evaluator import Evaluator
@@ -32,6 +33,7 @@ from joulemesh.training.jax.exchange import Exchange
 from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
 from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.mean_model import mean_of
 from joulemesh.training.jax.platform import (
     ROWS,
     WHOLE,
@@ -41,7 +43,7 @@ from joulemesh.training.jax.platform import (
     this_machine,
 )
 from joulemesh.training.jax.programs import programs
-from joulemesh.training.jax.reports import DivergedError, Reports, columns_of, first_bad
+from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
 from joulemesh.training.jax.types import (
     ChunkReport,
@@ -50,8 +52,10 @@ from joulemesh.training.jax.types import (
     Segments,
     State,
 )
+from joulemesh.training.learner import DivergedError, Learner
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
+from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.trace import Trace
 
 _BUILT_IN = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
@@ -173,12 +177,13 @@ class Engine:
         each, room = needed // self.machine.processes, self.machine.memory_bytes
         check_memory(each, room, self.held.devices, len(self.seeds))
 
-    def init(self) -> State:
+    def begin(self) -> State:
         """Draw the initial parameters: of each seed one set, the same for all its devices.
 
         Returns:
             The state before the first iteration.
         """
+        hosts.meet(self.key.mesh)
         with self._scope():
             drawn = [self.initial(seed) for seed in self.seeds]
 
@@ -219,12 +224,11 @@ class Engine:
         params = jax.jit(self.model.init)(jax.random.wrap_key_data(jnp.asarray(words)))
         return jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), params)
 
-    def run_chunk(self, state: State, start: int) -> tuple[State, Trace]:
-        """Run the iterations start..start+chunk-1, or to the end of the schedule.
+    def advance(self, state: State) -> tuple[State, Trace]:
+        """Run the next chunk of iterations, or those to the end of the schedule.
 
         Args:
-            state: after ``start`` iterations; it is consumed (its memory is used again).
-            start: iterations completed.
+            state: it is consumed (its memory is used again).
 
         Returns:
             The new state, and the evaluations made.
@@ -232,6 +236,7 @@ class Engine:
         Raises:
             DivergedError: parameters are no longer finite.
         """
+        start = int(state.iteration)
         stop = min(start + self.key.chunk, self.schedule.iterations)
         with self._scope():
             chunk, segments, ends = chunk_schedule(
@@ -251,7 +256,7 @@ class Engine:
             at = 0
             # On an accelerator nothing here waits until the whole chunk is in its queue.
             for number, end in zip(measured, ends[measured], strict=True):
-                state = self._advance(state, chunk, part(segments, at, end), reports)
+                state = self._run_segments(state, chunk, part(segments, at, end), reports)
                 state, report, drift = self.programs.watched(
                     state, self._inputs, chunk, part(segments, end)
                 )
@@ -262,12 +267,12 @@ class Engine:
                 at = int(end) + 1
                 self.on_stage("training")
             rest = part(segments, at, len(segments.step))
-            state = self._advance(state, chunk, rest, reports)
+            state = self._run_segments(state, chunk, rest, reports)
             finite = self.programs.finite(state.params)
             fetched = Reports(*jax.device_get((reports, evaluations, finite)))
         return state, self._trace(fetched, start + measured, start, stop)
 
-    def _advance(
+    def _run_segments(
         self, state: State, chunk: ChunkSchedule, segments: Segments, reports: list[ChunkReport]
     ) -> State:
         """Run segments; in calls of known length where there is a stride."""
@@ -290,24 +295,26 @@ class Engine:
         return state
 
     def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
-        """Run to the end of the schedule.
-
-        Args:
-            state: where to go on from (for instance a checkpoint); the beginning unless given.
-
-        Yields:
-            After every chunk, the state and the evaluations made. The state is consumed by the
-            next chunk: save what is to be kept before going on. A chunk that diverges raises
-            instead, so that what was saved last is good.
-        """
-        state = self.init() if state is None else state
-        for start in range(int(state.iteration), self.schedule.iterations, self.key.chunk):
-            state, trace = self.run_chunk(state, start)
-            yield state, trace
+        """Run to the end of the schedule; see `training.driver.chunks`."""
+        return chunks(self, state)
 
     def run(self) -> Trace:
         """Run the whole schedule and return all evaluations."""
         return Trace.join([trace for _, trace in self.train()])
+
+    def evaluate(self, state: State) -> Trace:
+        """Evaluate a state as it is; how far devices had drifted before the exchange is not known.
+
+        Args:
+            state: it is not consumed.
+        """
+        done = int(state.iteration)
+        last = np.array([max(done - 1, 0)])
+        with self._scope():
+            found = jax.device_get(self.evaluator.evaluate(state.params, int(last[0])))
+        columns = {name: values[None] for name, values in found._asdict().items()}
+        columns["drift"] = np.full((1, len(self.seeds)), np.nan, self._dtype)
+        return Trace(np.array([done]), **columns, **self.evaluator.counts.columns(last))
 
     def _trace(
         self, reports: Reports, iterations: NDArray[np.int64], start: int, stop: int
@@ -335,6 +342,26 @@ class Engine:
             lambda leaf: self.held.devices_of(hosts.fetch(leaf, everywhere=True)), state.params
         )
 
+    def mean_params(self, state: State) -> Params:
+        """The mean model of the active devices, as NumPy arrays; of several seeds, stacked."""
+        active = self.schedule.active[max(int(state.iteration) - 1, 0)]
+        by_samples, sizes = self.options.weights == "samples", sizes_of(self.partitions)
+        weights = self.schedule.mean_weights(sizes, by_samples=by_samples)
+        return mean_of(self.kept(state), weights * active)
+
+    def saved_shapes(self) -> Shapes:
+        """Names, shapes and types of the arrays that `save` gives."""
+        return portable.shapes(self)
+
+    def save(self, state: State) -> Arrays:
+        """The state as named arrays in the order of devices, on the leader."""
+        return portable.save(self, state)
+
+    def load(self, arrays: Mapping[str, Any]) -> State:
+        """The state that `save` gave, on however many processors there are now."""
+        hosts.meet(self.key.mesh)
+        return portable.load(self, arrays)
+
     def identity(self) -> dict[str, str]:
         """Digests of all that decides the numbers, by name, to refuse to resume something else.
 
@@ -343,6 +370,11 @@ class Engine:
         data, held, plan, own = self.dataset, self.partitions, self.schedule, self.key.exchange
         return run_identity(self.model, data, held, plan, self.options, self.seeds, own)
 
-    def fingerprint(self) -> str:
+    def digest(self) -> str:
         """One digest of `identity`."""
         return digest(f"{name} {mark}".encode() for name, mark in self.identity().items())
+
+
+def _learns(engine: Engine) -> Learner[State]:
+    """Checked by mypy: an engine is a learner."""
+    return engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DivergedError", "Reports", "columns_of", "first_bad"]
+__all__ = ["Reports", "columns_of", "first_bad"]
 
 from functools import reduce
 from typing import Any, NamedTuple
@@ -11,25 +11,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import JoulemeshError
 from joulemesh.training.jax.evaluation.scores import Evaluation
 from joulemesh.training.jax.types import NEVER, ChunkReport
-
-
-class DivergedError(JoulemeshError):
-    """Parameters are no longer finite.
-
-    Attributes:
-        iteration: the iteration (from 1) in which that was first seen.
-        seed: the repetition seed.
-    """
-
-    def __init__(self, iteration: int, seed: int, learning_rate: float) -> None:
-        super().__init__(
-            f"training diverged in iteration {iteration} (seed {seed}): parameters are not finite; "
-            f"lower training.learning_rate (now {learning_rate:g})"
-        )
-        self.iteration, self.seed = iteration, seed
 
 
 class Reports(NamedTuple):

@@ -5,9 +5,9 @@ const hasSeries = Object.keys(data.series).length > 0;
 function draw() {
   tip.hide();
   if (hasSeries) drawLearning();
-  drawMap();
+  if (data.map) drawMap();
   drawRounds();
-  drawBatteries();
+  if (data.battery) drawBatteries();
   if (data.labels) drawLabels();
 }
 

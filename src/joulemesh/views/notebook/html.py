@@ -148,11 +148,11 @@ def _rounds(plan: Plan) -> str:
 
 def outcome_html(result: Result) -> str:
     """A run in one sentence, its figures, its accuracy over the iterations, and the devices."""
-    plan, accuracy = result.plan, np.asarray(result.trace.test_accuracy, np.float64)
+    plan, accuracy = result.account, np.asarray(result.trace.test_accuracy, np.float64)
     wall_s = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
-    costs = float(result.energy_j[-1]), float(result.time_s[-1])
+    costs = float(result.energy_j[-1].mean()), float(result.time_s[-1].mean())
     summary = Summary.of(*costs, result.final, wall_s)
-    subject = words.Subject(dataset=result.dataset.name, model=result.model)
+    subject = words.Subject(dataset=result.dataset.name, model=result.model, method=result.method)
     at = every(len(accuracy), _MOST_POINTS)
     some = accuracy[at]
     band = (some.min(axis=1), some.max(axis=1)) if len(result.seeds) > 1 else None
@@ -161,9 +161,9 @@ def outcome_html(result: Result) -> str:
     drawn = _figure(picture, f"test accuracy by iteration, {seeds}")
     return _block(
         f"<p>{fragments.text(words.sentence(plan, summary, len(result.seeds), subject))}</p>",
-        f"<p>{fragments.text(plan.answer.text)}</p>",
+        f"<p>{fragments.text(plan.answer.text)}</p>" if isinstance(plan, Plan) else "",
         f'<ul class="tiles">{fragments.tiles(plan, summary)}</ul>',
-        f'<div class="row">{drawn}{_map(plan)}</div>',
+        f'<div class="row">{drawn}{_map(plan) if isinstance(plan, Plan) else ""}</div>',
         _folded("devices", fragments.devices(plan)),
     )
 

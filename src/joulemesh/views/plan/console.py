@@ -6,6 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.methods.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.terminal import Column, picture, show_row, show_table
@@ -65,7 +66,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     show_row("answer", plan.answer.text, console)
 
 
-def show_figures(plan: Plan, console: Console) -> None:
+def show_figures(plan: Account, console: Console) -> None:
     """Print the figures that decide the plan and that the user did not give, by their origin."""
     base = plan.scenario.base
     if base.kind == "preset" and not plan.scenario.given:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.methods.account import Account
 from joulemesh.planning.plan import Plan
 
 __all__ = [
@@ -136,7 +137,7 @@ def route_words(plan: Plan) -> str:
     return plan.scheme
 
 
-def rounds_grid(plan: Plan, rows: int, columns: int) -> Grid:
+def rounds_grid(plan: Account, rows: int, columns: int) -> Grid:
     """The rounds τ[t, i] on at most ``rows`` × ``columns`` cells, a device (or several) a row.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.methods.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,
@@ -45,12 +46,12 @@ _PIXELS = 960
 
 
 def chart_data(
-    plan: Plan,
+    plan: Account,
     series: Mapping[str, NDArray[Any]],
     histogram: Histogram | None,
     class_names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Everything that the page's script draws.
+    """Everything that the page's script draws; without a plan there is no route and no binding.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
@@ -61,9 +62,10 @@ def chart_data(
         "kinds": BINDING_WORDS,
         "series": series_data(series),
         "rounds": rounds_data(plan),
-        "battery": battery_data(plan),
+        "battery": battery_data(plan) if isinstance(plan, Plan) else None,
         "labels": None if histogram is None else label_data(plan, histogram, class_names),
-        "map": map_data(plan),  # last: a picture takes most memory, and finds what others have left
+        # Last: a picture takes most memory, and finds what others have left.
+        "map": map_data(plan) if isinstance(plan, Plan) else None,
     }
 
 
@@ -133,7 +135,7 @@ def map_data(plan: Plan) -> dict[str, Any]:
     return data
 
 
-def rounds_data(plan: Plan) -> dict[str, Any]:
+def rounds_data(plan: Account) -> dict[str, Any]:
     """The rounds as 16-bit cells in base64: value = cell × scale, 65535 where nobody takes part.
 
     >>> import joulemesh
@@ -196,7 +198,7 @@ def labelled_devices(count: int) -> NDArray[np.int64]:
     return every(count, _MOST_BARS)
 
 
-def label_data(plan: Plan, histogram: Histogram, class_names: Sequence[str]) -> dict[str, Any]:
+def label_data(plan: Account, histogram: Histogram, class_names: Sequence[str]) -> dict[str, Any]:
     """Labels of some devices, and the names of the classes.
 
     >>> import joulemesh

@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.methods.account import MethodAccount
+from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison.table import figure_text
 from joulemesh.views.plan.console import show_figures
@@ -27,7 +29,7 @@ def show_result(result: Result, console: Console) -> None:
     curve = result.trace.test_accuracy.mean(axis=1)
     spread = result.final.test_accuracy[-1]
     seeds = f" (seeds {spread.min():.3f} to {spread.max():.3f})" if len(spread) > 1 else ""
-    held_j = float(result.plan.energy_budget_j.sum())
+    held_j = float(result.account.energy_budget_j.sum())
     rows = {
         "accuracy": f"{figures['accuracy']:.4f}{seeds}; of the devices' own models "
         f"{figures['device_accuracy']:.4f}, the weakest {figures['device_accuracy_min']:.4f}",
@@ -40,12 +42,15 @@ def show_result(result: Result, console: Console) -> None:
         "progress": f"{picture(curve, console)} accuracy, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }
+    if isinstance(result.account, MethodAccount):
+        rows = {"method": f"{result.method}, equal {result.account.equal}", **rows}
     for name, text in rows.items():
         console.print(Text.assemble((f"{name:<12}", "bold"), text))
-    show_figures(result.plan, console)
+    show_figures(result.account, console)
     for note in result.notes:
         show_row("note", note, console)
-    show_row("answer", result.plan.answer.text, console)
+    if isinstance(result.account, Plan):
+        show_row("answer", result.account.answer.text, console)
 
 
 def show_worlds(result: WorldsResult, console: Console) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulemesh.methods.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.plan.digest import BINDING_WORDS
@@ -42,7 +43,7 @@ def text(plain: str) -> str:
     return html.escape(plain).replace(" %", "&nbsp;%")
 
 
-def tiles(plan: Plan, summary: Summary) -> str:
+def tiles(plan: Account, summary: Summary) -> str:
     """The main figures, each in a tile."""
     spent = summary.energy_j / float(plan.energy_budget_j.sum())
     training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
@@ -71,8 +72,10 @@ def tiles(plan: Plan, summary: Summary) -> str:
     )
 
 
-def events(plan: Plan) -> str:
+def events(plan: Account) -> str:
     """Outages and departures, as a table or as the sentence that there are none."""
+    if not isinstance(plan, Plan):
+        return ""
     if not plan.events:
         return "<p>None: every exchange took place and every device stayed to the end.</p>"
     outages = [event for event in plan.events if event.kind == "outage"]
@@ -109,12 +112,13 @@ def spans(numbers: Sequence[int]) -> str:
     return ", ".join(shown) + (" …" if len(ends) > _MOST_SPANS else "")
 
 
-def devices(plan: Plan) -> str:
-    """One row per device: battery, what it went on, rounds, what binds."""
+def devices(plan: Account) -> str:
+    """One row per device: battery, what it went on, rounds; of a plan, what binds."""
     spare = plan.margin_j / plan.energy_budget_j
     count = len(spare)
     shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
-    total, binding = plan.rounds.sum(axis=0), plan.binding
+    total = plan.rounds.sum(axis=0, dtype=np.int64)
+    binding = plan.binding if isinstance(plan, Plan) else None
     joules = [
         column(figures[shown].tolist(), "J")
         for figures in (plan.energy_budget_j, plan.compute_total_j, plan.exchange_total_j)
@@ -125,7 +129,7 @@ def devices(plan: Plan) -> str:
             *(cells[k] for _, cells in joules),
             percent(spare[i]),
             f"{total[i]:,}",
-            BINDING_WORDS[str(binding[i])],
+            *([] if binding is None else [BINDING_WORDS[str(binding[i])]]),
         )
         for k, i in enumerate(shown.tolist())
     ]
@@ -133,14 +137,14 @@ def devices(plan: Plan) -> str:
         f"{name} [{unit}]"
         for name, (unit, _) in zip(("battery", "training", "exchange"), joules, strict=True)
     ]
-    head = ("device", *names, "unspent", "rounds", "what binds")
+    head = ("device", *names, "unspent", "rounds", *([] if binding is None else ["what binds"]))
     note = ""
     if count > _MOST_ROWS:
         note = f"<p>The {_MOST_ROWS} of {count:,} devices with the least left.</p>"
     return note + _table(head, rows, numbers=6)
 
 
-def assumed(plan: Plan) -> str:
+def assumed(plan: Account) -> str:
     """The figures that decide the plan and that nobody gave, as a paragraph; empty without any.
 
     >>> import joulemesh
@@ -151,7 +155,7 @@ def assumed(plan: Plan) -> str:
     return f'<p class="why">Assumed (not given): {text(by_section(mine))}.</p>' if mine else ""
 
 
-def figures(plan: Plan) -> str:
+def figures(plan: Account) -> str:
     """The figures that decide the plan: one row each, with its value and its origin."""
     rows = [
         (figure.name, value_words(figure.name, figure.value), str(figure.origin))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
+from joulemesh.methods.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
 from joulemesh.views.run import fragments
@@ -95,7 +96,7 @@ class ReportView:
     """Everything that a report shows.
 
     Attributes:
-        plan: the plan that was carried out.
+        plan: the plan that was carried out, or the account of a method.
         summary: the figures of the first sentence.
         series: arrays over evaluations by the names of `SERIES`, each [E], or [S, E] when there
             are several seeds; ``iteration``, ``energy_j`` and ``time_s`` are the axes. Empty for a
@@ -111,7 +112,7 @@ class ReportView:
         ScenarioError: a series does not fit.
     """
 
-    plan: Plan
+    plan: Account
     summary: Summary
     series: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     histogram: Histogram | None = None
@@ -164,8 +165,9 @@ def render_report(view: ReportView) -> str:
         style=_asset("report.css"),
         script="\n".join(_asset(name) for name in _SCRIPTS),
         summary=fragments.text(said),
-        reason=fragments.text(words.reason(view.plan)),
-        answer=fragments.text(view.plan.answer.text),
+        answer=_answer(view.plan),
+        planned="" if isinstance(view.plan, Plan) else "hidden",
+        what="plan" if isinstance(view.plan, Plan) else "run",
         assumed=fragments.assumed(view.plan),
         tiles=fragments.tiles(view.plan, view.summary),
         learning="" if view.series else "hidden",
@@ -177,6 +179,14 @@ def render_report(view: ReportView) -> str:
         provenance=fragments.provenance(view.versions, view.seeds),
         data=embed_json(chart_data(view.plan, view.series, view.histogram, view.class_names)),
     )
+
+
+def _answer(account: Account) -> str:
+    """What binds and what would help, and why devices average as they do; a method has neither."""
+    if not isinstance(account, Plan):
+        return ""
+    answer, reason = fragments.text(account.answer.text), fragments.text(words.reason(account))
+    return f'<p class="answer" id="answer">{answer}</p>\n<p class="why">{reason}</p>'
 
 
 def embed_json(data: Any) -> str:

@@ -25,8 +25,8 @@ from joulemesh.data import from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.interrupt import Interrupt
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
+from joulemesh.training.interrupt import Interrupt
 from joulemesh.training.jax import platform
 from joulemesh.training.jax.distributed.supervise import Group
 
@@ -225,8 +225,8 @@ def test_a_checkpoint_serves_another_number_of_processors(
     *_, (final, _) = states
     other = unevaluated(engine_on(machine_of(then), toy))
     assert other.layout.order.tolist() != engine.layout.order.tolist()
-    assert other.fingerprint() == engine.fingerprint()
-    *_, (resumed, _) = other.train(kept.restore(other, kept.saved()[-1]))
+    assert other.digest() == engine.digest()
+    *_, (resumed, _) = other.train(kept.restore(other, kept.saved()[-1])[0])
     for a, b in zip(
         jax.tree.leaves(engine.params(final)), jax.tree.leaves(other.params(resumed)), strict=True
     ):
@@ -246,10 +246,10 @@ def test_a_fingerprint_sees_weights_mixing_and_data(toy):
         Schedule(rounds, mixing=sparse.csr_array(ring), mixing_rounds=2),
     ]
     model = build("logistic", toy.shape, 3)
-    marks = [Engine(model, toy, held, schedule).fingerprint() for schedule in schedules]
+    marks = [Engine(model, toy, held, schedule).digest() for schedule in schedules]
     assert len(set(marks)) == len(marks)
     changed = from_arrays(toy.x_train + 1, toy.y_train, toy.x_test, toy.y_test)
-    assert Engine(model, changed, held, schedules[0]).fingerprint() != marks[0]
+    assert Engine(model, changed, held, schedules[0]).digest() != marks[0]
 
 
 def test_two_processes_make_the_run_of_one(start, tmp_path):

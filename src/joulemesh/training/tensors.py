@@ -1,17 +1,18 @@
-"""A tree of arrays in one safetensors file, with a digest of every leaf in its header."""
+"""Named arrays in one safetensors file, with a digest of each in its header."""
 
 from __future__ import annotations
 
-__all__ = ["read_tree", "write_tree"]
+__all__ = ["Shapes", "read_arrays", "write_arrays"]
 
 import hashlib
 import json
+import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,11 +36,9 @@ _TYPES = {
 }
 _PIECE = 2**24
 
-
-def _named(tree: Any) -> dict[str, NDArray[Any]]:
-    """Leaves by their path in the tree, in order."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shape and type of arrays, by name."""
 
 
 def _bytes_of(leaf: NDArray[Any]) -> memoryview:
@@ -47,12 +46,12 @@ def _bytes_of(leaf: NDArray[Any]) -> memoryview:
     return memoryview(flat)
 
 
-def write_tree(path: Path, tree: Any) -> None:
-    """Write the leaves of a tree, whole or not at all; no leaf is copied.
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays, whole or not at all; none that is contiguous is copied.
 
     Args:
         path: of the file.
-        tree: of NumPy arrays.
+        arrays: by name.
 
     Raises:
         ScenarioError: the file cannot be written.
@@ -60,11 +59,14 @@ def write_tree(path: Path, tree: Any) -> None:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     place = Path(folder, "state.safetensors")
-    ...     write_tree(place, {"w": np.arange(3.0)})
-    ...     read_tree(place, {"w": np.zeros(3)})["w"].tolist()
-    [0.0, 1.0, 2.0]
+    ...     write_arrays(place, {"w": np.arange(3.0), "trace.loss": np.ones(1)})
+    ...     like = {"w": ((3,), np.dtype(float))}
+    ...     found = read_arrays(place, like, besides="trace.")
+    ...     found["w"].tolist(), found["trace.loss"].tolist()
+    ([0.0, 1.0, 2.0], [1.0])
     """
-    named, header, at = _named(tree), {}, 0
+    named = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    header, at = {}, 0
     for name, leaf in named.items():
         header[name] = {
             "dtype": _TYPES[leaf.dtype.name],
@@ -87,45 +89,62 @@ def write_tree(path: Path, tree: Any) -> None:
     write_whole(path, write)
 
 
-def read_tree(path: Path, like: Any) -> Any:
-    """Read the leaves of a tree; they must be those of ``like``, with its shapes and types.
+def read_arrays(path: Path, like: Shapes, *, besides: str | None = None) -> Arrays:
+    """Read arrays; they must be those of ``like``, with its shapes and types.
 
-    Nothing is allocated before the header fits ``like``, and every leaf is verified.
+    Nothing is allocated before the header fits ``like``, and every array is verified.
 
     Args:
         path: of the file.
-        like: a tree of arrays, or of their shapes and types.
+        like: shape and type by name.
+        besides: the file may hold more arrays, of any shape, whose names begin with this.
 
     Returns:
-        A tree of NumPy arrays.
+        The arrays by name, those of ``like`` first.
 
     Raises:
         ValueError: the file is damaged, or holds something else; the text says what.
         OSError: it cannot be read.
     """
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     with open_bounded(path, sys.maxsize) as file:
         described, digests, start = _header(file)
-        names = [jax.tree_util.keystr(where) for where, _ in leaves]
-        if sorted(described) != sorted(names):
+        more = [name for name in described if besides is not None and name.startswith(besides)]
+        if sorted(described) != sorted([*like, *more]):
             raise ValueError("its arrays are not those of this run")
-        read = []
-        for name, (_, wanted) in zip(names, leaves, strict=True):
+        held = os.fstat(file.fileno()).st_size - start
+        wanted = {
+            name: like[name] if name in like else _claimed(described[name])
+            for name in (*like, *more)
+        }
+        read = {}
+        for name, (shape, dtype) in wanted.items():
             entry = described[name]
-            first, stop = _offsets(entry, os.fstat(file.fileno()).st_size - start)
-            dtype, shape = np.dtype(wanted.dtype), tuple(wanted.shape)
-            size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            first, stop = _offsets(entry, held)
+            size = math.prod(shape) * dtype.itemsize
             claimed = entry.get("dtype"), entry.get("shape"), stop - first
             if claimed != (_TYPES[dtype.name], list(shape), size):
                 raise ValueError(f"{name} has another shape or type than in this run")
             file.seek(start + first)
-            leaf = np.empty(shape, dtype)
-            if file.readinto(_bytes_of(leaf)) != size:
+            array = np.empty(shape, dtype)
+            if file.readinto(_bytes_of(array)) != size:
                 raise ValueError(f"{name} is cut short")
-            if hashlib.sha256(_bytes_of(leaf)).hexdigest() != digests.get(name):
+            if hashlib.sha256(_bytes_of(array)).hexdigest() != digests.get(name):
                 raise ValueError(f"{name} has changed since it was written")
-            read.append(leaf)
-    return jax.tree.unflatten(structure, read)
+            read[name] = array
+    return read
+
+
+def _claimed(entry: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and type that a header claims; the size of the data decides whether to believe."""
+    shape, kind = entry.get("shape"), entry.get("dtype")
+    named = [name for name, code in _TYPES.items() if code == kind]
+    if not named or not isinstance(shape, list) or not all(_is_size(size) for size in shape):
+        raise ValueError("its header is damaged")
+    return tuple(shape), np.dtype(named[0])
+
+
+def _is_size(size: Any) -> bool:
+    return type(size) is int and size >= 0
 
 
 def _header(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Any], int]:

@@ -1,0 +1,213 @@
+"""What a run costs, whoever prices it: the one seam between a run and its joules and seconds.
+
+A `Plan` satisfies `Account` as it is; a method that is run by itself has a `MethodAccount`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Account", "MethodAccount", "account_of"]
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data.chosen import device_names
+from joulemesh.errors import ScenarioError
+from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.setting import Setting
+from joulemesh.planning.figures import Figure, figures
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.workload import Workload
+from joulemesh.scenario import Scenario
+
+
+class Account(Protocol):
+    """Rounds, joules and seconds of a run of n iterations on N devices."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was asked."""
+
+    @property
+    def work(self) -> Workload:
+        """Size of the model and of a round."""
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+
+    @property
+    def rounds(self) -> NDArray[Any]:
+        """Integers [n, N]: local rounds."""
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """bool [n, N]: who takes part."""
+
+    @property
+    def exchanged(self) -> NDArray[np.bool_]:
+        """bool [n]: False where the exchange is skipped."""
+
+    @property
+    def iteration_j(self) -> FloatArray:
+        """float64 [n]: joules of all devices; [n, seeds] where they depend on the training."""
+
+    @property
+    def latency_s(self) -> FloatArray:
+        """float64 [n]: seconds of each iteration; [n, seeds] where they depend on the training."""
+
+    @property
+    def energy_budget_j(self) -> FloatArray:
+        """float64 [N]: the batteries."""
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds allowed to each iteration."""
+
+    @property
+    def compute_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on training."""
+
+    @property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges."""
+
+    @property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all."""
+
+    @property
+    def margin_j(self) -> FloatArray:
+        """float64 [N]: what is left in the batteries."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, one line each."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names; empty without any."""
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures of the scenario that decide it, each with its origin."""
+
+
+@dataclass(frozen=True, eq=False)
+class MethodAccount:
+    """The account of a method that is run by itself.
+
+    Attributes:
+        method: as the user wrote it, for instance ``"fixed:3"``.
+        equal: what decides how long it runs: ``"batteries"``, ``"time"`` or ``"iterations"``.
+        scenario: what was asked.
+        work: size of the model and of a round.
+        rounds: integers [n, N].
+        active: bool [n, N].
+        exchanged: bool [n].
+        iteration_j: float64 [n], or [n, seeds] where it depends on the training.
+        latency_s: float64 [n], or [n, seeds].
+        energy_budget_j: float64 [N].
+        compute_total_j: float64 [N], mean over seeds.
+        exchange_total_j: float64 [N], mean over seeds.
+        bits: float64 [n], mean over seeds: bits on the air.
+        server_j: float64 [n], mean over seeds: joules that no battery pays.
+        notes: what a reader should know, one line each.
+
+    >>> setting = Setting(Scenario.preset("default"), "batteries")
+    >>> from joulemesh.methods import build
+    >>> account = account_of(setting, build("fixed:3", setting))
+    >>> bool(np.isclose(account.iteration_j.sum(), account.spent_j.sum()))
+    True
+    """
+
+    method: str
+    equal: str
+    scenario: Scenario = field(repr=False)
+    work: Workload = field(repr=False)
+    rounds: NDArray[Any] = field(repr=False)
+    active: NDArray[np.bool_] = field(repr=False)
+    exchanged: NDArray[np.bool_] = field(repr=False)
+    iteration_j: FloatArray = field(repr=False)
+    latency_s: FloatArray = field(repr=False)
+    energy_budget_j: FloatArray = field(repr=False)
+    compute_total_j: FloatArray = field(repr=False)
+    exchange_total_j: FloatArray = field(repr=False)
+    bits: FloatArray = field(repr=False)
+    server_j: FloatArray = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+        return len(self.rounds)
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds allowed to each iteration; a method may exceed them, which a note says."""
+        return self.scenario.budget.deadline_s
+
+    @property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all."""
+        return self.compute_total_j + self.exchange_total_j
+
+    @property
+    def margin_j(self) -> FloatArray:
+        """float64 [N]: what is left in the batteries; negative where they are overdrawn."""
+        return self.energy_budget_j - self.spent_j
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names; empty without any."""
+        with suppress(ScenarioError):
+            return tuple(device_names(self.scenario))
+        return ()
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures of the scenario that decide it, each with its origin."""
+        return figures(self.scenario)
+
+
+def account_of(
+    setting: Setting, contender: Contender, ledgers: Sequence[Ledger] = ()
+) -> MethodAccount:
+    """The account of a method.
+
+    Args:
+        setting: its terms.
+        contender: the method.
+        ledgers: one for each seed, of what was sent so far; what is reserved unless given.
+    """
+    known = tuple(ledgers) or (contender.reserve,)
+    schedule = contender.schedule
+    energy = [ledger.energy_j.sum(axis=1) for ledger in known]
+    clock = [ledger.latency_s for ledger in known]
+    return MethodAccount(
+        contender.name,
+        setting.equal,
+        setting.scenario,
+        setting.work,
+        schedule.rounds,
+        schedule.active,
+        schedule.exchanged,
+        np.stack(energy, axis=1) if ledgers else energy[0],
+        np.stack(clock, axis=1) if ledgers else clock[0],
+        setting.battery_j,
+        np.mean([ledger.compute_j.sum(axis=0) for ledger in known], axis=0),
+        np.mean([ledger.exchange_j.sum(axis=0) for ledger in known], axis=0),
+        np.mean([ledger.bits for ledger in known], axis=0),
+        np.mean([ledger.server_j for ledger in known], axis=0),
+        contender.notes,
+    )
+
+
+def _plans_are_accounts(plan: Plan, own: MethodAccount) -> tuple[Account, Account]:
+    """Checked by mypy."""
+    return plan, own
