@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.account import Account, account_of
-from joulemesh.planning.plan import plan as make_plan
+from joulemesh.planning.static import plan as make_plan
 from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import trace_of
