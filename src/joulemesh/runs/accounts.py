@@ -17,7 +17,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.limits import PLAN
-from joulemesh.methods.account import Account, MethodAccount
+from joulemesh.methods.account import MethodAccount
+from joulemesh.planning.account import Account
 from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.workload import Workload

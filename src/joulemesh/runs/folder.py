@@ -37,8 +37,8 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import ahead_of, strangers_in
 from joulemesh.files.whole import sweep
-from joulemesh.methods.account import Account
 from joulemesh.own_code import files_run
+from joulemesh.planning.account import Account
 from joulemesh.planning.export import origins_of, stored_record
 from joulemesh.runs.accounts import load_account, save_account, write_ledger
 from joulemesh.runs.formats import safetensors

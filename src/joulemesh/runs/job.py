@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build
-from joulemesh.methods.account import Account, account_of
+from joulemesh.methods.account import account_of
+from joulemesh.planning.account import Account
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder

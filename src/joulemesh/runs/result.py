@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
-from joulemesh.methods.account import Account, MethodAccount
+from joulemesh.methods.account import MethodAccount
 from joulemesh.optional import frame
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES

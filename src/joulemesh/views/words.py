@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from joulemesh.methods.account import Account
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.profiles import DEVICES
 from joulemesh.registries import MODELS

@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from joulemesh.methods.account import Account
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.terminal import Column, picture, show_row, show_table

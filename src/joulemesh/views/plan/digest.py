@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.methods.account import Account
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 
 __all__ = [

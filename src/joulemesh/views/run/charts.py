@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.methods.account import Account
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,

@@ -8,7 +8,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
-from joulemesh.methods.account import MethodAccount
 from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison.table import figure_text
@@ -42,8 +41,8 @@ def show_result(result: Result, console: Console) -> None:
         "progress": f"{picture(curve, console)} accuracy, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }
-    if isinstance(result.account, MethodAccount):
-        rows = {"method": f"{result.method}, equal {result.account.equal}", **rows}
+    if not isinstance(result.account, Plan):
+        rows = {"method": f"{result.method}, equal {figures['equal']}", **rows}
     for name, text in rows.items():
         console.print(Text.assemble((f"{name:<12}", "bold"), text))
     show_figures(result.account, console)

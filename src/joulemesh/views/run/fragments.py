@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulemesh.methods.account import Account
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.plan.digest import BINDING_WORDS

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
-from joulemesh.methods.account import Account
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
 from joulemesh.views.run import fragments

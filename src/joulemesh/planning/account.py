@@ -1,0 +1,99 @@
+"""What a run costs, whoever prices it: the one seam between a run and its joules and seconds.
+
+A `Plan` satisfies `Account` as it is; a method that is run by itself has a `MethodAccount`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Account"]
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.figures import Figure
+from joulemesh.planning.workload import Workload
+from joulemesh.scenario import Scenario
+
+if TYPE_CHECKING:
+    from joulemesh.planning.plan import Plan
+
+FloatArray = NDArray[np.float64]
+
+
+class Account(Protocol):
+    """Rounds, joules and seconds of a run of n iterations on N devices."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was asked."""
+
+    @property
+    def work(self) -> Workload:
+        """Size of the model and of a round."""
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+
+    @property
+    def rounds(self) -> NDArray[Any]:
+        """Integers [n, N]: local rounds."""
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """bool [n, N]: who takes part."""
+
+    @property
+    def exchanged(self) -> NDArray[np.bool_]:
+        """bool [n]: False where the exchange is skipped."""
+
+    @property
+    def iteration_j(self) -> FloatArray:
+        """float64 [n]: joules of all devices; [n, seeds] where they depend on the training."""
+
+    @property
+    def latency_s(self) -> FloatArray:
+        """float64 [n]: seconds of each iteration; [n, seeds] where they depend on the training."""
+
+    @property
+    def energy_budget_j(self) -> FloatArray:
+        """float64 [N]: the batteries."""
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds allowed to each iteration."""
+
+    @property
+    def compute_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on training."""
+
+    @property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges."""
+
+    @property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all."""
+
+    @property
+    def margin_j(self) -> FloatArray:
+        """float64 [N]: what is left in the batteries."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, one line each."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names; empty without any."""
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures of the scenario that decide it, each with its origin."""
+
+
+def _is_an_account(plan: Plan) -> Account:
+    """Checked by mypy."""
+    return plan
