@@ -24,7 +24,7 @@ from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.digests import digest
 from joulemesh.training.driver import chunks
-from joulemesh.training.jax import exchange, portable
+from joulemesh.training.jax import exchange
 from joulemesh.training.jax.chunks import chunk_schedule, evaluated, longest_steps, part
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.evaluation.evaluator import Evaluator
@@ -44,6 +44,7 @@ from joulemesh.training.jax.platform import (
 )
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
+from joulemesh.training.jax.state import first_state, load, save, saved_shapes, state_shapes
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
 from joulemesh.training.jax.types import (
     ChunkReport,
@@ -52,7 +53,7 @@ from joulemesh.training.jax.types import (
     Segments,
     State,
 )
-from joulemesh.training.learner import DivergedError, Learner
+from joulemesh.training.learner import DivergedError
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
@@ -178,27 +179,10 @@ class Engine:
         check_memory(each, room, self.held.devices, len(self.seeds))
 
     def begin(self) -> State:
-        """Draw the initial parameters: of each seed one set, the same for all its devices.
-
-        Returns:
-            The state before the first iteration.
-        """
+        """Draw the initial parameters: of each seed one set, the same for all its devices."""
         hosts.meet(self.key.mesh)
         with self._scope():
-            drawn = [self.initial(seed) for seed in self.seeds]
-
-            def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
-                return np.tile(np.stack(leaves), (self.held.places,) + (1,) * leaves[0].ndim)
-
-            rows, whole = self.shardings
-            params = hosts.put(jax.tree.map(stack, *drawn), rows)
-            moments, memory = self.programs.memories(params)
-            return State(
-                params,
-                hosts.put(moments, rows),
-                hosts.put(memory, whole),
-                hosts.put(np.int32(0), whole),
-            )
+            return first_state(self, [self.initial(seed) for seed in self.seeds])
 
     @property
     def shardings(self) -> tuple[Any, Any]:
@@ -208,15 +192,8 @@ class Engine:
 
     def shapes(self) -> State:
         """Shapes and types of a state."""
-        rows = self.held.places * len(self.seeds)
         with self._scope():
-            shape: Any = jax.ShapeDtypeStruct
-            params = jax.tree.map(
-                lambda leaf: shape((rows, *leaf.shape), self._dtype),
-                jax.eval_shape(self.model.init, jax.random.key(0)),
-            )
-            moments, memory = jax.eval_shape(self.programs.memories, params)
-            return State(params, moments, memory, shape((), np.dtype(np.int32)))
+            return state_shapes(self, self._dtype)
 
     def initial(self, seed: int) -> Params:
         """The initial parameters of a seed, as NumPy arrays."""
@@ -303,11 +280,7 @@ class Engine:
         return Trace.join([trace for _, trace in self.train()])
 
     def evaluate(self, state: State) -> Trace:
-        """Evaluate a state as it is; how far devices had drifted before the exchange is not known.
-
-        Args:
-            state: it is not consumed.
-        """
+        """Evaluate a state, without consuming it; drift before the exchange is not known (NaN)."""
         done = int(state.iteration)
         last = np.array([max(done - 1, 0)])
         with self._scope():
@@ -351,16 +324,16 @@ class Engine:
 
     def saved_shapes(self) -> Shapes:
         """Names, shapes and types of the arrays that `save` gives."""
-        return portable.shapes(self)
+        return saved_shapes(self)
 
     def save(self, state: State) -> Arrays:
         """The state as named arrays in the order of devices, on the leader."""
-        return portable.save(self, state)
+        return save(self, state)
 
     def load(self, arrays: Mapping[str, Any]) -> State:
         """The state that `save` gave, on however many processors there are now."""
         hosts.meet(self.key.mesh)
-        return portable.load(self, arrays)
+        return load(self, arrays)
 
     def identity(self) -> dict[str, str]:
         """Digests of all that decides the numbers, by name, to refuse to resume something else.
@@ -373,8 +346,3 @@ class Engine:
     def digest(self) -> str:
         """One digest of `identity`."""
         return digest(f"{name} {mark}".encode() for name, mark in self.identity().items())
-
-
-def _learns(engine: Engine) -> Learner[State]:
-    """Checked by mypy: an engine is a learner."""
-    return engine

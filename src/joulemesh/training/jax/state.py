@@ -1,19 +1,21 @@
-"""The engine's state as named arrays in the order of devices, [seeds, devices, ...].
+"""The engine's state: how it begins, and as named arrays in the order of devices.
 
-One device stands for all where all hold the same. The arrays serve any number of processors and
-processes; of several processes the leader gets and gives them.
+Arrays are [seeds, devices, ...]; one device stands for all where all hold the same. They serve any
+number of processors and processes; of several processes the leader gets and gives them.
 """
 
 from __future__ import annotations
 
-__all__ = ["load", "save", "shapes"]
+__all__ = ["first_state", "load", "save", "saved_shapes", "state_shapes"]
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
+from joulemesh.models.core import Params
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.jax.types import State
@@ -21,8 +23,43 @@ from joulemesh.training.tensors import Arrays, Shapes
 
 if TYPE_CHECKING:
     from joulemesh.training.jax.engine import Engine
+    from joulemesh.training.learner import Learner
 
 _BY_DEVICE = ("params", "optimizer")  # parts of a state that each device has
+
+
+def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:
+    """Shapes and types of a state."""
+    rows = engine.held.places * len(engine.seeds)
+    shape: Any = jax.ShapeDtypeStruct
+    params = jax.tree.map(
+        lambda leaf: shape((rows, *leaf.shape), dtype),
+        jax.eval_shape(engine.model.init, jax.random.key(0)),
+    )
+    moments, memory = jax.eval_shape(engine.programs.memories, params)
+    return State(params, moments, memory, shape((), np.dtype(np.int32)))
+
+
+def first_state(engine: Engine, drawn: Sequence[Params]) -> State:
+    """The state before the first iteration.
+
+    Args:
+        engine: whose state it is.
+        drawn: the initial parameters of each seed, the same for all its devices.
+    """
+
+    def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
+        return np.tile(np.stack(leaves), (engine.held.places,) + (1,) * leaves[0].ndim)
+
+    rows, whole = engine.shardings
+    params = hosts.put(jax.tree.map(stack, *drawn), rows)
+    moments, memory = engine.programs.memories(params)
+    return State(
+        params,
+        hosts.put(moments, rows),
+        hosts.put(memory, whole),
+        hosts.put(np.int32(0), whole),
+    )
 
 
 def _kept(engine: Engine) -> int:
@@ -36,7 +73,7 @@ def _named(tree: Any) -> list[tuple[str, bool, Any]]:
     return [(jax.tree_util.keystr(path), path[0].name in _BY_DEVICE, leaf) for path, leaf in leaves]
 
 
-def shapes(engine: Engine) -> Shapes:
+def saved_shapes(engine: Engine) -> Shapes:
     """Names, shapes and types of the arrays of a state."""
     ahead = (len(engine.seeds), _kept(engine))
     return {
@@ -61,7 +98,7 @@ def load(engine: Engine, arrays: Mapping[str, Any]) -> State:
     Raises:
         ValueError: on the leader, an array is missing or has another shape.
     """
-    known = shapes(engine)
+    known = saved_shapes(engine)
     for name, (shape, _) in known.items() if hosts.leads() else ():
         if name not in arrays or np.shape(arrays[name]) != shape:
             raise ValueError("its arrays are not those of this run")
@@ -81,3 +118,8 @@ def load(engine: Engine, arrays: Mapping[str, Any]) -> State:
         placed = [put(name, own) for name, own, _ in _named(state)]
         found: State = jax.tree.unflatten(jax.tree.structure(state), placed)
     return found
+
+
+def _learns(engine: Engine) -> Learner[State]:
+    """Checked by mypy: an engine is a learner."""
+    return engine
