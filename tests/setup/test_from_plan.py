@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,46 @@ def test_many_devices_mix_by_a_sparse_matrix_round_by_round() -> None:
     assert rounds == 2
     after = weights @ (weights @ np.eye(1001)[:, :3])
     np.testing.assert_allclose(after, scheme.mixing(0, 1)[0][:, :3], rtol=0, atol=1e-15)
+
+
+def _breaking(folder: Path, **training: object) -> joulemesh.Scenario:
+    """A ring of four that a device leaves; what is left of it gossips."""
+    pairs = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    (folder / "graph.csv").write_text("i,j\n" + "".join(f"{i},{j}\n" for i, j in pairs))
+    gains = "".join(f"{i},{j},1e-9\n" for i, j in pairs)
+    (folder / "gains.csv").write_text("i,j,gain\n" + gains)
+    return joulemesh.Scenario.preset("default").override(
+        {
+            "devices.count": 4,
+            "devices.cycles_per_sample": 1e4,
+            "network.topology": str(folder / "graph.csv"),
+            "network.gains": str(folder / "gains.csv"),
+            "network.channel_known": False,
+            "budget.energy_j": {"values": [5.0, 5.0, 5.0, 0.004]},
+            "budget.deadline_s": 10.0,
+            "plan.aggregation": "ring",
+            "plan.epsilon": 0.3,
+            "plan.iterations": 8,
+            "plan.on_depletion": "leave",
+            "plan.rounds": "fixed",
+            "plan.fixed_rounds": 1,
+            "training.partition": "quantity",
+            "training.model": "logistic",
+            **{f"training.{name}": value for name, value in training.items()},
+        }
+    )
+
+
+def test_exact_means_are_weighed_by_samples_until_the_ring_breaks(tmp_path: Path) -> None:
+    scenario = _breaking(tmp_path, weights="samples", eval_every=1, chunk_iterations=1)
+    plan = joulemesh.plan(scenario)
+    exact = [plan.scheme_at(t + 1).exact for t in range(8)]
+    assert exact[0]
+    assert not exact[-1]
+    assert schedule_of(plan).exact.tolist() == exact
+    shorter = {"plan.on_depletion": "refuse", "plan.iterations": 1, "budget.energy_j": 5.0}
+    one = joulemesh.run(scenario.override(shorter), seeds=1)
+    whole = joulemesh.run(scenario, seeds=1)
+    # The first iteration is the same exact mean in both; in the whole run it is a matrix.
+    first = [float(result.trace.test_loss[0, 0]) for result in (one, whole)]
+    assert first[0] == pytest.approx(first[1], rel=1e-6)

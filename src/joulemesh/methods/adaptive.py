@@ -84,6 +84,7 @@ def _first(schedule: Schedule, n: int) -> Schedule:
         rounds=schedule.rounds[:n],
         active=schedule.active[:n],
         exchanged=schedule.exchanged[:n],
+        exact=schedule.exact[:n],
     )
 
 

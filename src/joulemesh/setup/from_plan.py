@@ -16,12 +16,11 @@ from joulemesh.training.schedule import Mixing, Schedule
 _DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse one
 
 
-def schedule_of(plan: Plan, weights: NDArray[np.float64] | None = None) -> Schedule:
+def schedule_of(plan: Plan) -> Schedule:
     """What the engine plays: the plan's rounds, presence and mixing.
 
     Args:
         plan: the plan.
-        weights: [N] of an exact mean; uniform unless given.
 
     Returns:
         The schedule.
@@ -31,14 +30,18 @@ def schedule_of(plan: Plan, weights: NDArray[np.float64] | None = None) -> Sched
     >>> schedule_of(made).kind
     'mean'
     """
-    mixing, rounds = _mixing(plan, weights)
+    mixing, rounds = _mixing(plan)
+    # Only a plan whose scheme changes has exact means among other matrices.
+    exact = (
+        [plan.scheme_at(t + 1).exact for t in range(plan.iterations)] if callable(mixing) else ()
+    )
     return Schedule(
         plan.rounds,
         plan.active,
         plan.exchanged,
         mixing=mixing,
         mixing_rounds=rounds,
-        weights=weights,
+        exact=np.array(exact, bool),
     )
 
 
@@ -84,24 +87,19 @@ def power_mixing(weights: SparseMatrix, rounds: int) -> tuple[Mixing, int]:
     return metropolis_mixing(weights, rounds)[None], 1
 
 
-def _mixing(plan: Plan, weights: NDArray[np.float64] | None) -> tuple[Mixing, int]:
+def _mixing(plan: Plan) -> tuple[Mixing, int]:
     schemes = [scheme for _, scheme in plan.timeline.schemes]
     first, devices = schemes[0], plan.rounds.shape[1]
     if all(scheme.exact for scheme in schemes):
         return "mean", 1
     if len(schemes) == 1 and first.graph.devices == devices:
         return mixing_of(first)
-    return lambda t: _embedded(plan.scheme_at(t + 1), t, devices, weights), 1
+    return lambda t: _embedded(plan.scheme_at(t + 1), t, devices), 1
 
 
-def _embedded(
-    scheme: Scheme, t: int, devices: int, weights: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
+def _embedded(scheme: Scheme, t: int, devices: int) -> NDArray[np.float64]:
     """[N, N]: the scheme's matrix on its members; departed devices keep what they have."""
     members = scheme.graph.members
-    own = scheme.mixing(t, t + 1)[0]
-    if scheme.exact and weights is not None:
-        own = np.broadcast_to(weights[members] / weights[members].sum(), own.shape)
     matrix = np.eye(devices)
-    matrix[np.ix_(members, members)] = own
+    matrix[np.ix_(members, members)] = scheme.mixing(t, t + 1)[0]
     return matrix

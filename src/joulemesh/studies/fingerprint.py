@@ -103,8 +103,8 @@ def contender_digest(contender: Contender) -> str | None:
     schedule, price = contender.schedule, contender.reserve
     parts = array_parts(schedule.rounds, schedule.active, schedule.exchanged, price.energy_j)
     parts += array_parts(price.latency_s, price.bits, contender.battery_j)
-    if schedule.weights is not None:
-        parts += array_parts(schedule.weights)
+    if schedule.exact.any():
+        parts += array_parts(schedule.exact)
     own: list[Callable[..., Any]] = [contender.settle] if contender.settle is not None else []
     mixing: Any = schedule.mixing
     if callable(mixing):

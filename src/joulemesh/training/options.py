@@ -29,7 +29,7 @@ class Options:
             iterations; exchanges touch parameters only.
         local_round: a round is one ``"step"`` on a batch drawn with replacement, or one
             ``"epoch"``, a pass over the device's samples in a fresh order.
-        weights: of the mean, ``"uniform"`` (or the schedule's) or by ``"samples"``.
+        weights: of the mean, ``"uniform"`` or by ``"samples"``.
         precision: ``"bfloat16"`` computes losses in bfloat16 on float32 parameters.
         eval_every: iterations between evaluations; the last iteration is always evaluated.
         eval_at: the iterations (from 1, ascending) to evaluate after, in place of every

@@ -152,8 +152,8 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
 
 def _matrix(engine: Engine, number: int, t: int) -> NDArray[np.float64]:
     schedule = engine.schedule
-    if schedule.kind == "mean":
-        by_samples = engine.options.weights == "samples"
+    by_samples = engine.options.weights == "samples"
+    if schedule.kind == "mean" or (schedule.exact[t] and by_samples):
         sizes = engine.partitions[number].sizes[None]
         weights = schedule.mean_weights(sizes, by_samples=by_samples)[0]
         share = np.where(schedule.active[t], weights, 0.0)

@@ -36,7 +36,8 @@ class Schedule:
             of the iteration (from 0) that gives [N, N]; or a SciPy CSR array, the same in every
             iteration, applied ``mixing_rounds`` times.
         mixing_rounds: how often a sparse matrix is applied in one exchange.
-        weights: float64 [N] or [seeds, N] of the mean, any positive scale; uniform unless given.
+        exact: bool [n]; True where a dense matrix stands for the exact mean of the active devices,
+            which a learner may weigh by samples. All False unless given.
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10
@@ -47,7 +48,7 @@ class Schedule:
     exchanged: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
     mixing: Mixing = "mean"
     mixing_rounds: int = 1
-    weights: NDArray[np.float64] | None = None
+    exact: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
 
     def __post_init__(self) -> None:
         rounds = _whole(self.rounds)
@@ -62,8 +63,7 @@ class Schedule:
         object.__setattr__(self, "rounds", rounds)
         object.__setattr__(self, "active", active)
         object.__setattr__(self, "exchanged", exchanged)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", _check_weights(self.weights, devices))
+        object.__setattr__(self, "exact", _check_exact(self.exact, n))
         object.__setattr__(self, "mixing", _check_mixing(self.mixing, n, devices))
         if self.mixing_rounds < 1:
             raise ScenarioError(
@@ -123,7 +123,7 @@ class Schedule:
 
         Args:
             sizes: [seeds, N], samples of each device.
-            by_samples: weigh devices by them, instead of by ``weights``.
+            by_samples: weigh devices by them, instead of equally.
 
         Returns:
             float64 [seeds, N].
@@ -134,8 +134,7 @@ class Schedule:
         """
         if by_samples:
             return sizes.astype(np.float64)
-        given = np.ones(1) if self.weights is None else self.weights
-        return np.broadcast_to(given, sizes.shape)
+        return np.ones(sizes.shape)
 
     def digest(self) -> str:
         """A digest of the whole schedule.
@@ -143,7 +142,7 @@ class Schedule:
         Matrices that a function makes are looked at in three iterations only.
 
         >>> rounds = np.full((1, 2), 5)
-        >>> Schedule(rounds).digest() == Schedule(rounds, weights=np.ones(2)).digest()
+        >>> Schedule(rounds).digest() == Schedule(rounds, exact=np.ones(1, bool)).digest()
         False
         """
         return digest(self._parts())
@@ -158,8 +157,9 @@ class Schedule:
             parts += [self.matrices(t, t + 1) for t in sorted({0, n // 2, n - 1})]
         elif not isinstance(mixing, str):
             parts.append(mixing)
-        parts += [] if self.weights is None else [self.weights]
-        yield repr((self.kind, self.mixing_rounds, self.weights is None)).encode()
+        plain = not self.exact.any()
+        parts += [] if plain else [self.exact]
+        yield repr((self.kind, self.mixing_rounds, plain)).encode()
         for rounds, active in zip(self.rounds, self.active, strict=True):
             yield rounds.astype(np.int32).data
             yield np.ascontiguousarray(active).data
@@ -203,12 +203,10 @@ def _check_presence(
         )
 
 
-def _check_weights(weights: NDArray[np.float64], devices: int) -> NDArray[np.float64]:
-    given = np.asarray(weights, np.float64)
-    if given.ndim not in (1, 2) or given.shape[-1] != devices:
-        raise ScenarioError(f"weights have shape {given.shape}: give ({devices},)")
-    if not np.isfinite(given).all() or given.min() <= 0:
-        raise ScenarioError(f"weights reach down to {given.min():g}: give finite numbers above 0")
+def _check_exact(exact: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
+    given = np.asarray(exact, bool) if np.size(exact) else np.zeros(n, bool)
+    if given.shape != (n,):
+        raise ScenarioError(f"exact has shape {given.shape}: give ({n},)")
     return given
 
 

@@ -32,8 +32,15 @@ def _rounds(iterations, devices=DEVICES):
     return np.random.default_rng(1).integers(1, 5, (iterations, devices))
 
 
+MEAN = np.full((DEVICES, DEVICES), 1 / DEVICES)
 MIXINGS = {
-    "weighted": ("step", {"mixing": "mean", "weights": np.array([1.0, 2.0, 3.0, 4.0, 5.0])}),
+    "weighed": (
+        "step",
+        {
+            "mixing": lambda t: MEAN if t < 2 else np.roll(np.eye(DEVICES), 1, axis=1),
+            "exact": np.array([True, True, False]),
+        },
+    ),
     "changing": ("epoch", {"mixing": lambda t: np.roll(np.eye(DEVICES), t + 1, axis=1)}),
     "sparse": (
         "epoch",
@@ -55,7 +62,7 @@ def _assert_equal(engine, atol, iterations=None):
 
 @pytest.mark.parametrize("mixing", MIXINGS)
 def test_more_mixings_in_float64(mixing, unevaluated):
-    """Those that test_engine.py does not try: given weights, functions of t, epochs of a list."""
+    """Those that test_engine.py does not try: exact means on the way, functions of t, epochs."""
     data = _data((4,))
     held = partition(data.y_train, DEVICES, kind="quantity", alpha=1.0)
     local_round, how = MIXINGS[mixing]
@@ -65,6 +72,7 @@ def test_more_mixings_in_float64(mixing, unevaluated):
         local_round=local_round,
         chunk_iterations=2,
         eval_every=1,
+        weights="samples",
     )
     model = build("mlp", data.shape, 3, (6,))
     engine = Engine(model, data, [held], Schedule(_rounds(3), **how), options)

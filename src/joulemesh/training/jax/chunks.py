@@ -78,6 +78,7 @@ def chunk_schedule(
         active=padded(layout.spread(schedule.active[start:stop], False)),
         exchanged=padded(schedule.exchanged[start:stop]),
         mixing=mixing,
+        exact=padded(schedule.exact[start:stop]) if schedule.exact.any() else (),
     )
     return made, *_segments(longest[start:stop], stride)
 

@@ -109,6 +109,12 @@ class Engine:
         self._longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
         self._set_up(own_exchange)
 
+    def _built_in(self) -> Exchange:
+        """The schedule's exchange; exact means among other matrices are weighed as any mean is."""
+        if self.schedule.exact.any() and self.options.weights == "samples":
+            return exchange.weighed
+        return _BUILT_IN[self.schedule.kind]
+
     def _set_up(self, own_exchange: Exchange | None) -> None:
         """Choose layout and strategy, make the programs and place the inputs."""
         options, schedule, seeds = self.options, self.schedule, len(self.seeds)
@@ -126,7 +132,7 @@ class Engine:
             batch=options.batch_size,
             local_round=options.local_round,
             precision=options.precision,
-            exchange=own_exchange or _BUILT_IN[schedule.kind],
+            exchange=own_exchange or self._built_in(),
             kind=schedule.kind,
             devices=schedule.devices,
             places=self.layout.places,

@@ -28,6 +28,13 @@ ExchangeState: TypeAlias = Any  # a pytree; () for exchanges without memory
 Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the plan knows it all
 
 
+class WeighedMixing(NamedTuple):
+    """A mixing matrix, and whether it stands for the exact mean."""
+
+    matrix: Array  # [N, N]
+    exact: Array  # bool
+
+
 class SparseMixing(NamedTuple):
     """A mixing matrix as equal-length lists of neighbours, padded with the device itself."""
 
@@ -42,7 +49,7 @@ class Context(NamedTuple):
     iteration: Array  # uint32 scalar, from 0
     active: Array  # bool [N]
     weights: Array  # [N], of the mean
-    mixing: Any  # [N, N], SparseMixing, or () for "mean"
+    mixing: Any  # [N, N], WeighedMixing, SparseMixing, or () for "mean"
     data: Data  # training samples
     order: Array  # int32; device i's samples are order[start_i : start_i + size_i]
     start: Array  # int32 [N]
@@ -138,6 +145,12 @@ def _dense(leaf: jax.Array, context: Context) -> jax.Array:
     return jnp.matmul(matrix, flat, precision=lax.Precision.HIGHEST).reshape(leaf.shape)
 
 
+def _weighed(leaf: jax.Array, context: Context) -> jax.Array:
+    matrix, exact = context.mixing
+    mixed = _dense(leaf, context._replace(mixing=matrix))
+    return jnp.where(exact, _mean(leaf, context), mixed)
+
+
 def _sparse(leaf: jax.Array, context: Context) -> jax.Array:
     index, weight, rounds = context.mixing
     me = jnp.arange(len(index), dtype=index.dtype)[:, None]
@@ -162,6 +175,9 @@ mean = _linear(_mean)
 
 dense = _linear(_dense)
 """new = W @ old, with W the context's [N, N] matrix of this iteration."""
+
+weighed = _linear(_weighed)
+"""As `dense`, but where the matrix stands for the exact mean, the weighted mean in its place."""
 
 sparse = _linear(_sparse)
 """new = W^K @ old, with W given by its neighbours: N·k numbers instead of N·N."""

@@ -42,11 +42,6 @@ def check_inputs(
         raise ScenarioError(
             f"there are {len(partitions)} partitions for {len(seeds)} seeds: give one for each"
         )
-    weights = schedule.weights
-    if weights is not None and weights.ndim == 2 and len(weights) != len(seeds):
-        raise ScenarioError(
-            f"weights are given for {len(weights)} seeds of {len(seeds)}: give one row for each"
-        )
     for partition in partitions:
         if partition.devices != schedule.devices:
             raise ScenarioError(

@@ -27,7 +27,7 @@ from jax.sharding import NamedSharding
 from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.jax.evaluation.scores import consensus_error
-from joulemesh.training.jax.exchange import Context
+from joulemesh.training.jax.exchange import Context, WeighedMixing, weighed
 from joulemesh.training.jax.local_sgd import Carry, LocalWork, train_rows
 from joulemesh.training.jax.platform import ROWS, WHOLE
 from joulemesh.training.jax.shared_start import train_shared
@@ -235,6 +235,8 @@ def _context(
     if key.kind == "dense":
         last = chunk.mixing.shape[0] - 1  # one matrix may serve every iteration
         mixing = chunk.mixing[jnp.minimum(number, last), :inside, :inside]
+        if key.exchange is weighed:
+            mixing = WeighedMixing(mixing, chunk.exact[number])
     return Context(
         iteration=iteration.astype(jnp.uint32),
         active=chunk.active[number][:inside],

@@ -238,8 +238,8 @@ def test_a_fingerprint_sees_weights_mixing_and_data(toy):
     ring = np.roll(np.eye(3), 1, axis=1)
     schedules = [
         Schedule(rounds),
-        Schedule(rounds, weights=np.array([1.0, 2.0, 3.0])),
-        Schedule(rounds, weights=np.array([1.0, 2.0, 4.0])),
+        Schedule(rounds, mixing=ring[None], exact=np.array([True, False, False, False])),
+        Schedule(rounds, mixing=ring[None], exact=np.array([True, True, False, False])),
         Schedule(rounds, mixing=ring[None]),
         Schedule(rounds, mixing=lambda t: ring if t < 3 else np.eye(3)),
         Schedule(rounds, mixing=sparse.csr_array(ring)),
