@@ -1,6 +1,6 @@
 """In: a model's name and the shape of a sample, or the user's own functions. Out: parameter counts
 (arithmetic, no JAX); pure functions init and apply, and their loss; JAX is loaded for these only.
-May not know: devices, radio, energy, plans (``scenario``, ``world``, ``planning``).
+May not know: devices, radio, energy, plans (``world``, ``aggregation``, ``planning``).
 """
 
 from __future__ import annotations
