@@ -196,3 +196,16 @@ def test_energy_is_reserved_for_every_neighbour(scenario: Scenario) -> None:
         made.reserve.exchange_j[2:], np.tile(everybody, (made.reserve.iterations - 2, 1))
     )
     assert (made.leftover_j() >= 0).all()
+
+
+def test_models_are_tried_on_as_many_samples_as_a_device_holds_of_the_data_given(
+    scenario: Scenario, digits: Dataset
+) -> None:
+    devices = scenario.devices.count
+    held = -(-len(digits.y_train) // devices)
+    of_digits = Setting(scenario).train_samples // devices
+    assert held < of_digits
+    one = {data is None: build("pens", scenario, data=data).ledger() for data in (None, digits)}
+    explicit = build(f"pens:eval_samples={held}", scenario).ledger()
+    np.testing.assert_array_equal(one[False].compute_j, explicit.compute_j)
+    assert (one[True].compute_j[0] > one[False].compute_j[0]).all()

@@ -20,6 +20,7 @@ from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
 
 if TYPE_CHECKING:
+    from joulemesh.data import Dataset
     from joulemesh.models.core import Model
 
 Builder = Callable[[str, Setting, Mapping[str, Any]], Contender]
@@ -160,6 +161,7 @@ def build(
     seeds: Sequence[int] = (0,),
     model: Model | None = None,
     parameters: int | None = None,
+    data: Dataset | None = None,
 ) -> Contender:
     """Make a method ready for a scenario.
 
@@ -170,6 +172,7 @@ def build(
         seeds: repetition seeds.
         model: the user's own model.
         parameters: its size, if the model itself is not at hand.
+        data: the user's own data, in place of the scenario's.
 
     Returns:
         The contender.
@@ -184,7 +187,7 @@ def build(
     """
     method, given = _parse(name)
     if not isinstance(scenario, Setting):
-        scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters)
+        scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters, data=data)
     made = method.build(name, scenario, given)
     if not isinstance(made, Contender):
         raise ScenarioError(
