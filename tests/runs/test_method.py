@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from joulemesh.cli.main import main
 from joulemesh.files.verify import verified
 from joulemesh.methods.account import MethodAccount
 from joulemesh.runs.report import report_of_folder
+from joulemesh.training.jax.engine import Engine
 
 FIELDS = {
     "devices.count": 4,
@@ -195,3 +198,22 @@ def test_the_command_takes_a_method_and_resumes_without_it(
     found = json.loads(order("--method", "d-psgd", "--json", *changes))
     assert (found["method"], found["equal"]) == ("d-psgd", "batteries")
     assert "is finished; nothing to do" in order("--resume")
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advance, folder = Engine.advance, tmp_path / "run"
+
+    def interrupted(self: Engine, state: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return advance(self, state)
+
+    monkeypatch.setattr(Engine, "advance", interrupted)
+    changes = [f"--set={name}={value}" for name, value in FIELDS.items()]
+    words = ["joulemesh", "run", "--method", "fixed:1", "--json", "--out", str(folder), *changes]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert f"--out {folder} --resume` goes on from here" in capsys.readouterr().err

@@ -141,7 +141,7 @@ def carry_out(
         else:
             result = train(scenario, out, order.tensorboard)
     except KeyboardInterrupt:
-        if leads and not (folder.started or several.started):
+        if leads and not (RunFolder(out).started or several.started):  # looked at anew
             raise
         if leads:
             own = "".join(f"--load {path} " for path in order.load or [])
