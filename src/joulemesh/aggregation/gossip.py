@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.aggregation.spectrum import SparseMatrix
 from joulemesh.errors import ScenarioError
 
 __all__ = [

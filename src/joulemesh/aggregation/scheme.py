@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.gossip_rounds import Balance
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.aggregation.spectrum import SparseMatrix
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts

@@ -321,9 +321,9 @@ def _rows(rows: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
     return tuple(tuple(kind(value) for kind, value in zip(kinds, row, strict=True)) for row in rows)
 
 
-def _checked(read: Callable[[], Orders], what: str) -> Orders:
+def _checked(parse: Callable[[], Orders], what: str) -> Orders:
     try:
-        return read()
+        return parse()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise ScenarioError(

@@ -7,9 +7,9 @@ __all__ = ["mixing_of", "power_mixing", "schedule_of"]
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.gossip import metropolis_mixing
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.aggregation.spectrum import SparseMatrix
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
 

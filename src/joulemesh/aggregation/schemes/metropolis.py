@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route
 from joulemesh.aggregation.peer import Peer, RoutePeer, Vector
 from joulemesh.aggregation.route import Route
@@ -16,7 +17,7 @@ from joulemesh.aggregation.schemes.iterated import (
     IteratedScheme,
     with_decided_rounds,
 )
-from joulemesh.aggregation.spectrum import SparseMatrix, metropolis_weights
+from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
