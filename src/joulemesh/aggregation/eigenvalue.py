@@ -45,8 +45,9 @@ def second_eigenvalue(matrix: SparseMatrix | FloatArray) -> float:
     Raises:
         InfeasibleError: neither way converged.
 
-    >>> square = np.array([[0, 1], [0, 3], [1, 2], [2, 3]])
-    >>> round(second_eigenvalue(metropolis_weights(square, 4)), 12)
+    >>> third = np.full(4, 1 / 3)  # Metropolis weights of a square
+    >>> square = np.diag(third) + np.array([[0, 1, 0, 1], [1, 0, 1, 0]] * 2) / 3
+    >>> round(second_eigenvalue(square), 12)
     0.333333333333
     """
     sparse: SparseMatrix = csr_array(matrix)
