@@ -5,7 +5,8 @@
 BEFORE and AFTER are folders that hold the package (``src`` of two checkouts). Every case is run by
 one version, then by the other, in a process of its own, TURNS times (5 unless given); a version's
 time is its best, because other work on a machine only ever adds. Prints the ratio after / before,
-which is below 1 where the change is faster. Cases use the public interface alone.
+which is below 1 where the change is faster. Cases use the public interface and made-up data
+alone.
 """
 
 from __future__ import annotations
@@ -47,15 +48,19 @@ _RICH = {"budget.energy_j": 1e9, "budget.deadline_s": 1e3, "plan.rounds": "fixed
 _CHILD = """
 import json, sys, time
 import joulemesh
+import numpy as np
+rng = np.random.default_rng(0)
+x, y = rng.random((6000, 64), np.float32), rng.integers(10, size=6000)
 case = json.loads(sys.argv[1])
 scenario = joulemesh.Scenario.preset("default").override(case["changes"])
 if case["trains"]:
-    chunks = joulemesh.run(scenario).chunks[1:]  # the first is compiled
+    done = joulemesh.run(scenario, data=(x, y, x[:1000], y[:1000]))
+    chunks = done.chunks[1:]  # the first is compiled
     print(sum(c.wall_s for c in chunks) / sum(c.device_steps for c in chunks))
 else:
-    joulemesh.plan(scenario)
+    joulemesh.plan(scenario, parameters=4810)
     begun = time.perf_counter()
-    joulemesh.plan(scenario)
+    joulemesh.plan(scenario, parameters=4810)
     print(time.perf_counter() - begun)
 """
 
