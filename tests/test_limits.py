@@ -33,7 +33,7 @@ ALLOWED = {
     "files/growing.py": "a digest, a piece at a time",
     "files/manifest.py": "a digest, a piece at a time; MANIFEST_LINE",
     "files/disk.py": "writes",
-    "runs/folder.py": "EVALUATIONS",
+    "runs/kept.py": "EVALUATIONS",
     "runs/run.py": "a line of its own leader",
     "training/jax/distributed/supervise.py": "a log of its own processes",
     "files/whole.py": "opens a draft to lock it",

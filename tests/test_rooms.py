@@ -171,3 +171,43 @@ def test_commands_that_do_not_train_load_no_jax(arguments: tuple[str, ...]) -> N
 def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded("import joulemesh") & {"numpy", "scipy", "pydantic", "matplotlib", "sklearn"}
     assert not loaded(RUN, "plan") & {"matplotlib", "sklearn", "pooch"}
+
+
+# Tables of data, which are read from top to bottom, may be as long as they are.
+DATA = {"reproduce/sentences.py"}
+LONGEST, MOST_PARAMETERS = 350, 8
+# Signatures that users see: their options are the product.
+PUBLIC = {"runs/run.py:run", "runs/compare.py:compare", "studies/compare.py:compare_methods"}
+# Wider than they should be; none may join them.
+WIDE = {
+    "aggregation/route.py:build",
+    "methods/balanced.py:bound",
+    "methods/setting.py:contender",
+    "planning/budget.py:require_affordable",
+}
+
+
+def test_modules_stay_small() -> None:
+    long = {}
+    for path in modules():
+        name = path.relative_to(HOME).as_posix()
+        lines = len(path.read_text("utf-8").splitlines())
+        if lines > LONGEST and name not in DATA:
+            long[name] = lines
+    assert not long
+
+
+def test_signatures_stay_small() -> None:
+    wide = {}
+    for path in modules():
+        name = path.relative_to(HOME).as_posix()
+        if name.startswith("cli/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                spec = node.args
+                given = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
+                count = sum(one.arg not in ("self", "cls") for one in given)
+                if count > MOST_PARAMETERS and f"{name}:{node.name}" not in PUBLIC | WIDE:
+                    wide[f"{name}:{node.name}"] = count
+    assert not wide

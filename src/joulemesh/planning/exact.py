@@ -138,14 +138,18 @@ def most_affordable(budget: ArrayLike, unit: ArrayLike, *fixed: ArrayLike) -> In
     held, price, *costs = np.broadcast_arrays(
         *(np.asarray(figure, np.float64) for figure in (budget, unit, *fixed))
     )
-    room, lost = held, np.zeros_like(held)
+    room, lost, scale = held, np.zeros_like(held), np.abs(held)
     for cost in costs:
         room, error = two_sum(room, -cost)
-        lost = lost + error
-    count = np.floor(np.clip((room + lost) / price, -_MOST, _MOST))
-    # The quotient is off by less than one: begin with one more, and give back what is too much.
-    count = np.where((count >= -1) & (count < _MOST), count + 1, count)
-    tried = np.flatnonzero((count >= 0) & (count < _MOST))
+        lost, scale = lost + error, scale + np.abs(cost)
+    quotient = np.clip((room + lost) / price, -_MOST, _MOST)
+    count = np.floor(quotient)
+    # Where the quotient is far enough from a whole number, its floor is beyond doubt.
+    slack, doubt = (quotient - count) * price, 16 * (len(costs) + 2) * _EPSILON * scale
+    near = (slack <= doubt) | (price - slack <= doubt)
+    # Elsewhere it is off by less than one: begin with one more, and give back what is too much.
+    count = np.where(near & (count >= -1) & (count < _MOST), count + 1, count)
+    tried = np.flatnonzero(near & (count >= 0) & (count < _MOST))
     flat = count.reshape(-1)
     figures = [array.reshape(-1) for array in (held, price, *costs)]
     while tried.size:

@@ -34,25 +34,13 @@ from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.mean_model import mean_of
-from joulemesh.training.jax.platform import (
-    ROWS,
-    WHOLE,
-    precision_scope,
-    row_mesh,
-    sharding,
-    this_machine,
-)
+from joulemesh.training.jax.platform import ROWS, WHOLE, precision_scope, row_mesh, sharding
+from joulemesh.training.jax.platform import this_machine as at_hand
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.state import first_state, load, save, saved_shapes, state_shapes
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
-from joulemesh.training.jax.types import (
-    ChunkReport,
-    ChunkSchedule,
-    ProgramKey,
-    Segments,
-    State,
-)
+from joulemesh.training.jax.types import ChunkReport, ChunkSchedule, ProgramKey, Segments, State
 from joulemesh.training.learner import DivergedError
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
@@ -104,7 +92,7 @@ class Engine:
         self.on_stage: Callable[[str], None] = lambda stage: None
         self.seeds = tuple(int(seed) for seed in seeds)
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
-        self.machine = machine or this_machine()
+        self.machine = machine or at_hand()
         self._dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
         self._longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
         self._set_up(own_exchange)
