@@ -148,7 +148,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"plan": {"iterations": "most"}},
         "plan.iterations: must be a number or one of long",
     ),
-    "policy": ({"plan": {"rounds": "magic"}}, "plan.rounds: input should be 'theorem4', "),
+    "policy": ({"plan": {"rounds": "magic"}}, "plan.rounds: must be one of theorem4, "),
     "quantile": (
         {"plan": {"fade_quantile": 1.0}},
         "plan.fade_quantile: input should be less than 1",

@@ -30,10 +30,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# The same number of processors everywhere; JAX reads both when it is first imported.
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")
-
 import numpy as np
 
 import joulemesh
@@ -327,4 +323,7 @@ def _refuse(why: str) -> int:
 
 
 if __name__ == "__main__":
+    # The same number of processors everywhere; JAX reads both when it is first imported.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")
     sys.exit(main())

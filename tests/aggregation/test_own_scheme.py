@@ -87,7 +87,7 @@ def test_it_keeps_the_contract_with_all_devices_and_with_some(gone: int | None, 
 def test_it_is_priced_as_what_it_sends() -> None:
     plan = joulemesh.plan(asked())
     route, bits = plan.route(1), plan.work.model_bits
-    assert (route.count, plan.scheme, plan.history.scheme.exact) == (8, "star", True)
+    assert (route.count, plan.scheme, plan.timeline.scheme.exact) == (8, "star", True)
     costs = plan.world.costs(plan.world.channel.gain(0))
     joules = np.zeros(5)
     for link, (i, j) in enumerate(plan.edges.tolist()):
@@ -122,7 +122,7 @@ def test_under_fading_the_hub_follows_the_gains_that_are_known(known: bool) -> N
     routes = [route for t in range(1, 13) if (route := plan.route(t)) is not None]
     assert len(routes) > 6
     hubs = {route.root for route in routes}
-    assert len(hubs) > 1 if known else hubs == {plan.history.route.root}
+    assert len(hubs) > 1 if known else hubs == {plan.timeline.route.root}
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -132,7 +132,7 @@ def test_link_costs_are_flooded_and_paid_wherever_it_is_computed(known: bool) ->
     plan, plain = joulemesh.plan(scenario), joulemesh.plan(asked(network__channel_known=known))
     more = plan.exchange_j[0] - plain.exchange_j[0]
     assert (more > 0).all()
-    np.testing.assert_array_equal(plan.history.flooded, [True] + [False] * 5)
+    np.testing.assert_array_equal(plan.timeline.flooded, [True] + [False] * 5)
     ledger = scheme_prices(Setting(scenario), 3)(0, 6)
     np.testing.assert_allclose(ledger.exchange_j, np.broadcast_to(plan.exchange_j, (6, 5)))
     flood = 2 * 10 * LINK_REPORT_BITS * 10

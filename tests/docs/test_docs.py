@@ -16,7 +16,15 @@ from tools.shown import renewed, rewrite
 # Made by tools/reference.py when the site is built.
 MADE = {"reference/cli.md", "reference/limits.md", "reference/scenario.md"}
 # They compile much, for what others show.
-SLOW = ("own-method", "model-and-data", "equal-energy", "worlds", "add-your-own")
+SLOW = (
+    "notebooks",
+    "sweep",
+    "own-method",
+    "model-and-data",
+    "equal-energy",
+    "worlds",
+    "add-your-own",
+)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 

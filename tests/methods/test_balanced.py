@@ -35,6 +35,7 @@ def test_one_and_one_is_d_psgd(small: Scenario) -> None:
     np.testing.assert_allclose(ours.schedule.matrices(0, 1)[0], weights)
 
 
+@pytest.mark.slow
 def test_with_the_mean_it_is_fixed_rounds_on_a_tree(short: Scenario, train: Train) -> None:
     # On a complete graph the Metropolis matrix is J = 11ᵀ/N.
     mixed = build("balanced:tau1=2,tau2=1", short)

@@ -68,7 +68,7 @@ def test_pooling_and_its_gradient_equal_the_librarys(height: int, width: int) ->
 
 
 @pytest.mark.parametrize(
-    "shape", [(22, 24, 3), *(pytest.param(s, marks=pytest.mark.slow) for s in CATALOGUE)]
+    "shape", [pytest.param(s, marks=pytest.mark.slow) for s in ((22, 24, 3), *CATALOGUE)]
 )
 def test_logits_and_gradients_equal_those_of_the_library_network(shape: tuple[int, ...]) -> None:
     model = build("cnn", shape, 10)

@@ -290,7 +290,7 @@ def test_two_thousand_more(folder: Path) -> None:
 
 
 @given(fields=scenario_fields())
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 def test_same_scenario_same_plan(fields: dict[str, Any], folder: Path) -> None:
     topology = fields["network.topology"]
     if topology in EDGE_LISTS:

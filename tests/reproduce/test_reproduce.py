@@ -49,6 +49,7 @@ def test_padding_keeps_everybodys_samples() -> None:
         assert padded.indices(device).tolist() == held.indices(device).tolist()
 
 
+@pytest.mark.slow
 def test_padded_curves_equal_plain_ones(tmp_path: Path) -> None:
     """Devices that never take part change nothing but the shape of the program's arrays."""
     runner = Runner(SEEDS, cache=tmp_path)
@@ -319,6 +320,7 @@ def test_called_again_nothing_is_computed_and_the_same_is_written(quick: Quick) 
     assert {path: path.read_bytes() for path in kept} == before
 
 
+@pytest.mark.slow
 def test_figures_and_page_can_be_had_again_from_the_numbers(quick: Quick, tmp_path: Path) -> None:
     """Nothing is trained: all that is drawn and written is in the tables."""
     out = tmp_path / "again"

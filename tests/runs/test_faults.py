@@ -17,6 +17,7 @@ def good(base, case, place) -> None:
     assert came in ("same", "refused"), (case, came)
 
 
+@pytest.mark.slow
 def test_every_fault_and_command_once(base, tmp_path) -> None:
     # A file for each pair of fault and command, another one each time.
     chosen = {}

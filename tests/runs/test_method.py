@@ -92,7 +92,7 @@ def test_what_training_decides_is_priced_by_what_was_sent(
         np.testing.assert_allclose(mine, result.energy_j[:, s], rtol=1e-12)
 
 
-@pytest.mark.parametrize("stops", [(2,), (4, 6)])
+@pytest.mark.parametrize("stops", [(4, 6), pytest.param((2,), marks=pytest.mark.slow)])
 def test_a_stopped_run_of_a_method_goes_on_to_the_same_bits(
     tiny: Scenario,
     pens: tuple[Result, Path],
@@ -173,6 +173,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_worlds_are_run_with_the_method(tiny: Scenario, tmp_path: Path) -> None:
     found = joulemesh.run(tiny, method="fixed:1", worlds=2, out=tmp_path / "worlds")
     assert [result.method for result in found.results] == ["fixed:1", "fixed:1"]

@@ -76,6 +76,7 @@ def test_a_frame_a_path_and_the_scenario_give_the_same_bits(tmp_path: Path) -> N
         np.testing.assert_array_equal(other.params["w"], from_scenario.params["w"])
 
 
+@pytest.mark.slow
 def test_rounds_of_an_epoch_are_priced_by_what_each_device_holds(tmp_path: Path) -> None:
     path = Path(table(tmp_path))
     lines = path.read_text().splitlines()
@@ -89,6 +90,7 @@ def test_rounds_of_an_epoch_are_priced_by_what_each_device_holds(tmp_path: Path)
     assert own.plan.work.round_samples.tolist() == [32, 32, 64]
 
 
+@pytest.mark.slow
 def test_standardising_is_part_of_what_a_run_is(tmp_path: Path) -> None:
     path = table(tmp_path, scale=1000.0)
     raw, scaled = scenario(path), scenario(path, **{"training.normalize": True})

@@ -163,6 +163,7 @@ READ: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_data_in_memory_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scenario = joulemesh.Scenario.preset("default").override({**TINY, **READ})

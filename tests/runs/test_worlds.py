@@ -259,6 +259,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_the_command_runs_shows_resumes_and_adds_worlds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

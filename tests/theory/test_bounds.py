@@ -133,6 +133,18 @@ def test_bad_constants_are_refused(name: str, value: float) -> None:
         Constants(**fields)
 
 
+def test_remark_2_on_random_hessians() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        basis, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+        M = rng.uniform(1, 5)
+        curvature = rng.uniform(0.05, 0.95) * M
+        values = np.concatenate([[-curvature, M], rng.uniform(-curvature, M, 4)])
+        regularised = basis @ np.diag(values) @ basis.T + 2 * curvature * np.eye(6)
+        ends = np.linalg.eigvalsh(regularised)[[0, -1]]
+        np.testing.assert_allclose([curvature, M + 2 * curvature], ends, rtol=1e-9)
+
+
 # --- theorem 1 and 2, printed -------------------------------------------------------------------
 
 

@@ -126,6 +126,9 @@ def test_nothing_else_drives_a_learner() -> None:
     assert {Path(name).name for name in found} <= {"driver.py", "engine.py", "local.py"}, found
 
 
+SIZES = [[5, 10, 25], [20, 20, 20]]  # samples of the devices, for each seed
+
+
 @pytest.fixture(scope="module")
 def trained() -> tuple[Engine, Any, Trace]:
     rng = np.random.default_rng(0)
@@ -133,15 +136,17 @@ def trained() -> tuple[Engine, Any, Trace]:
 
     x, y = rng.normal(size=(90, 4)), np.tile(np.arange(3), 30)
     data = from_arrays(x[:60], y[:60], x[60:], y[60:])
-    weights = np.array([[1.0, 2.0, 5.0], [1.0, 1.0, 1.0]])
     ring = 0.5 * (np.eye(3) + np.roll(np.eye(3), 1, axis=1))
-    schedule = Schedule(np.full((4, 3), 2), mixing=ring[None], weights=weights)
+    schedule = Schedule(np.full((4, 3), 2), mixing=ring[None])
     engine = Engine(
         build("logistic", data.shape, 3),
         data,
-        [partition(data.y_train, 3, kind="iid", seed=seed) for seed in (0, 1)],
+        [
+            partition(data.y_train, 3, kind="iid", seed=seed, sizes=sizes)
+            for seed, sizes in enumerate(SIZES)
+        ],
         schedule,
-        Options(chunk_iterations=2, eval_every=2),
+        Options(chunk_iterations=2, eval_every=2, weights="samples"),
         (0, 1),
     )
     state, traces = train(engine)
@@ -157,13 +162,13 @@ def test_a_state_is_evaluated_as_training_evaluates_it(trained: Any) -> None:
     assert np.isnan(found.drift).all()
 
 
-def test_the_mean_model_is_weighed_as_the_schedule_says(trained: Any) -> None:
+def test_the_mean_model_is_weighed_by_each_seeds_samples(trained: Any) -> None:
     engine, state, _ = trained
     params, mean = engine.params(state), engine.mean_params(state)
     for name, leaf in params.items():
-        expected = np.average(leaf[0], axis=0, weights=[1.0, 2.0, 5.0])
-        np.testing.assert_allclose(mean[name][0], expected, rtol=1e-5)
-        np.testing.assert_allclose(mean[name][1], leaf[1].mean(axis=0), rtol=1e-5, atol=1e-7)
+        for seed, sizes in enumerate(SIZES):
+            expected = np.average(leaf[seed], axis=0, weights=sizes)
+            np.testing.assert_allclose(mean[name][seed], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_a_saved_state_is_loaded_with_the_same_bits(trained: Any) -> None:
