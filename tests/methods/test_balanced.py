@@ -146,6 +146,7 @@ def test_identity_is_plain_mixing(small: Scenario) -> None:
         np.testing.assert_allclose(again, mixed, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_identity_in_the_engine(short: Scenario, train: Train) -> None:
     ring = short.override({"network.topology": "ring"})
     squeezed, _ = train(

@@ -240,6 +240,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
     return Quick(tmp_path_factory.mktemp("reproduction"))
 
 
+@pytest.mark.slow
 def test_every_figure_is_produced(quick: Quick) -> None:
     assert quick.result.exit_code == 0, quick.result.output
     for name in FIGURES:
@@ -249,6 +250,7 @@ def test_every_figure_is_produced(quick: Quick) -> None:
     assert (quick.out / "fig9-energy.svg").is_file()
 
 
+@pytest.mark.slow
 def test_every_claim_has_a_verdict_and_two_seeds_decide_nothing(quick: Quick) -> None:
     rows = quick.rows("claims")
     assert [row["id"] for row in rows] == [one.id for one in SENTENCES]
@@ -263,6 +265,7 @@ def test_every_claim_has_a_verdict_and_two_seeds_decide_nothing(quick: Quick) ->
     assert f"of {len(rows)} claims" in quick.result.stdout
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_figure_and_sentence(quick: Quick) -> None:
     page = (quick.out / "README.md").read_text("utf-8")
     for name in FIGURES:
@@ -273,6 +276,7 @@ def test_the_page_shows_every_figure_and_sentence(quick: Quick) -> None:
     assert str(quick.out) not in page  # nothing of this machine's folders
 
 
+@pytest.mark.slow
 def test_where_the_time_went(quick: Quick) -> None:
     timings = json.loads((quick.out / "timings.json").read_text("utf-8"))
     assert timings["size"] == "quick"
@@ -284,6 +288,7 @@ def test_where_the_time_went(quick: Quick) -> None:
         assert parts <= row["wall_s"] + 0.1
 
 
+@pytest.mark.slow
 def test_device_steps_are_what_was_asked_for(quick: Quick) -> None:
     """Fig. 8: two halves of 4 and 5 schemes, each spending its whole total on every device."""
     timings = json.loads((quick.out / "timings.json").read_text("utf-8"))
@@ -291,6 +296,7 @@ def test_device_steps_are_what_was_asked_for(quick: Quick) -> None:
     assert timings["figures"]["fig8"]["device_steps"] == each
 
 
+@pytest.mark.slow
 def test_what_methods_spent_is_within_equal_batteries(quick: Quick) -> None:
     energy: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in quick.rows("fig9"):
@@ -305,6 +311,7 @@ def test_what_methods_spent_is_within_equal_batteries(quick: Quick) -> None:
             assert max(spent.values()) <= same * 1.1
 
 
+@pytest.mark.slow
 def test_called_again_nothing_is_computed_and_the_same_is_written(quick: Quick) -> None:
     assert quick.result.exit_code == 0
     kept = [*quick.out.glob("*.csv"), *quick.out.glob("*.svg"), quick.out / "claims.md"]
@@ -336,6 +343,7 @@ def test_figures_and_page_can_be_had_again_from_the_numbers(quick: Quick, tmp_pa
     assert (out / "README.md").read_bytes() == (quick.out / "README.md").read_bytes()
 
 
+@pytest.mark.slow
 def test_one_figure_alone_keeps_the_others_verdicts(quick: Quick) -> None:
     count = len(quick.rows("claims"))
     made = reproduce(["table1"], quick=True, out=quick.out, cache=quick.cache)

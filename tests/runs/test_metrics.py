@@ -113,7 +113,10 @@ class StopError(Exception):
     """The user's own reason to stop."""
 
 
-@pytest.mark.parametrize("after", [3, 6, 9])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("after", [pytest.param(3, marks=SLOW), 6, pytest.param(9, marks=SLOW)])
 def test_a_stopped_run_tells_each_evaluation_once(told, tmp_path: Path, after: int) -> None:
     _, _, wanted = told
     rows: list[dict[str, Any]] = []

@@ -62,6 +62,7 @@ def test_a_table_from_file_to_report(tmp_path: Path) -> None:
     assert "in the order of their appearance ('east' is device 0, 'north' is device 1" in said
 
 
+@pytest.mark.slow
 def test_a_frame_a_path_and_the_scenario_give_the_same_bits(tmp_path: Path) -> None:
     import pandas as pd
 

@@ -87,6 +87,7 @@ def test_the_record_says_what_was_kept(project: Path, monkeypatch: pytest.Monkey
     assert '"inputs/inputs.json"' in manifest
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_named_with_its_digest(
     project: Path,
     tmp_path: Path,
@@ -184,6 +185,7 @@ def test_data_in_memory_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
         joulemesh.run(scenario, data=other, out="far/x", resume=True)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_on_data_in_memory_goes_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_stopped_and_resumed_worlds_end_with_the_same_bits(
     assert bits(tmp_path / "w") == bits(whole)
 
 
+@pytest.mark.slow
 def test_more_worlds_are_added_to_those_there_are(
     tiny: Scenario, both: tuple[WorldsResult, Path], tmp_path: Path
 ) -> None:
@@ -293,6 +294,7 @@ def test_the_command_says_when_no_world_can_run(
     assert "Traceback" not in shown.err
 
 
+@pytest.mark.slow
 def test_one_world_asked_for_is_the_plain_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
