@@ -54,7 +54,7 @@ class Method:
     @property
     def built_in(self) -> bool:
         """Whether it comes with Joulemesh."""
-        return self.build.__module__.startswith(f"{__package__}.")
+        return (self.build.__module__ or "").startswith(f"{__package__}.")
 
 
 # Each registers itself when its module is first needed: JAX is loaded by those that use it.
