@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import overhead, peers, planner, scale, training
+from benchmarks import faults, overhead, peers, planner, scale, training
 from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS = {
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "peers": peers.main,
     "scale": scale.main,
     "overhead": overhead.main,
+    "faults": faults.main,
 }
 HAVE_QUICK = ("training", "peers")
 

@@ -266,7 +266,7 @@ def page(record: dict[str, Any]) -> str:
     counts, kinds = record["counts"], ("same", "refused", "failed")
     commands = sorted({name.split()[0] for name in counts})
     rows = [[one, *(str(counts.get(f"{one} {kind}", 0)) for kind in kinds)] for one in commands]
-    files = ", ".join(f"{WORDS[kind]} ({count})" for kind, count in record["files"].items())
+    files = ", ".join(WORDS[kind] for kind in record["files"])
     failures = record["failures"]
     return (
         f"Every file of {files} was {', '.join(FAULTS)}, and each command was tried: "

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import json
 
-from benchmarks import accelerator_page, overhead, peers, planner, scale, training, training_page
+from benchmarks import (
+    accelerator_page,
+    faults,
+    overhead,
+    peers,
+    planner,
+    scale,
+    training,
+    training_page,
+)
 from benchmarks.common import OUT, page_text
 
 PAGES = {
@@ -14,6 +23,7 @@ PAGES = {
     "peers": (peers.TITLE, peers.page),
     "scale": (scale.TITLE, scale.page),
     "overhead": (overhead.TITLE, overhead.page),
+    "faults": (faults.TITLE, faults.page),
 }
 
 
