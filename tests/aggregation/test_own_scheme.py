@@ -199,3 +199,12 @@ def test_a_scheme_that_leaves_an_error_needs_no_gossip_rounds() -> None:
     printed = Console(file=StringIO(), width=100)
     show_plan(plan, printed)
     assert "once, consensus error 0.5\n" in printed.file.getvalue()  # type: ignore[attr-defined]
+
+
+class Unfinished(SchemeBase):
+    """A scheme that says nothing about its exchange."""
+
+
+def test_a_scheme_that_lacks_a_part_is_named_with_it_when_it_is_made() -> None:
+    with pytest.raises(TypeError, match=r"Unfinished.*error.*mixing.*peer.*route"):
+        Unfinished(SCHEMES["tree"], "", None, 8.0)  # type: ignore[abstract, arg-type]

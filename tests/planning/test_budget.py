@@ -124,11 +124,11 @@ def test_refusals_name_device_constraint_figure_and_remedy() -> None:
         require(battery_j=np.array([7.0, 10.0]))
     assert (poor.value.device, poor.value.constraint) == (0, "energy")
     assert str(poor.value) == (
-        "device 0 cannot pay for 4 iterations from its battery of 7 J: exchanges take 4 J and one "
-        "round an iteration 4 J; raise budget.energy_j to at least 8, or set plan.iterations to "
-        'at most 3, or set plan.on_depletion = "leave"'
+        "device 0 cannot pay for 4 iterations from its battery of 7 J: the exchanges need 4 J and "
+        "one round per iteration 4 J; raise budget.energy_j to at least 8, or set plan.iterations "
+        'to at most 3, or set plan.on_depletion = "leave"'
     )
-    with pytest.raises(InfeasibleError, match=r"3 rounds an iteration 6 J; .* at least 10,"):
+    with pytest.raises(InfeasibleError, match=r"3 rounds per iteration 6 J; .* at least 10,"):
         require(least=3, round_j=np.full(2, 0.5), battery_j=np.full(2, 9.0))
     with pytest.raises(InfeasibleError, match=r"2 s and 3 rounds 4.5 s; .* at least 6.5"):
         require(least=3, round_s=np.full(2, 1.5))

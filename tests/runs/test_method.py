@@ -218,3 +218,12 @@ def test_an_interrupted_command_says_how_to_go_on(
         main()
     assert end.value.code == 130
     assert f"--out {folder} --resume` goes on from here" in capsys.readouterr().err
+
+
+def test_the_page_says_where_a_method_misses_the_deadline(tiny: Scenario, tmp_path: Path) -> None:
+    late = tiny.override({"budget.deadline_s": 1e-6})
+    joulemesh.run(late, method="fixed:2", equal="iterations", out=tmp_path / "late")
+    assert "misses the deadline of" in (tmp_path / "late/report.html").read_text()
+    easy = tiny.override({"budget.deadline_s": 1e3})
+    joulemesh.run(easy, method="fixed:2", equal="iterations", out=tmp_path / "easy")
+    assert "misses the deadline of" not in (tmp_path / "easy/report.html").read_text()

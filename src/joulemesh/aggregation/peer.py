@@ -6,6 +6,7 @@ messages differs.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ class Peer(Protocol):
         """The device's parameters after the exchange, [P]."""
 
 
-class RoutePeer:
+class RoutePeer(ABC):
     """A peer that sends as its route says. A subclass says what it sends and what it keeps.
 
     It counts what arrives: a message that the route does not have, and one that is missing when it
@@ -135,9 +136,9 @@ class RoutePeer:
         """What is sent in a step: what the device holds, unless a subclass says otherwise."""
         return self.held
 
+    @abstractmethod
     def take(self, step: int, arrived: dict[int, Vector]) -> None:
         """End a step, given what arrived in it by sender (nothing, too)."""
-        raise NotImplementedError
 
     def result(self) -> Vector:
         """What the device holds after the last step."""

@@ -122,8 +122,8 @@ def require_affordable(
         training = iterations * least * float(round_j[device])
         raise InfeasibleError(
             f"device {device} cannot pay for {iterations} iterations from its battery of "
-            f"{energy(held, digits=6)}: exchanges take {energy(exchange, digits=6)} and {rounds} "
-            f"an iteration {energy(training, digits=6)}; {', or '.join(ways())}",
+            f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)} and "
+            f"{rounds} per iteration {energy(training, digits=6)}; {', or '.join(ways())}",
             device=device,
             constraint="energy",
         )

@@ -1,7 +1,8 @@
-"""What a scheme needs not say itself."""
+"""What schemes have in common, to be built on."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,7 +26,7 @@ S = TypeVar("S", bound="SchemeBase")
 
 
 @dataclass(frozen=True)
-class SchemeBase:
+class SchemeBase(ABC):
     """A scheme without gossip rounds. A subclass has ``route``, ``mixing``, ``error`` and ``peer``.
 
     Attributes:
@@ -76,17 +77,17 @@ class SchemeBase:
         return None
 
     @property
+    @abstractmethod
     def error(self) -> float:
         """Consensus error that an exchange leaves, relative to what it finds."""
-        raise NotImplementedError
 
     def with_rounds(self: S, rounds: int) -> S:
         """The scheme itself: it has no gossip rounds."""
         return self
 
+    @abstractmethod
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """What is sent in an iteration (counted from 0), under the whole graph's numbers."""
-        raise NotImplementedError
 
     def routes(self, forecast: LinkCosts) -> RoutesToTry:
         """The one route by the costs that the planner knows: those of now, or their forecast."""
@@ -96,9 +97,9 @@ class SchemeBase:
 
         return to_try
 
+    @abstractmethod
     def mixing(self, start: int, stop: int) -> FloatArray:
         """float64 [n, A, A], or [1, A, A] if all are alike: what the exchanges do."""
-        raise NotImplementedError
 
     @property
     def round_weights(self) -> SparseMatrix | None:
@@ -113,9 +114,9 @@ class SchemeBase:
         """None: there are no gossip rounds to weigh against joules."""
         return None
 
+    @abstractmethod
     def peer(self, device: int, route: Route) -> Peer:
         """What one device does in an exchange along a route."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

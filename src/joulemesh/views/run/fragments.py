@@ -43,6 +43,14 @@ def text(plain: str) -> str:
     return html.escape(plain).replace(" %", "&nbsp;%")
 
 
+def _deadline(plan: Account) -> str:
+    """The time allowed to an iteration, and whether it is kept: methods without a plan may not."""
+    longest, allowed = float(np.max(plan.latency_s)), duration(plan.deadline_s)
+    if longest <= plan.deadline_s:
+        return f"deadline {allowed} per iteration"
+    return f"up to {duration(longest)} per iteration: misses the deadline of {allowed}"
+
+
 def tiles(plan: Account, summary: Summary) -> str:
     """The main figures, each in a tile."""
     spent = summary.energy_j / float(plan.energy_budget_j.sum())
@@ -50,11 +58,11 @@ def tiles(plan: Account, summary: Summary) -> str:
     figures = [
         ("energy", energy(summary.energy_j), f"{percent(spent)} of the batteries"),
         ("spent on training", percent(training), f"exchange {percent(1 - training)}"),
-        ("time", duration(summary.time_s), f"deadline {duration(plan.deadline_s)} an iteration"),
+        ("time", duration(summary.time_s), _deadline(plan)),
         (
             "local rounds",
             f"{int(plan.rounds.sum()):,}",
-            f"{plan.rounds.sum() / plan.active.sum():.2f} an iteration and device",
+            f"{plan.rounds.sum() / plan.active.sum():.2f} per iteration and device",
         ),
     ]
     if summary.accuracy is not None:
