@@ -133,7 +133,11 @@ def test_search_works_from_a_folder(page: str, site: Path, browser: Any) -> None
     ("page", "copied"),
     [
         ("tutorial.html", "joulemesh init fleet.toml"),
-        ("reference/cli.html", "joulemesh init fleet.toml\njoulemesh init fleet.toml --set"),
+        ("reference/cli.html", "joulemesh new fleet"),
+        (
+            "explanation/repairs.html",
+            "joulemesh plan --set plan.physics=paper\njoulemesh plan --preset paper",
+        ),
         ("how-to/fading.html", "joulemesh plan --set network.fading=rayleigh"),
     ],
 )
