@@ -48,6 +48,10 @@ def _flip(path: Path, older: Path | None) -> None:
     path.write_bytes(content)
 
 
+def _empty(path: Path, older: Path | None) -> None:
+    path.write_bytes(b"")
+
+
 def _cut(path: Path, older: Path | None) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -76,7 +80,7 @@ def _unreadable(path: Path, older: Path | None) -> None:
 
 FAULTS: dict[str, Callable[[Path, Path | None], None]] = {
     "deleted": lambda path, older: path.unlink(),
-    "emptied": lambda path, older: path.write_bytes(b"") and None,
+    "emptied": _empty,
     "truncated": _cut,
     "one bit flipped": _flip,
     "stale": _stale,

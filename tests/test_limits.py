@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import joulemesh
 from joulemesh import machine
 from joulemesh.files import limits
@@ -94,7 +96,7 @@ def test_every_limit_is_used_and_documented() -> None:
         assert f"| {one.reads} | {one} | {one.why} |" in page
 
 
-def test_limits_follow_the_memory(monkeypatch) -> None:
+def test_limits_follow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "memory_bytes", lambda: 2**31)
     assert limits.DATA.now == 2**30
     assert limits.TABLE.now == 2**26

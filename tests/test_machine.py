@@ -127,7 +127,9 @@ def test_memory_as_macos_tells_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert machine.memory_bytes() == 2**34
 
 
-def test_memory_is_what_the_control_group_allows(tmp_path, monkeypatch) -> None:
+def test_memory_is_what_the_control_group_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = tmp_path / "sys" / "job"
     group.mkdir(parents=True)
     (group / "memory.max").write_text("123456789\n")

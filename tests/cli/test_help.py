@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import typer
@@ -18,13 +19,15 @@ from joulemesh.cli.main import app, main
 from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.runs import doctor
 
+Command: TypeAlias = Callable[..., SimpleNamespace]
+
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Any:
+) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
 
@@ -42,7 +45,7 @@ def command(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_a_sentence_and_ends_with_an_example(command, name: str) -> None:
+def test_help_is_a_sentence_and_ends_with_an_example(command: Command, name: str) -> None:
     shown = command(name, "--help")
     assert shown.code == 0
     first = (COMMANDS[name].help or "").split("\n\n")[0]
@@ -64,7 +67,7 @@ def test_examples_name_options_that_exist(name: str) -> None:
         assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_the_first_page_lists_every_command(command) -> None:
+def test_the_first_page_lists_every_command(command: Command) -> None:
     page = command("--help").out
     assert all(f" {name} " in page for name in COMMANDS)
     assert "--install-completion" in page
@@ -96,7 +99,7 @@ def test_completion_completes() -> None:
 # Profiles --------------------------------------------------------------------------------------
 
 
-def test_profiles_are_listed(command) -> None:
+def test_profiles_are_listed(command: Command) -> None:
     page = command("profiles").out
     assert all(name in page for name in (*DEVICES, *RADIOS))
     assert "4 nJ" in page
@@ -105,7 +108,7 @@ def test_profiles_are_listed(command) -> None:
     assert all(one["sources"] for one in records)
 
 
-def test_one_profile_with_its_sources(command) -> None:
+def test_one_profile_with_its_sources(command: Command) -> None:
     page = command("profiles", "wifi").out
     assert "network.max_rate_bps = 65000000.0" in page
     assert "https://standards.ieee.org" in page
@@ -113,7 +116,7 @@ def test_one_profile_with_its_sources(command) -> None:
     assert one["devices"]["cpu_hz"] == 240e6
 
 
-def test_unknown_profiles_are_refused(command) -> None:
+def test_unknown_profiles_are_refused(command: Command) -> None:
     for arguments in (
         ("profiles", "wfi"),
         ("plan", "--set", "devices.profile=wfi"),
@@ -126,7 +129,7 @@ def test_unknown_profiles_are_refused(command) -> None:
         assert "'wfi' is unknown" in refused.err
 
 
-def test_a_figure_that_is_not_used_is_noted(command, tmp_path: Path) -> None:
+def test_a_figure_that_is_not_used_is_noted(command: Command, tmp_path: Path) -> None:
     """Figures of a profile are comments in a new file: another profile brings its own."""
     fields = ("devices.profile=raspberry-pi-4", "budget.deadline_s=1.0", "budget.energy_j=1000.0")
     changes = [part for field in fields for part in ("--set", field)]
@@ -145,7 +148,7 @@ def test_a_figure_that_is_not_used_is_noted(command, tmp_path: Path) -> None:
     assert json.loads(planned.out)["scenario"]["devices"]["cpu_hz"] == 1.8e9
 
 
-def test_a_scenario_in_json_is_planned(command, tmp_path: Path) -> None:
+def test_a_scenario_in_json_is_planned(command: Command, tmp_path: Path) -> None:
     Path("s.json").write_text(joulemesh.Scenario(seed=4).to_json(), "utf-8")
     planned = command("plan", "s.json", "--json")
     assert json.loads(planned.out)["scenario"]["seed"] == 4
@@ -156,7 +159,7 @@ def test_a_scenario_in_json_is_planned(command, tmp_path: Path) -> None:
 # Doctor ----------------------------------------------------------------------------------------
 
 
-def test_doctor_finds_all_well(command) -> None:
+def test_doctor_finds_all_well(command: Command) -> None:
     seen = command("doctor")
     assert seen.code == 0, seen.out
     assert "all is well" in seen.out
@@ -164,7 +167,7 @@ def test_doctor_finds_all_well(command) -> None:
     assert "self-test  planned in" in seen.out
 
 
-def test_doctor_in_json(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_in_json(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOULEMESH_DATA", str(Path.home() / "data"))
     found = json.loads(command("doctor", "--quick", "--json").out)
     assert found["problems"] == []
@@ -175,7 +178,9 @@ def test_doctor_in_json(command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(Path.home()) not in json.dumps(found)
 
 
-def test_doctor_finds_the_data(command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_finds_the_data(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folder = tmp_path / "sets" / "cifar-10"
     folder.mkdir(parents=True)
     (folder / "cifar-10-binary.tar.gz").write_bytes(b"")
@@ -188,7 +193,7 @@ def test_doctor_finds_the_data(command, monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "1 of the 4 files of mnist" in data["mnist"]
 
 
-def test_doctor_says_what_is_missing(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_is_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise RuntimeError(f"no backend\nin {Path.home()}/lib")
 
@@ -216,7 +221,7 @@ def test_the_self_test_refuses_a_loss_that_is_no_number(monkeypatch: pytest.Monk
 # Device tables ---------------------------------------------------------------------------------
 
 
-def test_a_column_of_figures_that_nobody_takes_is_noted(command, tmp_path: Path) -> None:
+def test_a_column_of_figures_that_nobody_takes_is_noted(command: Command, tmp_path: Path) -> None:
     Path("d.csv").write_text(
         "name,battery,clock,energy_j\na,3,1e9,20\nb,4,2e9,20\nc,4,2e9,20\n", "utf-8"
     )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from joulemesh.cli.main import main
 from joulemesh.methods import names, registry
+
+Command: TypeAlias = Callable[..., tuple[int, str, str]]
 
 OWN = '''"""Lazy mixing: a step towards the neighbours."""
 
@@ -36,7 +39,9 @@ register("bare", lambda name, setting, given: None)
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Command]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -54,7 +59,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         yield run
 
 
-def test_all_methods_are_listed_with_parameters_and_citations(command) -> None:
+def test_all_methods_are_listed_with_parameters_and_citations(command: Command) -> None:
     code, out, err = command("methods")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -70,14 +75,14 @@ def test_all_methods_are_listed_with_parameters_and_citations(command) -> None:
     assert "…" not in out
 
 
-def test_one_method_with_what_its_parameters_may_be(command) -> None:
+def test_one_method_with_what_its_parameters_may_be(command: Command) -> None:
     code, out, _ = command("methods", "pens")
     assert code == 0
     assert "a whole number of at least 1" in " ".join(out.split())
     assert "fedavg" not in out
 
 
-def test_methods_as_json(command) -> None:
+def test_methods_as_json(command: Command) -> None:
     code, out, _ = command("methods", "--json")
     assert code == 0
     records = {record["name"]: record for record in json.loads(out)}
@@ -95,7 +100,7 @@ def test_methods_as_json(command) -> None:
     assert all(record["built_in"] for record in records.values())
 
 
-def test_methods_of_the_users_own_are_listed(command, tmp_path: Path) -> None:
+def test_methods_of_the_users_own_are_listed(command: Command, tmp_path: Path) -> None:
     (tmp_path / "lazy.py").write_text(OWN)
     code, out, _ = command("methods", "--load", "lazy.py")
     assert code == 0
@@ -109,7 +114,7 @@ def test_methods_of_the_users_own_are_listed(command, tmp_path: Path) -> None:
     assert json.loads(out)[0]["citation"] is None
 
 
-def test_refusals_are_one_line(command) -> None:
+def test_refusals_are_one_line(command: Command) -> None:
     for arguments, words in (
         (("methods", "fixd"), "method 'fixd' is unknown; did you mean 'fixed'?"),
         (("methods", "--load", "none.py"), "--load none.py: there is no such file"),

@@ -30,7 +30,9 @@ def read(folder: Path, text: str | bytes, name: str = "mine.csv", **choices: Any
     return load(written(folder, text, name), reading=Reading(**choices))
 
 
-def refused(folder: Path, text: str | bytes, words: str, name: str = "mine.csv", **choices: Any):
+def refused(
+    folder: Path, text: str | bytes, words: str, name: str = "mine.csv", **choices: Any
+) -> None:
     with pytest.raises(JoulemeshError, match=words) as caught:
         read(folder, text, name, **choices)
     assert len(str(caught.value).splitlines()) == 1

@@ -52,7 +52,7 @@ class Reference:
 
 
 @pytest.fixture(scope="module")
-def references(tmp_path_factory) -> dict[str, Reference]:
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reference]:
     made: dict[str, Reference] = {}
     for kind, (_, _, names) in WORKS.items():
         for _ in range(2):  # the first compiles
@@ -88,7 +88,9 @@ PIECES = [("run", 10, piece) for piece in range(12)] + [("compare", 4, k) for k 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count", "piece"), PIECES)  # 200 in all
-def test_killed_at_random_instants(references, kind, count, piece, tmp_path) -> None:
+def test_killed_at_random_instants(
+    references: dict[str, Reference], kind: str, count: int, piece: int, tmp_path: Path
+) -> None:
     seeds = range(piece * count, piece * count + count)
     killed = [kill_and_resume(kind, references[kind], seed, tmp_path / str(seed)) for seed in seeds]
     assert any(killed)

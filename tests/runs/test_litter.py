@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -38,8 +39,8 @@ def drafts(folder: Path) -> list[Path]:
     return list(folder.rglob(f".*{DRAFT}"))
 
 
-def test_a_draft_under_way_is_left_alone(tmp_path) -> None:
-    def write(draft) -> None:
+def test_a_draft_under_way_is_left_alone(tmp_path: Path) -> None:
+    def write(draft: IO[bytes]) -> None:
         sweep(tmp_path)
         draft.write(b"whole")
 
@@ -47,7 +48,7 @@ def test_a_draft_under_way_is_left_alone(tmp_path) -> None:
     assert (tmp_path / "note.txt").read_bytes() == b"whole"
 
 
-def test_a_link_with_a_drafts_name_is_left_alone(tmp_path) -> None:
+def test_a_link_with_a_drafts_name_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / f".a{DRAFT}").symlink_to(tmp_path / "mine")
     sweep(tmp_path)
@@ -55,7 +56,7 @@ def test_a_link_with_a_drafts_name_is_left_alone(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("opened", ["require_usable", "keep"])
-def test_a_cache_is_swept_when_it_is_opened(tmp_path, opened) -> None:
+def test_a_cache_is_swept_when_it_is_opened(tmp_path: Path, opened: str) -> None:
     leave_a_draft(tmp_path / "ab", "ab12.run")
     if opened == "keep":
         keep(tmp_path / "ab" / "ab34.run", b"result")
@@ -64,7 +65,7 @@ def test_a_cache_is_swept_when_it_is_opened(tmp_path, opened) -> None:
     assert not drafts(tmp_path)
 
 
-def test_run_and_study_folders_are_swept_when_they_are_opened(tmp_path) -> None:
+def test_run_and_study_folders_are_swept_when_they_are_opened(tmp_path: Path) -> None:
     scenario = joulemesh.Scenario.preset("default").override(TINY)
     run, study = tmp_path / "run", tmp_path / "study"
     joulemesh.run(scenario, out=run)
@@ -77,7 +78,7 @@ def test_run_and_study_folders_are_swept_when_they_are_opened(tmp_path) -> None:
     assert not drafts(study)
 
 
-def test_a_comparison_is_not_taken_for_a_run(tmp_path) -> None:
+def test_a_comparison_is_not_taken_for_a_run(tmp_path: Path) -> None:
     scenario = joulemesh.Scenario.preset("default").override(TINY)
     study = tmp_path / "study"
     joulemesh.compare(scenario, "fixed:1", seeds=1, cache=tmp_path / "cache").save(study)
@@ -88,7 +89,7 @@ def test_a_comparison_is_not_taken_for_a_run(tmp_path) -> None:
         joulemesh.run(scenario, out=study, resume=True)
 
 
-def test_a_manifest_of_endless_brackets_is_damaged(tmp_path) -> None:
+def test_a_manifest_of_endless_brackets_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(b"[" * 100_000 + b"\n")
     assert verified(tmp_path).lines() == [
         f"{tmp_path}/manifest.jsonl is damaged: line 1: its contents have changed"

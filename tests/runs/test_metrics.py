@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -32,9 +32,11 @@ SCENARIO = joulemesh.Scenario.preset("default").override(
     }
 )
 
+Told: TypeAlias = tuple[Result, Path, list[dict[str, Any]]]
+
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path, list[dict[str, Any]]]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     rows: list[dict[str, Any]] = []
     folder = tmp_path_factory.mktemp("metrics") / "run"
     return joulemesh.run(SCENARIO, seeds=2, out=folder, on_metrics=rows.append), folder, rows
@@ -45,7 +47,7 @@ def as_text(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{name: str(value) for name, value in row.items()} for row in rows]
 
 
-def test_every_evaluation_is_told_as_metrics_csv_has_it(told) -> None:
+def test_every_evaluation_is_told_as_metrics_csv_has_it(told: Told) -> None:
     _, folder, rows = told
     with open(folder / "metrics.csv") as file:
         assert as_text(rows) == list(csv.DictReader(file))
@@ -53,7 +55,7 @@ def test_every_evaluation_is_told_as_metrics_csv_has_it(told) -> None:
     assert all(type(value) in (int, float) for row in rows for value in row.values())
 
 
-def test_the_frame_is_the_same_rows(told) -> None:
+def test_the_frame_is_the_same_rows(told: Told) -> None:
     pytest.importorskip("pandas")
     result, _, rows = told
     frame = result.frame()
@@ -63,7 +65,7 @@ def test_the_frame_is_the_same_rows(told) -> None:
     np.testing.assert_array_equal(last, result.accuracy[-1].astype(float))
 
 
-def test_devices_that_agree_have_the_mean_models_curve(told) -> None:
+def test_devices_that_agree_have_the_mean_models_curve(told: Told) -> None:
     """A tree averages exactly: a gap between the two lines would be one between samples."""
     _, _, rows = told
     for row in rows:
@@ -117,7 +119,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("after", [pytest.param(3, marks=SLOW), 6, pytest.param(9, marks=SLOW)])
-def test_a_stopped_run_tells_each_evaluation_once(told, tmp_path: Path, after: int) -> None:
+def test_a_stopped_run_tells_each_evaluation_once(told: Told, tmp_path: Path, after: int) -> None:
     _, _, wanted = told
     rows: list[dict[str, Any]] = []
 
@@ -132,7 +134,7 @@ def test_a_stopped_run_tells_each_evaluation_once(told, tmp_path: Path, after: i
     assert rows == wanted
 
 
-def test_without_a_folder_all_is_told(told) -> None:
+def test_without_a_folder_all_is_told(told: Told) -> None:
     _, _, wanted = told
     rows: list[dict[str, Any]] = []
     joulemesh.run(SCENARIO, seeds=2, on_metrics=rows.append)
@@ -218,7 +220,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         log(row(0, 1))
 
 
-def test_a_real_log_holds_the_curves(told, tmp_path: Path) -> None:
+def test_a_real_log_holds_the_curves(told: Told, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
 

@@ -64,7 +64,7 @@ def a_checkpoint_after_every_chunk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def works(tmp_path_factory) -> Iterator[Callable[[str], Work]]:
+def works(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Work]]:
     """The recordings, each made once; what is compiled for them serves all that follows."""
     made: dict[str, Work] = {}
 
@@ -80,7 +80,9 @@ def works(tmp_path_factory) -> Iterator[Callable[[str], Work]]:
 
 
 @pytest.mark.parametrize("kind", WORKS)
-def test_nothing_waits_for_a_sync_at_the_end(works, kind, tmp_path) -> None:
+def test_nothing_waits_for_a_sync_at_the_end(
+    works: Callable[[str], Work], kind: str, tmp_path: Path
+) -> None:
     work = works(kind)
     after_a_cut(work.steps, len(work.steps), random.Random(0), tmp_path, "none")
     assert work.fault_of(tmp_path) == ""
@@ -93,30 +95,40 @@ def cut_often(work: Work, cases: range, place: Path) -> None:
         assert work.after(at, how, case, place / str(case)) == "", (at, how, case)
 
 
-def test_a_power_cut_during_a_run_loses_nothing(works, tmp_path) -> None:
+def test_a_power_cut_during_a_run_loses_nothing(
+    works: Callable[[str], Work], tmp_path: Path
+) -> None:
     cut_often(works("run"), range(24), tmp_path)
 
 
-def test_a_power_cut_during_a_comparison_loses_nothing(works, tmp_path) -> None:
+def test_a_power_cut_during_a_comparison_loses_nothing(
+    works: Callable[[str], Work], tmp_path: Path
+) -> None:
     cut_often(works("compare"), range(4), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", range(1, 22))
-def test_hundreds_of_power_cuts_during_a_run(works, piece, tmp_path) -> None:
+def test_hundreds_of_power_cuts_during_a_run(
+    works: Callable[[str], Work], piece: int, tmp_path: Path
+) -> None:
     cut_often(works("run"), range(40 * piece, 40 * piece + 40), tmp_path)  # 840 in all
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", range(1, 21))
-def test_hundreds_of_power_cuts_during_a_comparison(works, piece, tmp_path) -> None:
+def test_hundreds_of_power_cuts_during_a_comparison(
+    works: Callable[[str], Work], piece: int, tmp_path: Path
+) -> None:
     cut_often(works("compare"), range(8 * piece, 8 * piece + 8), tmp_path)  # 160 in all
 
 
 @pytest.mark.parametrize(
     "piece", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))]
 )
-def test_a_second_cut_while_resuming_after_the_first(works, piece, tmp_path) -> None:
+def test_a_second_cut_while_resuming_after_the_first(
+    works: Callable[[str], Work], piece: int, tmp_path: Path
+) -> None:
     work = works("run")
     for case in range(5 * piece, 5 * piece + 5):
         rng, place = random.Random(case), tmp_path / str(case)
@@ -133,7 +145,9 @@ def test_a_second_cut_while_resuming_after_the_first(works, piece, tmp_path) -> 
 
 
 @pytest.mark.parametrize("forgets", ["sync", "sync_folder", "append"])
-def test_a_missing_sync_is_noticed(works, forgets, tmp_path) -> None:
+def test_a_missing_sync_is_noticed(
+    works: Callable[[str], Work], forgets: str, tmp_path: Path
+) -> None:
     """The cuts above would fail if any one of the syncs were left out."""
     works("run")  # compiled
     work = recorded("run", tmp_path / "forgetful", forgets)
@@ -144,7 +158,7 @@ def test_a_missing_sync_is_noticed(works, forgets, tmp_path) -> None:
     assert any(found)
 
 
-def fill_up(work: Work, room: int, place: Path, capfd) -> None:
+def fill_up(work: Work, room: int, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Let a write fail for want of room: one line says so, and nothing is lost."""
     place.mkdir()
     capfd.readouterr()
@@ -157,7 +171,9 @@ def fill_up(work: Work, room: int, place: Path, capfd) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKS)
-def test_a_full_disk_is_one_line_and_no_loss(works, kind, tmp_path, capfd) -> None:
+def test_a_full_disk_is_one_line_and_no_loss(
+    works: Callable[[str], Work], kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     work = works(kind)
     for room in range(0, work.writes, 9 if kind == "run" else 50):
         fill_up(work, room, tmp_path / str(room), capfd)
@@ -166,7 +182,13 @@ def test_a_full_disk_is_one_line_and_no_loss(works, kind, tmp_path, capfd) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", range(8))
 @pytest.mark.parametrize("kind", WORKS)
-def test_every_write_may_find_the_disk_full(works, kind, piece, tmp_path, capfd) -> None:
+def test_every_write_may_find_the_disk_full(
+    works: Callable[[str], Work],
+    kind: str,
+    piece: int,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     work = works(kind)
     for room in range(piece, work.writes, 8):
         fill_up(work, room, tmp_path / str(room), capfd)

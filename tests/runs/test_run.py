@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,6 +23,8 @@ import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.report import report_of_folder
+from joulemesh.runs.result import Progress, Result
+from joulemesh.training import Checkpoints, Engine, State
 
 TINY = {
     "devices.count": 5,
@@ -38,12 +41,16 @@ def tiny() -> joulemesh.Scenario:
 
 
 @pytest.fixture(scope="module")
-def finished(tiny, tmp_path_factory):
+def finished(
+    tiny: joulemesh.Scenario, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Result, Path]:
     folder = tmp_path_factory.mktemp("runs") / "run"
     return joulemesh.run(tiny, out=folder), folder
 
 
-def test_joules_and_seconds_are_the_plans_ledger(tiny, finished):
+def test_joules_and_seconds_are_the_plans_ledger(
+    tiny: joulemesh.Scenario, finished: tuple[Result, Path]
+) -> None:
     result, folder = finished
     plan = joulemesh.plan(tiny)
     assert result.energy_j[-1] == pytest.approx(plan.spent_j.sum(), rel=1e-12)
@@ -57,7 +64,7 @@ def test_joules_and_seconds_are_the_plans_ledger(tiny, finished):
     assert float(last["time_s"]) == pytest.approx(plan.latency_s.sum(), rel=1e-12)
 
 
-def test_the_folder_holds_everything(finished):
+def test_the_folder_holds_everything(finished: tuple[Result, Path]) -> None:
     result, folder = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
@@ -84,7 +91,9 @@ def test_the_folder_holds_everything(finished):
     assert json.loads((folder / "result.json").read_text()) == result.summary()
 
 
-def test_the_folder_remembers_where_the_figures_came_from(finished, tmp_path):
+def test_the_folder_remembers_where_the_figures_came_from(
+    finished: tuple[Result, Path], tmp_path: Path
+) -> None:
     result, folder = finished
     kept = RunFolder(folder).scenario()
     assert kept == result.plan.scenario
@@ -94,7 +103,9 @@ def test_the_folder_remembers_where_the_figures_came_from(finished, tmp_path):
     assert "<td >preset default</td>" in (tmp_path / "again.html").read_text("utf-8")
 
 
-def test_joules_and_seconds_to_a_target_are_reported(finished, tmp_path):
+def test_joules_and_seconds_to_a_target_are_reported(
+    finished: tuple[Result, Path], tmp_path: Path
+) -> None:
     result, folder = finished
     found = result.summary()
     assert found["target"] == pytest.approx(0.95 * float(result.accuracy[-1]))
@@ -114,7 +125,9 @@ def test_joules_and_seconds_to_a_target_are_reported(finished, tmp_path):
     assert "energy to 100.0&nbsp;% accuracy</span><strong>not reached</strong>" in again
 
 
-def test_the_same_seed_gives_the_same_bits(tiny, finished, tmp_path):
+def test_the_same_seed_gives_the_same_bits(
+    tiny: joulemesh.Scenario, finished: tuple[Result, Path], tmp_path: Path
+) -> None:
     again = joulemesh.run(tiny, out=tmp_path / "again")
     _, folder = finished
     for name in ("metrics.csv", "model.safetensors", "ledger.csv"):
@@ -123,7 +136,7 @@ def test_the_same_seed_gives_the_same_bits(tiny, finished, tmp_path):
     assert not np.array_equal(other.loss, again.loss)
 
 
-def test_several_seeds_equal_single_runs(tiny):
+def test_several_seeds_equal_single_runs(tiny: joulemesh.Scenario) -> None:
     both = joulemesh.run(tiny, seeds=[0, 7])
     for column, seed in enumerate((0, 7)):
         alone = joulemesh.run(tiny, seeds=[seed])
@@ -131,7 +144,9 @@ def test_several_seeds_equal_single_runs(tiny):
         np.testing.assert_allclose(both.accuracy[:, column], alone.accuracy, atol=0.006)
 
 
-def test_an_existing_folder_is_never_written_over(tiny, finished):
+def test_an_existing_folder_is_never_written_over(
+    tiny: joulemesh.Scenario, finished: tuple[Result, Path]
+) -> None:
     _, folder = finished
     before = (folder / "metrics.csv").read_bytes()
     with pytest.raises(ScenarioError, match=r"not empty; choose another --out, or add --resume"):
@@ -139,23 +154,27 @@ def test_an_existing_folder_is_never_written_over(tiny, finished):
     assert (folder / "metrics.csv").read_bytes() == before
 
 
-def test_resume_refuses_another_scenario(tiny, finished):
+def test_resume_refuses_another_scenario(
+    tiny: joulemesh.Scenario, finished: tuple[Result, Path]
+) -> None:
     _, folder = finished
     with pytest.raises(ScenarioError, match=r"training\.learning_rate was 0.1 and is 0.2"):
         joulemesh.run(tiny.override({"training.learning_rate": 0.2}), out=folder, resume=True)
 
 
-def test_resume_on_a_missing_folder_starts(tiny, tmp_path):
+def test_resume_on_a_missing_folder_starts(tiny: joulemesh.Scenario, tmp_path: Path) -> None:
     result = joulemesh.run(tiny, out=tmp_path / "new", resume=True)
     assert RunFolder(tmp_path / "new").finished
     assert result.iteration[-1] == 12
 
 
-def test_interrupted_and_resumed_runs_end_with_the_same_bits(tiny, finished, tmp_path):
+def test_interrupted_and_resumed_runs_end_with_the_same_bits(
+    tiny: joulemesh.Scenario, finished: tuple[Result, Path], tmp_path: Path
+) -> None:
     _, folder = finished
     target = tmp_path / "stopped"
 
-    def stop(progress) -> None:
+    def stop(progress: Progress) -> None:
         if progress.completed >= 6:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -198,7 +217,9 @@ def _kill_and_resume(folder: Path, wait_s: float) -> None:
 @pytest.mark.parametrize(
     "moment", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 20))]
 )
-def test_killed_at_a_random_moment_and_resumed(finished, tmp_path, moment):
+def test_killed_at_a_random_moment_and_resumed(
+    finished: tuple[Result, Path], tmp_path: Path, moment: int
+) -> None:
     _, folder = finished
     wait = random.Random(moment).uniform(0.5, 8.0)
     _kill_and_resume(tmp_path / "killed", wait)
@@ -206,7 +227,9 @@ def test_killed_at_a_random_moment_and_resumed(finished, tmp_path, moment):
         assert (tmp_path / "killed" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_a_finished_run_is_left_alone(finished, capsys):
+def test_a_finished_run_is_left_alone(
+    finished: tuple[Result, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     _, folder = finished
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     done = subprocess.run(_command(folder, "--resume"), capture_output=True, text=True)
@@ -215,7 +238,7 @@ def test_a_finished_run_is_left_alone(finished, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_a_place_that_cannot_be_written(tiny, tmp_path):
+def test_a_place_that_cannot_be_written(tiny: joulemesh.Scenario, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises(ScenarioError, match="choose another --out"):
@@ -223,13 +246,17 @@ def test_a_place_that_cannot_be_written(tiny, tmp_path):
     assert blocked.read_text() == "in the way"
 
 
-def test_a_disk_that_fills_up_leaves_a_good_run_behind(tiny, finished, tmp_path, monkeypatch):
-    from joulemesh.training.jax.checkpoint import Checkpoints
-
-    target, saved = tmp_path / "full", []
+def test_a_disk_that_fills_up_leaves_a_good_run_behind(
+    tiny: joulemesh.Scenario,
+    finished: tuple[Result, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = tmp_path / "full"
+    saved: list[int] = []
     save = Checkpoints.save
 
-    def full_later(self, engine, state, beside=None):
+    def full_later(self: Checkpoints, engine: Engine, state: State, beside: Any = None) -> None:
         if saved:
             raise ScenarioError("cannot write the checkpoint: No space left on device")
         saved.append(int(state.iteration))
@@ -247,7 +274,9 @@ def test_a_disk_that_fills_up_leaves_a_good_run_behind(tiny, finished, tmp_path,
     ).read_bytes()
 
 
-def test_divergence_names_the_iteration_and_keeps_the_last_good_state(tiny, tmp_path):
+def test_divergence_names_the_iteration_and_keeps_the_last_good_state(
+    tiny: joulemesh.Scenario, tmp_path: Path
+) -> None:
     wild = tiny.override({"training.learning_rate": 1e30, "training.chunk_iterations": 1})
     with pytest.raises(joulemesh.JoulemeshError, match=r"diverged in iteration \d+"):
         joulemesh.run(wild, out=tmp_path / "wild")
@@ -255,7 +284,7 @@ def test_divergence_names_the_iteration_and_keeps_the_last_good_state(tiny, tmp_
     assert not RunFolder(tmp_path / "wild").finished
 
 
-def test_own_model_and_data_of_wrong_shape(tiny):
+def test_own_model_and_data_of_wrong_shape(tiny: joulemesh.Scenario) -> None:
     import jax.numpy as jnp
 
     x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
@@ -264,7 +293,7 @@ def test_own_model_and_data_of_wrong_shape(tiny):
         joulemesh.run(tiny, model=wrong, data=(x, y, x, y))
 
 
-def test_more_devices_than_samples(tiny):
+def test_more_devices_than_samples(tiny: joulemesh.Scenario) -> None:
     x, y = np.zeros((3, 2), np.float32), np.array([0, 1, 0])
     with pytest.raises(ScenarioError, match="resample"):
         joulemesh.run(tiny, data=(x, y, x, y))
@@ -273,7 +302,7 @@ def test_more_devices_than_samples(tiny):
     assert many.accuracy.shape == (6,)
 
 
-def test_the_reports_own_command(finished, tmp_path):
+def test_the_reports_own_command(finished: tuple[Result, Path], tmp_path: Path) -> None:
     _, folder = finished
     page = tmp_path / "page.html"
     done = subprocess.run(

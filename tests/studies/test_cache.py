@@ -134,7 +134,9 @@ def test_the_default_place_is_the_users_cache(
 # Keys ---------------------------------------------------------------------------------------------
 
 
-def key(scenario: Scenario, name: str, *, equal: str = "energy", seed: int = 0, learned: str = "a"):
+def key(
+    scenario: Scenario, name: str, *, equal: str = "energy", seed: int = 0, learned: str = "a"
+) -> str:
     setting = Setting(scenario, equal)
     return run_key(setting, build(name, setting), seed=seed, learned=learned)
 

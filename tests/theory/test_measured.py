@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.data import from_arrays, partition
-from joulemesh.models import build, curvature
+from joulemesh.data import Dataset, Partition, from_arrays, partition
+from joulemesh.models import Model, build, curvature
 from joulemesh.theory.measured.estimate import DeviceLosses, estimate_constants
 from joulemesh.theory.measured.gap import gap_under_bound
 
 BATCH = 4
+Tiny: TypeAlias = tuple[Model, Dataset, Partition, DeviceLosses]
 
 
 @pytest.fixture(scope="module")
-def tiny():
+def tiny() -> Tiny:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 3)).astype(np.float32)
     y = rng.integers(0, 3, 30)
@@ -27,7 +31,7 @@ def tiny():
     return model, data, held, DeviceLosses(model, data, held)
 
 
-def _loss(v, x, y):
+def _loss(v: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """The regularised loss of some samples, written out; v is (b, w) flattened in that order."""
     bias, weight = v[:3], v[3:].reshape(3, 3)
     logits = x @ weight + bias
@@ -35,7 +39,9 @@ def _loss(v, x, y):
     return each.mean() + 0.1 * jnp.sum(v**2)
 
 
-def _by_hand(data, held, w):
+def _by_hand(
+    data: Dataset, held: Partition, w: jax.Array
+) -> list[tuple[float, NDArray[Any], NDArray[Any], NDArray[Any]]]:
     """Loss, gradient, per-sample gradients and Hessian of each device."""
     found = []
     loss, slope, bend = jax.jit(_loss), jax.jit(jax.grad(_loss)), jax.jit(jax.hessian(_loss))
@@ -54,7 +60,7 @@ def _by_hand(data, held, w):
     return found
 
 
-def test_constants_equal_those_of_the_definitions(tiny):
+def test_constants_equal_those_of_the_definitions(tiny: Tiny) -> None:
     _, data, held, losses = tiny
     w = np.random.default_rng(1).normal(size=12)
     with jax.enable_x64(True):
@@ -75,7 +81,7 @@ def test_constants_equal_those_of_the_definitions(tiny):
     assert found["divergence"] == pytest.approx(np.sqrt(apart.mean()), rel=1e-10)
 
 
-def test_minima_are_stationary_and_below_everything(tiny):
+def test_minima_are_stationary_and_below_everything(tiny: Tiny) -> None:
     *_, losses = tiny
     lowest = losses.minima(np.zeros(12))
     rng = np.random.default_rng(2)
@@ -83,14 +89,14 @@ def test_minima_are_stationary_and_below_everything(tiny):
         assert (losses.value(rng.normal(scale=2.0, size=12)) >= lowest - 1e-9).all()
 
 
-def test_curvature_lies_within_the_known_bounds(tiny):
+def test_curvature_lies_within_the_known_bounds(tiny: Tiny) -> None:
     model, data, held, losses = tiny
     low, high = losses.curvature(np.random.default_rng(3).normal(size=12), steps=12)
     known = [curvature(data.x_train[held.indices(i)], model.l2)[1] for i in range(held.devices)]
     assert model.l2 - 1e-9 <= low <= high <= max(known) + 1e-9
 
 
-def test_a_non_convex_model_gets_remark_2(tiny):
+def test_a_non_convex_model_gets_remark_2(tiny: Tiny) -> None:
     _, data, held, _ = tiny
     losses = DeviceLosses(build("mlp", data.shape, 3, (4,)), data, held)
     w = losses.start(0)
@@ -101,7 +107,7 @@ def test_a_non_convex_model_gets_remark_2(tiny):
     assert found["smoothness"] == pytest.approx(high - 2 * low)
 
 
-def test_the_measured_gap_is_under_the_corrected_bound():
+def test_the_measured_gap_is_under_the_corrected_bound() -> None:
     scenario = joulemesh.Scenario.preset("default").override(
         {
             "devices.count": 4,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from joulemesh.data import from_arrays
+from joulemesh.data import Dataset, from_arrays
+from joulemesh.machine import Machine
+from joulemesh.training import Engine
 from joulemesh.training.jax.evaluation.scores import Evaluation
 from joulemesh.training.jax.platform import configure, this_machine
 
@@ -16,7 +20,7 @@ configure(cpu_shards=2)
 
 
 @pytest.fixture(scope="session")
-def toy():
+def toy() -> Dataset:
     """Three classes that can be told apart, five features, 90 training samples."""
     rng = np.random.default_rng(0)
     y = np.arange(150) % 3
@@ -24,7 +28,7 @@ def toy():
     return from_arrays(x[:90], y[:90], x[90:], y[90:])
 
 
-def on(count, **changes):
+def on(count: int, **changes: Any) -> Machine:
     """This machine with so many of its processors."""
     if jax.local_device_count() < count:
         pytest.skip("JAX was started with one processor")
@@ -32,13 +36,13 @@ def on(count, **changes):
 
 
 @pytest.fixture
-def machine_of():
+def machine_of() -> Callable[..., Machine]:
     """Describes this machine with some of its processors."""
     return on
 
 
 @pytest.fixture(params=["one processor", "two processors", "rows together"])
-def machine(request):
+def machine(request: pytest.FixtureRequest) -> Machine:
     """How rows are trained: in turn on one or two processors, or (accelerators) all at once."""
     count = 2 if request.param == "two processors" else 1
     return on(count, loop=request.param != "rows together")
@@ -47,18 +51,18 @@ def machine(request):
 class NoEvaluation:
     """In place of an engine's evaluator, whose program takes longest to compile."""
 
-    def __init__(self, engine):
+    def __init__(self, engine: Engine) -> None:
         self.counts, self._seeds = engine.evaluator.counts, len(engine.seeds)
 
-    def evaluate(self, params, iteration):
+    def evaluate(self, params: Any, iteration: int) -> Evaluation:
         return Evaluation(*[np.zeros(self._seeds)] * len(Evaluation._fields))
 
 
 @pytest.fixture
-def unevaluated():
+def unevaluated() -> Callable[[Engine], Engine]:
     """Makes an engine train without evaluating."""
 
-    def without(engine):
+    def without(engine: Engine) -> Engine:
         engine.evaluator = NoEvaluation(engine)
         return engine
 

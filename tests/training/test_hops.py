@@ -6,12 +6,16 @@ trained; the engine, which multiplies by a matrix or takes a mean, must hold the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import joulemesh
 from joulemesh.aggregation.execute import execute
-from joulemesh.data import from_arrays
+from joulemesh.data import Dataset, from_arrays
 from joulemesh.models import build
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions
@@ -22,7 +26,7 @@ from joulemesh.training.reference import run_reference
 DEVICES, ITERATIONS = 6, 3
 
 
-def _data():
+def _data() -> Dataset:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 5)).astype(np.float32)
     return from_arrays(x[:90], np.arange(90) % 3, x[90:], np.arange(30) % 3)
@@ -38,7 +42,9 @@ def _data():
         ("metropolis", "dirichlet"),
     ],
 )
-def test_engine_equals_messages_carried_hop_by_hop(unevaluated, scheme, partition):
+def test_engine_equals_messages_carried_hop_by_hop(
+    unevaluated: Callable[[Engine], Engine], scheme: str, partition: str
+) -> None:
     scenario = joulemesh.Scenario.preset("default").override(
         {
             "devices.count": DEVICES,
@@ -61,7 +67,7 @@ def test_engine_equals_messages_carried_hop_by_hop(unevaluated, scheme, partitio
     options = Options.from_scenario(scenario.training)
     engine = unevaluated(Engine(model, data, held, schedule_of(plan), options, (0,)))
 
-    def hop(t, values):
+    def hop(t: int, values: NDArray[np.float64]) -> Any:
         return execute(plan.scheme_at(t + 1), plan.route(t + 1), values)
 
     slow = run_reference(engine, exchange=hop)[0]

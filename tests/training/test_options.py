@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from joulemesh.errors import ScenarioError
@@ -26,13 +28,13 @@ from joulemesh.training import Options
         ({"eval_share": 1.5}, "eval_share = 1.5"),
     ],
 )
-def test_bad_settings_are_refused_in_one_line(arguments, words):
+def test_bad_settings_are_refused_in_one_line(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError, match=words) as refused:
         Options(**arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_settings_come_from_the_scenario():
+def test_settings_come_from_the_scenario() -> None:
     training = Training(batch_size=7, optimizer="adam", local_round="epoch")
     options = Options.from_scenario(training, deterministic=True)
     assert (options.batch_size, options.optimizer, options.local_round) == (7, "adam", "epoch")

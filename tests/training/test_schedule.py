@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -10,14 +12,14 @@ from joulemesh.training import Schedule
 TWO = np.ones((3, 2), int)
 
 
-def test_everyone_is_there_and_meets_unless_told_otherwise():
+def test_everyone_is_there_and_meets_unless_told_otherwise() -> None:
     schedule = Schedule(TWO)
     assert (schedule.iterations, schedule.devices, schedule.kind) == (3, 2, "mean")
     assert schedule.active.all()
     assert schedule.exchanged.all()
 
 
-def test_matrices_of_a_slice():
+def test_matrices_of_a_slice() -> None:
     each = np.stack([np.eye(2), np.full((2, 2), 0.5), np.eye(2)])
     assert Schedule(TWO, mixing=each).matrices(1, 3).tolist() == each[1:].tolist()
     assert Schedule(TWO, mixing=each[1:2]).matrices(1, 3).shape == (1, 2, 2)
@@ -47,18 +49,18 @@ def test_matrices_of_a_slice():
         ({"mixing_rounds": 0}, "mixing_rounds = 0"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, words):
+def test_what_does_not_fit_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError, match=words) as refused:
         Schedule(**{"rounds": TWO, **arguments})
     assert "\n" not in str(refused.value)
 
 
-def test_an_iteration_without_devices_is_refused():
+def test_an_iteration_without_devices_is_refused() -> None:
     active = np.array([[True], [False]])
     with pytest.raises(ScenarioError, match="no device is active in iteration 2"):
         Schedule(np.array([[1], [0]]), active)
 
 
-def test_a_function_that_draws_bad_matrices_is_refused():
+def test_a_function_that_draws_bad_matrices_is_refused() -> None:
     with pytest.raises(ScenarioError, match="sums to 2"):
         Schedule(TWO, mixing=lambda t: np.ones((2, 2))).matrices(0, 1)

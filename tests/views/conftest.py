@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import joulemesh
+from joulemesh.planning.plan import Plan
 from joulemesh.views.run.report import ReportView, Summary
+from tests.browser import Browser, find_browser
 
 DEFAULT = joulemesh.Scenario.preset("default")
 SCENARIOS = {
@@ -41,11 +44,11 @@ SCENARIOS = {
 
 
 @pytest.fixture(scope="session")
-def plans():
+def plans() -> dict[str, Plan]:
     return {name: joulemesh.plan(scenario) for name, scenario in SCENARIOS.items()}
 
 
-def make_series(plan, seeds):
+def make_series(plan: Plan, seeds: Sequence[int]) -> dict[str, NDArray[Any]]:
     """Learning curves of no meaning: [seeds, evaluations], or [evaluations] for one seed."""
     when = np.arange(1, plan.iterations + 1)
     shape = (len(seeds), len(when)) if len(seeds) > 1 else (len(when),)
@@ -67,8 +70,8 @@ def make_series(plan, seeds):
 
 
 @pytest.fixture(scope="session")
-def make_view():
-    def make(plan, *, seeds=(0,), **fields):
+def make_view() -> Callable[..., ReportView]:
+    def make(plan: Plan, *, seeds: Sequence[int] = (0,), **fields: Any) -> ReportView:
         series = make_series(plan, seeds)
         summary = Summary(
             energy_j=float(plan.spent_j.sum()),
@@ -78,21 +81,17 @@ def make_view():
         )
         count = plan.rounds.shape[1]
         counts = np.random.default_rng(1).integers(0, 30, (count, 10))
-        given = {"summary": summary, "series": series, "histogram": counts.__getitem__}
-        given["seeds"] = seeds
+        given: dict[str, Any] = {"summary": summary, "series": series, "seeds": seeds}
+        given["histogram"] = counts.__getitem__
         return ReportView(plan, **{**given, **fields})
 
     return make
 
 
 @pytest.fixture(scope="session")
-def browser():
-    place = Path(__file__).parents[1] / "browser.py"
-    spec = importlib.util.spec_from_file_location("browser", place)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    program = module.find_browser()
+def browser() -> Iterator[Browser]:
+    program = find_browser()
     if program is None:
         pytest.skip("no chromium or google-chrome on PATH")
-    with module.Browser(program) as opened:
+    with Browser(program) as opened:
         yield opened

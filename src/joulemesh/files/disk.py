@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -80,8 +80,11 @@ class Disk:
 DISK: ContextVar[Disk] = ContextVar("disk", default=Disk())  # noqa: B039 (it has no state)
 
 
+D = TypeVar("D", bound=Disk)
+
+
 @contextmanager
-def using(disk: Disk) -> Iterator[Disk]:
+def using(disk: D) -> Iterator[D]:
     """Let everything written in this scope go through another disk.
 
     >>> with using(Disk()) as mine:

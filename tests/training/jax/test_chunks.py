@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from joulemesh.training import Schedule
 from joulemesh.training.jax.chunks import chunk_schedule
@@ -13,8 +14,8 @@ LONGEST = st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any).map(
 
 
 @given(LONGEST, st.floats(0, 20))
-def test_no_stride_costs_much_less(longest, dear):
-    def cost(stride):
+def test_no_stride_costs_much_less(longest: NDArray[np.int64], dear: float) -> None:
+    def cost(stride: int) -> float:
         return np.maximum(1, -(-longest // stride)).sum() * (stride + dear)
 
     chosen = stride_of(longest, dear)
@@ -24,7 +25,9 @@ def test_no_stride_costs_much_less(longest, dear):
 
 
 @given(LONGEST, st.integers(0, 7), st.integers(1, 8), st.data())
-def test_segments_cover_every_step_once_and_end_every_iteration_once(longest, stride, chunk, data):
+def test_segments_cover_every_step_once_and_end_every_iteration_once(
+    longest: NDArray[np.int64], stride: int, chunk: int, data: st.DataObject
+) -> None:
     n = len(longest)
     start = data.draw(st.integers(0, n - 1))
     stop = min(n, start + chunk)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import sparse
 
-from joulemesh.data import from_arrays, partition
+from joulemesh.data import Dataset, Partition, from_arrays, partition
 from joulemesh.errors import ScenarioError
+from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import DivergedError, Engine, Exchange, Options, Schedule, run_reference
 from joulemesh.training.trace import Trace
@@ -17,17 +21,17 @@ from joulemesh.training.trace import Trace
 DEVICES = 5
 
 
-def gossip(seed, count):
+def gossip(seed: int, count: int) -> NDArray[np.float64]:
     matrices = np.random.default_rng(seed).random((count, DEVICES, DEVICES)) ** 3
     return matrices / matrices.sum(axis=2, keepdims=True)
 
 
-def ring():
+def ring() -> sparse.csr_array[Any, Any]:
     eye = np.eye(DEVICES)
     return sparse.csr_array((eye + np.roll(eye, 1, 0) + np.roll(eye, -1, 0)) / 3)
 
 
-def schedule_of(mixing, *, most=4, seed=0):
+def schedule_of(mixing: Any, *, most: int = 4, seed: int = 0) -> Schedule:
     """Four iterations with unequal rounds, a device that leaves and an exchange that fails."""
     rounds = np.random.default_rng(seed).integers(1, most + 1, (4, DEVICES))
     active = np.ones((4, DEVICES), bool)
@@ -37,21 +41,23 @@ def schedule_of(mixing, *, most=4, seed=0):
     return Schedule(rounds, active, exchanged, mixing, 2)
 
 
-def held_by(toy, seeds, kind="quantity", devices=DEVICES):
+def held_by(
+    toy: Dataset, seeds: Sequence[int], kind: str = "quantity", devices: int = DEVICES
+) -> list[Partition]:
     return [partition(toy.y_train, devices, kind=kind, alpha=1.0, seed=seed) for seed in seeds]
 
 
-def usual(**changes):
+def usual(**changes: Any) -> Options:
     """Settings that tests share, and with them compilations."""
     return Options(**{"batch_size": 4, "chunk_iterations": 3, "eval_every": 2, **changes})
 
 
-def finish(engine):
+def finish(engine: Engine) -> Any:
     *_, (state, _) = engine.train()
     return engine.params(state)
 
 
-def assert_equal_to_reference(engine, atol, iterations=None):
+def assert_equal_to_reference(engine: Engine, atol: float, iterations: int | None = None) -> None:
     slow, fast = run_reference(engine, iterations), finish(engine)
     for seed, devices in enumerate(slow):
         for device, params in enumerate(devices):
@@ -86,8 +92,15 @@ def assert_equal_to_reference(engine, atol, iterations=None):
     ],
 )
 def test_engine_equals_reference(
-    toy, unevaluated, machine, mixing, local_round, optimizer, weights, eval_every
-):
+    toy: Dataset,
+    unevaluated: Callable[[Engine], Engine],
+    machine: Machine,
+    mixing: Any,
+    local_round: str,
+    optimizer: str,
+    weights: str,
+    eval_every: int,
+) -> None:
     options = usual(
         precision="float64",
         local_round=local_round,
@@ -105,7 +118,9 @@ def test_engine_equals_reference(
 
 
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "resample"])
-def test_engine_equals_reference_on_every_partition(toy, unevaluated, kind):
+def test_engine_equals_reference_on_every_partition(
+    toy: Dataset, unevaluated: Callable[[Engine], Engine], kind: str
+) -> None:
     options = Options(precision="float64", batch_size=4)
     model = build("logistic", toy.shape, 3, l2=0.1)
     held = held_by(toy, (3,), kind)
@@ -117,7 +132,9 @@ def test_engine_equals_reference_on_every_partition(toy, unevaluated, kind):
     ("precision", "atol"),
     [("float64", 1e-10), pytest.param("float32", 2e-5, marks=pytest.mark.slow)],
 )
-def test_engine_equals_reference_for_the_cnn(unevaluated, precision, atol):
+def test_engine_equals_reference_for_the_cnn(
+    unevaluated: Callable[[Engine], Engine], precision: Any, atol: float
+) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(24, 22, 22, 1)).astype(np.float32), np.arange(24) % 3
     images = from_arrays(x[:16], y[:16], x[16:], y[16:])
@@ -128,7 +145,9 @@ def test_engine_equals_reference_for_the_cnn(unevaluated, precision, atol):
     assert_equal_to_reference(engine, atol)
 
 
-def test_single_precision_differs_by_rounding_only(toy, unevaluated, machine):
+def test_single_precision_differs_by_rounding_only(
+    toy: Dataset, unevaluated: Callable[[Engine], Engine], machine: Machine
+) -> None:
     options = usual()
     schedule = Schedule(np.array([[1, 2, 3, 4, 2]]))
     model, held = build("mlp", toy.shape, 3, (6,)), held_by(toy, (0,))
@@ -136,10 +155,10 @@ def test_single_precision_differs_by_rounding_only(toy, unevaluated, machine):
     assert_equal_to_reference(engine, 5e-7)
 
 
-def test_the_same_seed_gives_the_same_bits(toy, machine):
+def test_the_same_seed_gives_the_same_bits(toy: Dataset, machine: Machine) -> None:
     model = build("mlp", toy.shape, 3, (6,))
 
-    def once():
+    def once() -> tuple[Trace, Any]:
         options = usual(eval_every=1)
         held = held_by(toy, (4,))
         engine = Engine(model, toy, held, schedule_of("mean"), options, (4,), machine=machine)
@@ -151,7 +170,7 @@ def test_the_same_seed_gives_the_same_bits(toy, machine):
 
 
 @pytest.mark.parametrize("machine", ["two processors", "rows together"], indirect=True)
-def test_seeds_in_one_program_are_single_runs(toy, machine):
+def test_seeds_in_one_program_are_single_runs(toy: Dataset, machine: Machine) -> None:
     model, options = build("mlp", toy.shape, 3, (6,)), usual()
     seeds = (11, 5, 8)
     schedule = schedule_of("mean")
@@ -170,7 +189,7 @@ def test_seeds_in_one_program_are_single_runs(toy, machine):
 
 
 @pytest.mark.parametrize("machine", ["rows together"], indirect=True)
-def test_chunks_do_not_change_a_bit(toy, machine):
+def test_chunks_do_not_change_a_bit(toy: Dataset, machine: Machine) -> None:
     model = build("mlp", toy.shape, 3, (6,))
     found = []
     for chunk in (10, 3):  # the second because so many devices may have no longer ones
@@ -185,7 +204,7 @@ def test_chunks_do_not_change_a_bit(toy, machine):
     jax.tree.map(np.testing.assert_array_equal, found[0], found[1])
 
 
-def test_one_compilation_serves_every_schedule_of_a_shape(toy):
+def test_one_compilation_serves_every_schedule_of_a_shape(toy: Dataset) -> None:
     model = build("mlp", toy.shape, 3, (9,))
     for iterations, most, rate in ((4, 4, 0.1), (7, 2, 0.05), (23, 5, 0.2)):
         rounds = np.random.default_rng(most).integers(1, most + 1, (iterations, DEVICES))
@@ -196,7 +215,7 @@ def test_one_compilation_serves_every_schedule_of_a_shape(toy):
         assert getattr(program, "jitted", program)._cache_size() == 1
 
 
-def test_a_state_can_be_taken_up_again(toy):
+def test_a_state_can_be_taken_up_again(toy: Dataset) -> None:
     model = build("mlp", toy.shape, 3, (6,))
     options = usual(optimizer="adam", chunk_iterations=2, eval_every=1)
     engine = Engine(model, toy, held_by(toy, (0,)), schedule_of("mean"), options)
@@ -211,7 +230,9 @@ def test_a_state_can_be_taken_up_again(toy):
 
 
 @pytest.mark.parametrize("eval_every", [1, 100])
-def test_divergence_is_reported_with_its_iteration(toy, machine, eval_every):
+def test_divergence_is_reported_with_its_iteration(
+    toy: Dataset, machine: Machine, eval_every: int
+) -> None:
     rounds = np.full((12, DEVICES), 3)
     options = usual(learning_rate=1e30, eval_every=eval_every)
     model = build("mlp", toy.shape, 3, (6,))
@@ -223,7 +244,7 @@ def test_divergence_is_reported_with_its_iteration(toy, machine, eval_every):
     assert "learning_rate (now 1e+30)" in str(stopped.value)
 
 
-def test_chunks_before_the_divergence_are_handed_out(toy):
+def test_chunks_before_the_divergence_are_handed_out(toy: Dataset) -> None:
     """A rate that is fine for the mean but not for a device that trains long and late."""
     rounds = np.array([[1], [1], [1], [1], [400], [1]])
     options = Options(batch_size=4, learning_rate=3.0, chunk_iterations=2, eval_every=2)
@@ -237,10 +258,12 @@ def test_chunks_before_the_divergence_are_handed_out(toy):
 
 
 @pytest.mark.parametrize("machine", ["two processors", "rows together"], indirect=True)
-def test_a_method_has_its_own_exchange(toy, unevaluated, machine):
+def test_a_method_has_its_own_exchange(
+    toy: Dataset, unevaluated: Callable[[Engine], Engine], machine: Machine
+) -> None:
     """Each device takes the parameters of the next; the memory counts, the report tells."""
 
-    def apply(params, state, key, context):
+    def apply(params: Any, state: Any, key: jax.Array, context: Any) -> tuple[Any, Any, Any]:
         shifted = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), params)
         sent = {"age": state + 1, "draw": jax.random.uniform(key, (DEVICES,))}
         return shifted, state + 1, sent
@@ -254,7 +277,7 @@ def test_a_method_has_its_own_exchange(toy, unevaluated, machine):
     engine = unevaluated(Engine(model, toy, held, schedule, options, (0, 1), **own))
     start = engine.begin()
 
-    def mark(leaf):
+    def mark(leaf: NDArray[Any]) -> Any:
         places = np.repeat(np.arange(len(leaf) // 2), 2)
         return leaf + places.reshape(-1, *[1] * (leaf.ndim - 1)).astype(leaf.dtype)
 
@@ -273,7 +296,9 @@ def test_a_method_has_its_own_exchange(toy, unevaluated, machine):
     assert not np.array_equal(sent["draw"][0, 0], sent["draw"][2, 0])  # and iterations
 
 
-def test_bfloat16_computes_coarsely_on_single_precision_parameters(toy, unevaluated):
+def test_bfloat16_computes_coarsely_on_single_precision_parameters(
+    toy: Dataset, unevaluated: Callable[[Engine], Engine]
+) -> None:
     model, found = build("mlp", toy.shape, 3, (6,)), {}
     for precision in ("float32", "bfloat16"):
         options = usual(precision=precision, eval_every=1)
@@ -284,7 +309,9 @@ def test_bfloat16_computes_coarsely_on_single_precision_parameters(toy, unevalua
     assert 0 < gap < 0.02
 
 
-def test_a_departed_device_keeps_its_parameters(toy, unevaluated, machine):
+def test_a_departed_device_keeps_its_parameters(
+    toy: Dataset, unevaluated: Callable[[Engine], Engine], machine: Machine
+) -> None:
     model = build("mlp", toy.shape, 3, (6,))
     held, schedule = held_by(toy, (0,)), schedule_of("mean")
     engine = unevaluated(Engine(model, toy, held, schedule, usual(), machine=machine))
@@ -296,7 +323,7 @@ def test_a_departed_device_keeps_its_parameters(toy, unevaluated, machine):
     assert not np.array_equal(late[0], left)
 
 
-def test_parts_that_do_not_fit_are_refused(toy):
+def test_parts_that_do_not_fit_are_refused(toy: Dataset) -> None:
     model, schedule = build("logistic", toy.shape, 3), Schedule(np.ones((1, 5), int))
     for held, seeds, words in (
         (held_by(toy, (0,)), (0, 1), "1 partitions for 2 seeds"),
@@ -308,10 +335,10 @@ def test_parts_that_do_not_fit_are_refused(toy):
             Engine(model, toy, held, schedule, seeds=seeds)
 
 
-def test_a_fingerprint_tells_runs_apart(toy):
+def test_a_fingerprint_tells_runs_apart(toy: Dataset) -> None:
     model, held = build("logistic", toy.shape, 3), held_by(toy, (0,))
 
-    def mark(options=None, rounds=1, seed=0):
+    def mark(options: Options | None = None, rounds: int = 1, seed: int = 0) -> Any:
         schedule = Schedule(np.full((2, DEVICES), rounds))
         return Engine(model, toy, held, schedule, options or Options(), (seed,)).digest()
 

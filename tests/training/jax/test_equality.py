@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.aggregation.spectrum import metropolis_weights
-from joulemesh.data import from_arrays, partition
+from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.training.jax.checkpoint import Checkpoints
@@ -21,14 +26,14 @@ DEVICES = 5
 RING = np.array([[0, 1], [0, 4], [1, 2], [2, 3], [3, 4]])
 
 
-def _data(shape, count=60):
+def _data(shape: tuple[int, ...], count: int = 60) -> Dataset:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(count + 20, *shape)).astype(np.float32)
     y = np.arange(count + 20) % 3
     return from_arrays(x[:count], y[:count], x[count:], y[count:])
 
 
-def _rounds(iterations, devices=DEVICES):
+def _rounds(iterations: int, devices: int = DEVICES) -> NDArray[np.int64]:
     return np.random.default_rng(1).integers(1, 5, (iterations, devices))
 
 
@@ -49,7 +54,7 @@ MIXINGS = {
 }
 
 
-def _assert_equal(engine, atol, iterations=None):
+def _assert_equal(engine: Engine, atol: float, iterations: int | None = None) -> None:
     slow = run_reference(engine, iterations)
     *_, (state, _) = engine.train()
     fast = engine.params(state)
@@ -61,7 +66,7 @@ def _assert_equal(engine, atol, iterations=None):
 
 
 @pytest.mark.parametrize("mixing", MIXINGS)
-def test_more_mixings_in_float64(mixing, unevaluated):
+def test_more_mixings_in_float64(mixing: str, unevaluated: Callable[[Engine], Engine]) -> None:
     """Those that test_engine.py does not try: exact means on the way, functions of t, epochs."""
     data = _data((4,))
     held = partition(data.y_train, DEVICES, kind="quantity", alpha=1.0)
@@ -79,7 +84,9 @@ def test_more_mixings_in_float64(mixing, unevaluated):
     _assert_equal(unevaluated(engine), 1e-10)
 
 
-def _engine(seeds, rounds=None, **options):
+def _engine(
+    seeds: tuple[int, ...], rounds: NDArray[np.int64] | None = None, **options: Any
+) -> Engine:
     data = _data((4,))
     parts = [partition(data.y_train, DEVICES, kind="dirichlet", seed=s) for s in seeds]
     schedule = Schedule(_rounds(6) if rounds is None else rounds)
@@ -87,7 +94,7 @@ def _engine(seeds, rounds=None, **options):
     return Engine(build("mlp", data.shape, 3, (6,)), data, parts, schedule, chosen, seeds)
 
 
-def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path):
+def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     engine = _engine((0, 1))
     kept = Checkpoints(tmp_path / "checkpoint")
     states = engine.train()
@@ -104,7 +111,7 @@ def test_a_restored_checkpoint_goes_on_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bit", "cut", "empty", "other", "header"])
-def test_a_damaged_checkpoint_is_refused_by_name(kind, tmp_path):
+def test_a_damaged_checkpoint_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     engine = _engine((0,))
     kept = Checkpoints(tmp_path)
     for state, _ in engine.train():

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from joulemesh.training import Exchange
 from joulemesh.training.jax import exchange
 from joulemesh.training.jax.exchange import Context, neighbour_lists
 
 
-def met(kind, values, *, active=None, weights=None, mixing=()):
+def met(
+    kind: Exchange,
+    values: ArrayLike,
+    *,
+    active: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    mixing: Any = (),
+) -> NDArray[Any]:
     """Exchange single numbers, one seed."""
     devices = len(values)
     active = np.ones(devices, bool) if active is None else np.array(active)
@@ -33,13 +44,13 @@ def met(kind, values, *, active=None, weights=None, mixing=()):
     return np.asarray(new["w"]).ravel()
 
 
-def test_mean_by_hand():
+def test_mean_by_hand() -> None:
     assert met(exchange.mean, [1, 2, 6]).tolist() == [3, 3, 3]
     assert met(exchange.mean, [1, 2, 6], weights=[2, 1, 1]).tolist() == [2.5] * 3
     assert met(exchange.mean, [1, 2, 6], active=[True, False, True]).tolist()[0] == 3.5
 
 
-def test_dense_by_hand():
+def test_dense_by_hand() -> None:
     matrix = jnp.array([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 0.5, 0.5]])
     assert met(exchange.dense, [4, 8, 0], mixing=matrix).tolist() == [6, 5, 4]
     # Device 1 has left: what it would have said, the others say to themselves.
@@ -49,7 +60,7 @@ def test_dense_by_hand():
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from([1, 6]), st.integers(1, 3), st.integers(0, 2**32 - 1))
-def test_sparse_is_the_power_of_the_dense_matrix(devices, rounds, seed):
+def test_sparse_is_the_power_of_the_dense_matrix(devices: int, rounds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     matrix = (rng.random((devices, devices)) < 0.4) + np.eye(devices)
     matrix = matrix / matrix.sum(axis=1, keepdims=True)
@@ -64,7 +75,7 @@ def test_sparse_is_the_power_of_the_dense_matrix(devices, rounds, seed):
     np.testing.assert_allclose(found[active], expected[active], rtol=2e-5, atol=2e-6)
 
 
-def test_half_precision_adds_up_in_single():
+def test_half_precision_adds_up_in_single() -> None:
     many = 4096
     values = jnp.ones((many, 1, 1), jnp.bfloat16)
     context = Context(jnp.uint32(0), jnp.ones(many, bool), jnp.ones((many, 1)), (), *[None] * 4)
@@ -73,6 +84,6 @@ def test_half_precision_adds_up_in_single():
     assert float(new[0, 0, 0]) == pytest.approx(1.0, rel=1e-2)
 
 
-def test_built_in_exchanges_do_not_remember():
+def test_built_in_exchanges_do_not_remember() -> None:
     for kind in (exchange.mean, exchange.dense, exchange.sparse):
         assert jax.tree.leaves(kind.init({"w": jnp.zeros((2, 1, 1))})) == []

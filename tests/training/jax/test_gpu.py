@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
     ("model", "start"),
     [("logistic", "own"), ("mlp", "own"), ("cnn", "own"), ("mlp", "factored"), ("cnn", "shared")],
 )
-def test_engine_equals_reference_on_an_accelerator(model, start):
+def test_engine_equals_reference_on_an_accelerator(model: str, start: str) -> None:
     if jax.default_backend() == "cpu":
         pytest.skip("there is no accelerator here")
     rng = np.random.default_rng(0)

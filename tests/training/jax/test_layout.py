@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.training.jax.layout import Layout
 
 
 @st.composite
-def layouts(draw):
+def layouts(draw: st.DrawFn) -> tuple[NDArray[np.int64], int, Layout]:
     work = np.array(draw(st.lists(st.integers(0, 50), min_size=1, max_size=30)))
     shards = draw(st.integers(1, len(work)))
     return work, shards, Layout.deal(work, draw(st.integers(1, 3)), shards)
@@ -17,7 +18,9 @@ def layouts(draw):
 
 @settings(deadline=None)
 @given(layouts())
-def test_every_device_has_one_place_and_comes_back(made):
+def test_every_device_has_one_place_and_comes_back(
+    made: tuple[NDArray[np.int64], int, Layout],
+) -> None:
     work, shards, layout = made
     devices = len(work)
     assert sorted(layout.order[layout.filled].tolist()) == list(range(devices))
@@ -29,7 +32,9 @@ def test_every_device_has_one_place_and_comes_back(made):
 
 @settings(deadline=None)
 @given(layouts())
-def test_no_processor_has_much_more_work_than_another(made):
+def test_no_processor_has_much_more_work_than_another(
+    made: tuple[NDArray[np.int64], int, Layout],
+) -> None:
     work, shards, layout = made
     if np.all(work == work[0]):
         return  # then devices stay in order
@@ -39,7 +44,9 @@ def test_no_processor_has_much_more_work_than_another(made):
 
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 2**32 - 1))
-def test_matrices_mix_places_as_devices(made, seed):
+def test_matrices_mix_places_as_devices(
+    made: tuple[NDArray[np.int64], int, Layout], seed: int
+) -> None:
     work, _, layout = made
     devices = len(work)
     rng = np.random.default_rng(seed)

@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 
 from benchmarks.memory import MOST_MB
-from joulemesh.data import partition
+from joulemesh.data import Dataset, partition
 from joulemesh.models.core import REMEMBERED, from_functions
 from joulemesh.training import Engine, Schedule
 from joulemesh.training.jax import programs
+from joulemesh.training.jax.types import ProgramKey
 
 ROOT = Path(__file__).parents[3]
 
 
-def key_of(toy):
-    def init(key):
+def key_of(toy: Dataset) -> ProgramKey:
+    def init(key: jax.Array) -> dict[str, jax.Array]:
         return {"w": jnp.zeros((5, 3))}
 
     model = from_functions(init, lambda params, x: x @ params["w"])
@@ -33,7 +34,7 @@ def key_of(toy):
     return Engine(model, toy, held, Schedule(np.ones((2, 3), int))).key
 
 
-def test_what_is_evicted_is_freed_and_what_is_used_again_is_kept(toy):
+def test_what_is_evicted_is_freed_and_what_is_used_again_is_kept(toy: Dataset) -> None:
     used, idle = key_of(toy), key_of(toy)
     kept = programs.programs(used)
     gone = weakref.ref(idle.model.init)
@@ -45,7 +46,7 @@ def test_what_is_evicted_is_freed_and_what_is_used_again_is_kept(toy):
     assert gone() is None
 
 
-def test_traces_are_dropped_after_many_keys(toy):
+def test_traces_are_dropped_after_many_keys(toy: Dataset) -> None:
     key, jitted = key_of(toy), jax.jit(lambda x: x + 1)
     jitted(1.0)
     for chunk in range(1000, 1000 + programs._TRACED_KEYS):
@@ -54,7 +55,7 @@ def test_traces_are_dropped_after_many_keys(toy):
 
 
 @pytest.mark.slow
-def test_many_models_in_one_process_take_little_memory():
+def test_many_models_in_one_process_take_little_memory() -> None:
     # Each model took some 30 MB more while all were kept: 40 of them, more than 1,300 MB.
     made = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory", "40"],

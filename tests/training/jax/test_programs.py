@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from joulemesh.data import partition
+from joulemesh.data import Dataset, partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.jax.programs import _one_at_a_time
@@ -51,7 +52,7 @@ def test_no_two_are_in_flight_whatever_thread_calls() -> None:
     assert (_Leaf.most, _Leaf.under_way) == (1, 0)
 
 
-def test_every_program_of_several_cpu_devices_waits(toy) -> None:
+def test_every_program_of_several_cpu_devices_waits(toy: Dataset) -> None:
     if jax.local_device_count() < 2:
         pytest.skip("JAX was started with one processor")
     parts = [partition(toy.y_train, 4, kind="iid")]
@@ -64,7 +65,7 @@ def test_every_program_of_several_cpu_devices_waits(toy) -> None:
     assert all(hasattr(program, "jitted") for program in with_collectives.values())
 
 
-def test_a_chunk_of_many_evaluations_does_not_hang(tmp_path) -> None:
+def test_a_chunk_of_many_evaluations_does_not_hang(tmp_path: Path) -> None:
     # Before programs ran one at a time, 200 of them queued in a chunk hung in most attempts.
     command = [
         sys.executable,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from joulemesh.data import load, partition
 from joulemesh.errors import ScenarioError
+from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import Options, Schedule
 from joulemesh.training.jax.engine import Engine
@@ -19,7 +22,14 @@ from joulemesh.training.reference import run_reference
 DEVICES, SEEDS = 5, (3, 8)
 
 
-def engine(rounds, *, machine=None, l2=0.0, schedule=None, **options):
+def engine(
+    rounds: NDArray[np.int64],
+    *,
+    machine: Machine | None = None,
+    l2: float = 0.0,
+    schedule: Schedule | None = None,
+    **options: Any,
+) -> Engine:
     digits = load("digits")
     held = [partition(digits.y_train, DEVICES, kind="dirichlet", alpha=0.5, seed=s) for s in SEEDS]
     model = build("mlp", digits.shape, 10, (7,), l2=l2)
@@ -29,18 +39,20 @@ def engine(rounds, *, machine=None, l2=0.0, schedule=None, **options):
     return Engine(model, digits, held, schedule, Options(**settings), SEEDS, machine=machine)
 
 
-def uneven(rows=4):
+def uneven(rows: int = 4) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(0, 5, (rows, DEVICES))
 
 
 @pytest.fixture
-def accelerator():
+def accelerator() -> Machine:
     """The rules of an accelerator, on the CPU."""
     return replace(this_machine(), loop=False, many_rows=1)
 
 
 @pytest.mark.parametrize(("start", "l2"), [("shared", 0.0), ("factored", 0.02)])
-def test_shared_start_on_an_accelerator_equals_kept_devices(accelerator, start, l2):
+def test_shared_start_on_an_accelerator_equals_kept_devices(
+    accelerator: Machine, start: str, l2: float
+) -> None:
     kept = engine(uneven(), machine=replace(accelerator, start="own"), l2=l2)
     two = 2 * 4 * kept.model.parameters * len(SEEDS)
     made = engine(uneven(), machine=replace(accelerator, start=start, block_bytes=two), l2=l2)
@@ -57,7 +69,7 @@ def test_shared_start_on_an_accelerator_equals_kept_devices(accelerator, start, 
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_kept_devices_in_blocks_equal_all_together(accelerator, optimizer):
+def test_kept_devices_in_blocks_equal_all_together(accelerator: Machine, optimizer: str) -> None:
     mixing = np.random.default_rng(1).random((1, DEVICES, DEVICES))
     given = Schedule(uneven(), mixing=mixing / mixing.sum(axis=2, keepdims=True))
     whole = engine(uneven(), machine=accelerator, schedule=given, optimizer=optimizer)
@@ -73,7 +85,7 @@ def test_kept_devices_in_blocks_equal_all_together(accelerator, optimizer):
         np.testing.assert_allclose(mine[name], leaf, rtol=0, atol=1e-10)
 
 
-def test_shared_start_one_by_one_equals_reference():
+def test_shared_start_one_by_one_equals_reference() -> None:
     made = engine(uneven(), l2=0.02)
     assert made.key.strategy == Strategy(shared=True)
     assert made.held.devices == 1
@@ -85,7 +97,7 @@ def test_shared_start_one_by_one_equals_reference():
                 np.testing.assert_allclose(mine[name][seed, device], leaf, rtol=0, atol=1e-10)
 
 
-def test_what_cannot_share_a_start_keeps_its_devices(accelerator):
+def test_what_cannot_share_a_start_keeps_its_devices(accelerator: Machine) -> None:
     even = np.full((4, DEVICES), 3)
     long_end = np.array([[1] * DEVICES] * 3 + [[9] * DEVICES])
     assert engine(even, machine=accelerator).key.strategy.span == 3
@@ -105,7 +117,7 @@ def test_what_cannot_share_a_start_keeps_its_devices(accelerator):
             engine(even, machine=replace(accelerator, start="shared"), schedule=schedule)
 
 
-def test_devices_that_do_not_fit_are_refused_or_not_kept(accelerator):
+def test_devices_that_do_not_fit_are_refused_or_not_kept(accelerator: Machine) -> None:
     even = np.array([[1] * DEVICES] * 3 + [[9] * DEVICES])  # not to be factored
     made = engine(even, machine=accelerator)
     needed = 2 * 8 * made.model.parameters * made.key.places * len(SEEDS)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.planning.plan import Plan
+from joulemesh.runs.compare import Comparison
+from joulemesh.runs.result import Result
 from joulemesh.scenario import Scenario
 from joulemesh.views.notebook.sketches import curve_svg
+from tests.browser import Browser
 
 VOID = {"meta", "hr", "br", "img", "image", "path", "polyline", "polygon"}
 
@@ -68,17 +73,17 @@ def scenario() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def result(scenario):
+def result(scenario: Scenario) -> Result:
     return joulemesh.run(scenario, seeds=2)
 
 
 @pytest.fixture(scope="module")
-def comparison(scenario, tmp_path_factory):
+def comparison(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     folder = tmp_path_factory.mktemp("cache")
     return joulemesh.compare(scenario, ["adaptive", "fixed:1"], seeds=2, cache=folder)
 
 
-def test_a_scenario_says_what_was_set(scenario) -> None:
+def test_a_scenario_says_what_was_set(scenario: Scenario) -> None:
     tags = whole(scenario._repr_html_())
     assert "4 devices (raspberry-pi-4) on a ring learn digits" in tags.text
     assert "cpu_hz 1.8 GHz" in tags.text
@@ -97,7 +102,7 @@ def test_a_scenario_says_what_was_set(scenario) -> None:
         {"training.optimizer": "<script>alert(1)</script>"},
     ],
 )
-def test_every_kind_of_value_is_shown(changes) -> None:
+def test_every_kind_of_value_is_shown(changes: dict[str, Any]) -> None:
     tags = whole(Scenario().override(changes)._repr_html_())
     assert tags.text.count("learn digits with an MLP") == 1
 
@@ -105,7 +110,7 @@ def test_every_kind_of_value_is_shown(changes) -> None:
 @pytest.mark.parametrize(
     "name", ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 )
-def test_every_kind_of_plan_is_shown(plans, name) -> None:
+def test_every_kind_of_plan_is_shown(plans: dict[str, Plan], name: str) -> None:
     plan = plans[name]
     page = plan._repr_html_()
     tags = whole(page)
@@ -118,20 +123,20 @@ def test_every_kind_of_plan_is_shown(plans, name) -> None:
     assert tags.seen.count("tr") == min(len(plan.energy_budget_j), 200) + 1
 
 
-def test_a_result_is_shown(result) -> None:
+def test_a_result_is_shown(result: Result) -> None:
     tags = whole(result._repr_html_())
     assert f"{100 * result.summary()['accuracy']:.1f}\xa0%" in tags.text
     assert "mean and range of 2 seeds" in tags.text
     assert tags.seen.count("polygon") == 1
 
 
-def test_a_comparison_is_shown(comparison) -> None:
+def test_a_comparison_is_shown(comparison: Comparison) -> None:
     tags = whole(comparison._repr_html_())
     assert tags.seen.count("tr") == 3
     assert "fixed:1" in tags.text
 
 
-def test_the_frames_of_a_comparison(comparison) -> None:
+def test_the_frames_of_a_comparison(comparison: Comparison) -> None:
     pytest.importorskip("pandas")
     curves, table = comparison.frame(), comparison.frame("table")
     assert curves.columns[:3].tolist() == ["method", "seed", "iteration"]
@@ -145,7 +150,9 @@ def test_the_frames_of_a_comparison(comparison) -> None:
         comparison.frame("rows")
 
 
-def test_what_is_printed_is_one_line(scenario, result, comparison, plans) -> None:
+def test_what_is_printed_is_one_line(
+    scenario: Scenario, result: Result, comparison: Comparison, plans: dict[str, Plan]
+) -> None:
     for value in (scenario, result, comparison, comparison.entries[0], *plans.values()):
         for text in (repr(value), str(value)):
             assert text.startswith(f"{type(value).__name__}(")
@@ -196,7 +203,13 @@ CONTRAST = """(() => {
     "ground", ["background:#fff;color:#222", "background:#111;color:#ddd"], ids=["light", "dark"]
 )
 def test_it_is_legible_in_a_browser(
-    browser, scenario, result, comparison, plans, tmp_path: Path, ground: str
+    browser: Browser,
+    scenario: Scenario,
+    result: Result,
+    comparison: Comparison,
+    plans: dict[str, Plan],
+    tmp_path: Path,
+    ground: str,
 ) -> None:
     shown = (scenario, plans["leave"], result, comparison)
     parts = "<hr>".join(one._repr_html_() for one in shown)

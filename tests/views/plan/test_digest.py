@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
 from joulemesh.views.plan.digest import (
     battery_left,
@@ -20,13 +22,15 @@ from joulemesh.views.plan.digest import (
 class FakePlan:
     """Only what `rounds_grid` looks at."""
 
-    def __init__(self, rounds, active):
+    def __init__(self, rounds: NDArray[np.int64], active: NDArray[np.bool_]) -> None:
         self.rounds, self.active = rounds, active
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 12), st.integers(1, 12), st.data())
 @settings(max_examples=60, deadline=None)
-def test_grid_cells_are_means_over_those_present(rows, columns, n, count, data):
+def test_grid_cells_are_means_over_those_present(
+    rows: int, columns: int, n: int, count: int, data: st.DataObject
+) -> None:
     seed = data.draw(st.integers(0, 10_000))
     rng = np.random.default_rng(seed)
     leave = rng.integers(0, n + 1, count)
@@ -54,7 +58,7 @@ def test_grid_cells_are_means_over_those_present(rows, columns, n, count, data):
 
 @given(st.integers(1, 5000), st.integers(2, 300))
 @settings(max_examples=60, deadline=None)
-def test_every_keeps_both_ends_and_the_limit(count, most):
+def test_every_keeps_both_ends_and_the_limit(count: int, most: int) -> None:
     picked = every(count, most)
     assert picked[0] == 0
     assert picked[-1] == count - 1
@@ -63,7 +67,9 @@ def test_every_keeps_both_ends_and_the_limit(count, most):
 
 
 @pytest.mark.parametrize("name", ["default", "leave", "gossip", "fading", "paper-grid"])
-def test_batteries_end_at_the_plans_margin_and_never_rise(plans, name):
+def test_batteries_end_at_the_plans_margin_and_never_rise(
+    plans: dict[str, Plan], name: str
+) -> None:
     plan = plans[name]
     when = every(plan.iterations + 1, 17)
     left = list(battery_left(plan, when))
@@ -78,13 +84,13 @@ def test_batteries_end_at_the_plans_margin_and_never_rise(plans, name):
 
 
 @pytest.mark.parametrize("name", ["default", "paper-grid"])
-def test_link_energies_add_up_to_the_exchange(plans, name):
+def test_link_energies_add_up_to_the_exchange(plans: dict[str, Plan], name: str) -> None:
     plan = plans[name]  # a tree passes every link once up and once down, whoever pays
     energy = link_energy_j(plan, plan.timeline.route.link_index)
     assert energy.sum() == pytest.approx(plan.exchange_j[0].sum())
 
 
-def test_who_left_and_which_route_is_drawn(plans):
+def test_who_left_and_which_route_is_drawn(plans: dict[str, Plan]) -> None:
     assert (
         np.flatnonzero(departed(plans["leave"])).tolist()
         == np.flatnonzero(plans["leave"].binding == "left").tolist()
@@ -99,7 +105,7 @@ def test_who_left_and_which_route_is_drawn(plans):
     }
 
 
-def test_the_frame_is_a_square_round_everybody(plans):
+def test_the_frame_is_a_square_round_everybody(plans: dict[str, Plan]) -> None:
     for plan in plans.values():
         left, right, bottom, top = frame_m(plan)
         x, y = plan.world.graph.positions_m.T
@@ -114,5 +120,5 @@ def test_the_frame_is_a_square_round_everybody(plans):
     ("top", "found"),
     [(1.0, (1.0, "J")), (0.999, (1e-3, "mJ")), (5e4, (1e3, "kJ")), (1e-15, (1e-12, "pJ"))],
 )
-def test_units(top, found):
+def test_units(top: float, found: tuple[float, str]) -> None:
     assert prefixed(-top, "J") == found

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from matplotlib.figure import Figure
 
 import joulemesh
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
 from joulemesh.views.palette import BINDING
 from joulemesh.views.plan import digest
 from joulemesh.views.plan.digest import link_energy_j
@@ -22,7 +25,7 @@ KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_plan_is_drawn(plans, name, tmp_path):
+def test_every_kind_of_plan_is_drawn(plans: dict[str, Plan], name: str, tmp_path: Path) -> None:
     plan = plans[name]
     figure = plan_figure(plan)
     titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
@@ -39,7 +42,7 @@ def test_every_kind_of_plan_is_drawn(plans, name, tmp_path):
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_the_map_shows_each_link_and_the_route_by_energy(plans):
+def test_the_map_shows_each_link_and_the_route_by_energy(plans: dict[str, Plan]) -> None:
     plan = plans["leave"]
     axes = plan_figure(plan).axes[0]
     links, route = [c for c in axes.collections if isinstance(c, LineCollection)]
@@ -51,7 +54,7 @@ def test_the_map_shows_each_link_and_the_route_by_energy(plans):
     assert any(np.allclose(segment, ends) for segment in route.get_segments())
 
 
-def test_departed_devices_are_hollow_and_the_root_is_marked(plans):
+def test_departed_devices_are_hollow_and_the_root_is_marked(plans: dict[str, Plan]) -> None:
     plan = plans["leave"]
     axes = plan_figure(plan).axes[0]
     here, gone, root = [c for c in axes.collections if isinstance(c, PathCollection)]
@@ -63,14 +66,14 @@ def test_departed_devices_are_hollow_and_the_root_is_marked(plans):
     )
 
 
-def test_the_heat_map_holds_the_rounds_and_masks_who_left(plans):
+def test_the_heat_map_holds_the_rounds_and_masks_who_left(plans: dict[str, Plan]) -> None:
     plan = plans["leave"]
     image = plan_figure(plan).axes[1].images[0].get_array()
     assert np.array_equal(np.ma.getmaskarray(image).T, ~plan.active)
     assert np.array_equal(image.T.filled(0), plan.rounds)
 
 
-def test_skipped_exchanges_are_ticks_on_the_top_axis(plans):
+def test_skipped_exchanges_are_ticks_on_the_top_axis(plans: dict[str, Plan]) -> None:
     plan = plans["fading"]
     axes = plan_figure(plan).axes[1]
     (above,) = axes.child_axes
@@ -79,7 +82,7 @@ def test_skipped_exchanges_are_ticks_on_the_top_axis(plans):
     assert f"{(~plan.exchanged).sum()} of {plan.iterations}" in axes.get_title(loc="left")
 
 
-def test_bars_are_the_ledger(plans):
+def test_bars_are_the_ledger(plans: dict[str, Plan]) -> None:
     plan = plans["gossip"]
     axes = plan_figure(plan).axes[2]
     training, exchange, battery = [
@@ -92,7 +95,7 @@ def test_bars_are_the_ledger(plans):
     assert colours == [BINDING[kind] for kind in plan.binding.tolist()]
 
 
-def test_bands_are_quantiles_of_the_sorted_devices(plans):
+def test_bands_are_quantiles_of_the_sorted_devices(plans: dict[str, Plan]) -> None:
     plan = plans["many"]
     bounds, battery, spent = energy_bands(plan, 7)
     order = np.lexsort((plan.spent_j, plan.energy_budget_j))
@@ -108,7 +111,9 @@ def test_bands_are_quantiles_of_the_sorted_devices(plans):
     assert bounds[-1] == len(order)
 
 
-def test_many_links_are_thinned_and_the_title_says_so(plans, monkeypatch):
+def test_many_links_are_thinned_and_the_title_says_so(
+    plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plans["many"]
     monkeypatch.setattr(digest, "_MOST_DRAWN", len(plan.edges))
     axes = plan_figure(plan).axes[0]
@@ -126,7 +131,9 @@ def test_many_links_are_thinned_and_the_title_says_so(plans, monkeypatch):
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".svg", b"<?xml"), (".PDF", b"%PDF")])
-def test_the_same_plan_gives_the_same_file(plans, tmp_path, suffix, start):
+def test_the_same_plan_gives_the_same_file(
+    plans: dict[str, Plan], tmp_path: Path, suffix: str, start: bytes
+) -> None:
     for name in ("a", "b"):
         save_figure(plan_figure(plans["tiny"]), tmp_path / (name + suffix))
     first, second = ((tmp_path / (name + suffix)).read_bytes() for name in ("a", "b"))
@@ -135,13 +142,13 @@ def test_the_same_plan_gives_the_same_file(plans, tmp_path, suffix, start):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"\.png, \.svg or \.pdf, not '\.jpeg'"):
         save_figure(Figure(), tmp_path / "plan.jpeg")
     assert not list(tmp_path.iterdir())
 
 
-def test_an_impossible_place_is_named_with_the_reason(tmp_path):
+def test_an_impossible_place_is_named_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"cannot write .*nowhere.*: No such file or directory"):
         save_figure(Figure(), tmp_path / "nowhere" / "plan.png")
     (tmp_path / "file").write_text("")
@@ -149,12 +156,14 @@ def test_an_impossible_place_is_named_with_the_reason(tmp_path):
         save_figure(Figure(), tmp_path / "file" / "plan.png")
 
 
-def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "plan.png"
     path.write_bytes(b"old")
     figure = Figure()
 
-    def fail(draft, **_):
+    def fail(draft: IO[bytes], **_: Any) -> None:
         draft.write(b"half")
         raise OSError(28, "No space left on device")
 
@@ -164,7 +173,7 @@ def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("plan.png", b"old")]
 
 
-def test_no_global_state_and_no_training_library():
+def test_no_global_state_and_no_training_library() -> None:
     code = (
         "import sys, joulemesh, joulemesh.views.plan.figure as f;"
         "f.plan_figure(joulemesh.plan(joulemesh.Scenario.preset('default')));"
@@ -174,7 +183,7 @@ def test_no_global_state_and_no_training_library():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_equal_links_have_a_colour_scale(tmp_path):
+def test_equal_links_have_a_colour_scale(tmp_path: Path) -> None:
     square = {"devices.x_m": [0, 100, 100, 0], "devices.y_m": [0, 0, 100, 100]}
     scenario = joulemesh.Scenario.preset("default").override({"devices.count": 4, **square})
     figure = plan_figure(joulemesh.plan(scenario))

@@ -3,13 +3,18 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import joulemesh
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
 from joulemesh.views import words
 from joulemesh.views.plan import digest
 from joulemesh.views.plan.digest import link_energy_j
@@ -25,13 +30,13 @@ class Page(HTMLParser):
 
     VOID = ("meta", "link", "br")
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open, self.scripts, self.addresses, self.ids = [], [], [], set()
         self.text = ""
         self.feed(text)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in self.VOID:
             self.open.append(tag)
         if tag == "script":
@@ -40,22 +45,24 @@ class Page(HTMLParser):
         self.ids.add(found.get("id"))
         self.addresses += [found[key] for key in ("src", "href") if key in found]
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
-    def handle_data(self, text):
+    def handle_data(self, text: str) -> None:
         if self.open and self.open[-1] == "script":
             self.scripts[-1] += text
         else:
             self.text += text
 
 
-def read_data(page):
+def read_data(page: str) -> Any:
     return json.loads(Page(page).scripts[0])
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_whole_page_that_asks_for_nothing(plans, make_view, name):
+def test_a_whole_page_that_asks_for_nothing(
+    plans: dict[str, Plan], make_view: Callable[..., ReportView], name: str
+) -> None:
     text = render_report(make_view(plans[name]))
     page = Page(text)
     assert page.open == []
@@ -67,7 +74,9 @@ def test_a_whole_page_that_asks_for_nothing(plans, make_view, name):
     assert len(page.scripts) == 2
 
 
-def test_text_of_the_user_stays_text(plans, make_view):
+def test_text_of_the_user_stays_text(
+    plans: dict[str, Plan], make_view: Callable[..., ReportView]
+) -> None:
     view = make_view(
         plans["default"],
         subject=words.Subject(NASTY, "2026-11-15T08:00:00+00:00", dataset=NASTY, model=NASTY),
@@ -82,7 +91,9 @@ def test_text_of_the_user_stays_text(plans, make_view):
     assert page.text.count(NASTY) == 6  # <title>, heading, model, scenario, a version and its name
 
 
-def test_a_hundred_devices_and_four_hundred_iterations_stay_small(make_view):
+def test_a_hundred_devices_and_four_hundred_iterations_stay_small(
+    make_view: Callable[..., ReportView],
+) -> None:
     scenario = joulemesh.Scenario.preset("default").override(
         {
             "devices.count": 100,
@@ -97,7 +108,9 @@ def test_a_hundred_devices_and_four_hundred_iterations_stay_small(make_view):
     assert len(page.encode()) < 2_000_000
 
 
-def test_assumed_figures_are_named_and_all_have_an_origin(plans, make_view):
+def test_assumed_figures_are_named_and_all_have_an_origin(
+    plans: dict[str, Plan], make_view: Callable[..., ReportView]
+) -> None:
     assert "Assumed (not given)" not in render_report(make_view(plans["default"]))
     plan = joulemesh.plan(joulemesh.Scenario(budget={"energy_j": 20.0}))
     page = render_report(make_view(plan))
@@ -105,19 +118,19 @@ def test_assumed_figures_are_named_and_all_have_an_origin(plans, make_view):
     assert "<td >budget.energy_j</td><td >20 J</td><td >given</td>" in page
 
 
-def cells_of(data):
+def cells_of(data: dict[str, Any]) -> NDArray[np.float64]:
     cells = np.frombuffer(base64.b64decode(data["cells"]), "<u2").reshape(data["shape"])
     return np.where(cells == 65535, np.nan, cells * data["scale"])
 
 
-def test_the_heat_map_is_exact_where_it_can_be(plans):
+def test_the_heat_map_is_exact_where_it_can_be(plans: dict[str, Plan]) -> None:
     plan = plans["leave"]
     values = cells_of(charts.rounds_data(plan))
     assert np.array_equal(np.isnan(values).T, ~plan.active)
     assert np.array_equal(np.nan_to_num(values).T, plan.rounds)
 
 
-def test_the_heat_map_is_binned_and_close_where_it_is_not(plans):
+def test_the_heat_map_is_binned_and_close_where_it_is_not(plans: dict[str, Plan]) -> None:
     plan = plans["many"]
     data = charts.rounds_data(plan)
     values = cells_of(data)
@@ -130,7 +143,7 @@ def test_the_heat_map_is_binned_and_close_where_it_is_not(plans):
     assert np.allclose(values[-1], expected, atol=data["most"] / 65534)
 
 
-def test_the_map_lists_each_link_once(plans):
+def test_the_map_lists_each_link_once(plans: dict[str, Plan]) -> None:
     plan = plans["gossip"]
     data = charts.map_data(plan)
     ends = data["route"]["ends"] + data["links"]["ends"]
@@ -142,7 +155,9 @@ def test_the_map_lists_each_link_once(plans):
     assert shown == pytest.approx([energy[tuple(pair)] for pair in ends], rel=1e-3)
 
 
-def test_a_crowded_map_is_a_picture_and_says_what_is_left_out(plans, monkeypatch):
+def test_a_crowded_map_is_a_picture_and_says_what_is_left_out(
+    plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plans["many"]
     links, used = len(plan.world.graph.edges), len(plan.edges)
     assert charts.map_data(plan)["drawn"][1] == ["links of the route", used, used]
@@ -151,7 +166,7 @@ def test_a_crowded_map_is_a_picture_and_says_what_is_left_out(plans, monkeypatch
     assert charts.map_data(plan)["drawn"] == drawn
 
 
-def test_a_crowded_map_is_a_picture(plans):
+def test_a_crowded_map_is_a_picture(plans: dict[str, Plan]) -> None:
     data = charts.map_data(plans["many"])
     assert "at" not in data
     kind, _, picture = data["picture"].partition(",")
@@ -159,7 +174,7 @@ def test_a_crowded_map_is_a_picture(plans):
     assert base64.b64decode(picture).startswith(b"\x89PNG")
 
 
-def test_batteries_are_lines_for_few_and_bands_for_many(plans):
+def test_batteries_are_lines_for_few_and_bands_for_many(plans: dict[str, Plan]) -> None:
     plan = plans["leave"]
     data = charts.battery_data(plan)
     assert [line["device"] for line in data["lines"]] == list(range(20))
@@ -180,14 +195,14 @@ def test_batteries_are_lines_for_few_and_bands_for_many(plans):
         assert (middle <= high).all()
 
 
-def test_seeds_give_a_mean_and_a_range_and_gaps_stay_gaps():
+def test_seeds_give_a_mean_and_a_range_and_gaps_stay_gaps() -> None:
     data = charts.series_data({"accuracy": np.array([[0.2, 0.5], [0.4, np.nan]])})
     assert data == {
         "accuracy": {"mean": [0.3, None], "low": [0.2, None], "high": [0.4, None]},
     }
 
 
-def test_labels_of_at_most_two_hundred_devices(plans):
+def test_labels_of_at_most_two_hundred_devices(plans: dict[str, Plan]) -> None:
     many = len(plans["many"].energy_budget_j)
     counts = np.arange(many * 3).reshape(many, 3)
     data = charts.label_data(plans["many"], counts.__getitem__, ())
@@ -197,7 +212,7 @@ def test_labels_of_at_most_two_hundred_devices(plans):
     assert data["counts"] == counts[data["devices"]].tolist()
 
 
-def test_events_are_told(plans):
+def test_events_are_told(plans: dict[str, Plan]) -> None:
     text = Page(fragments.events(plans["leave"])).text
     gone = (plans["leave"].binding == "left").sum()
     assert f"0 of 100 exchanges skipped, {gone} devices left." in text
@@ -209,7 +224,7 @@ def test_events_are_told(plans):
     assert "None" in fragments.events(plans["default"])
 
 
-def test_the_sentence_without_and_with_a_run(plans):
+def test_the_sentence_without_and_with_a_run(plans: dict[str, Plan]) -> None:
     planned = words.sentence(plans["default"], Summary(339.0, 3.97), 0)
     learned = "digits with an MLP of 4,810 parameters in 100 iterations, averaging along a tree,"
     assert planned.startswith(f"20 devices are to learn {learned} for 339 J of 361 J in 3.97 s.")
@@ -220,13 +235,13 @@ def test_the_sentence_without_and_with_a_run(plans):
     assert "95.0 % test accuracy on every device for" in words.sentence(plans["default"], alike, 1)
 
 
-def test_the_sentence_names_the_users_own_model_and_data(plans):
+def test_the_sentence_names_the_users_own_model_and_data(plans: dict[str, Plan]) -> None:
     own = words.Subject(dataset="/home/me/leaves.npz", model="LeafNet")
     said = words.sentence(plans["default"], Summary(1.0, 2.0, 0.9), 1, own)
     assert said.startswith("20 devices learned leaves.npz with a LeafNet of 4,810 parameters in")
 
 
-def test_the_device_table_has_the_ledger(plans):
+def test_the_device_table_has_the_ledger(plans: dict[str, Plan]) -> None:
     rows = re.findall(r"<tr>(.*?)</tr>", fragments.devices(plans["default"]))
     assert len(rows) == 21
     cells = re.findall(r"<td[^>]*>(.*?)</td>", rows[15])  # the heading is row 0
@@ -236,7 +251,7 @@ def test_the_device_table_has_the_ledger(plans):
     assert fragments.devices(plans["many"]).count("<tr>") == 201
 
 
-def test_a_plan_that_was_not_run_has_no_learning_section(plans):
+def test_a_plan_that_was_not_run_has_no_learning_section(plans: dict[str, Plan]) -> None:
     page = render_report(ReportView(plans["default"], Summary(339.0, 3.97)))
     assert re.search(r'id="learning"[^>]* hidden>', page)
     assert re.search(r'id="labels"[^>]* hidden>', page)
@@ -256,12 +271,16 @@ def test_a_plan_that_was_not_run_has_no_learning_section(plans):
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(plans, fields, words):
+def test_what_does_not_fit_is_refused(
+    plans: dict[str, Plan], fields: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ScenarioError, match=words):
         ReportView(plans["default"], Summary(1.0, 1.0), **fields)
 
 
-def test_written_whole_or_refused(plans, make_view, tmp_path):
+def test_written_whole_or_refused(
+    plans: dict[str, Plan], make_view: Callable[..., ReportView], tmp_path: Path
+) -> None:
     view = make_view(plans["tiny"])
     write_report(tmp_path / "report.html", view)
     assert (tmp_path / "report.html").read_text("utf-8") == render_report(view)

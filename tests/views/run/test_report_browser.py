@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from joulemesh.views.run.report import write_report
+from joulemesh.planning.plan import Plan
+from joulemesh.views.run.report import ReportView, write_report
 from joulemesh.views.words import Subject
+from tests.browser import Browser
 
 X_LABEL = "document.querySelector('#learning .x-label').textContent"
 Y_LABEL = "document.querySelector('#learning .y-label').textContent"
@@ -16,10 +22,12 @@ FIRST_PATH = "document.querySelector('#learning path.line').getAttribute('d')"
 
 
 @pytest.fixture
-def page(browser, plans, make_view, tmp_path):
+def page(
+    browser: Browser, plans: dict[str, Plan], make_view: Callable[..., ReportView], tmp_path: Path
+) -> Callable[..., Browser]:
     """Opens the report of a plan, on a wide light screen."""
 
-    def show(name="default", **fields):
+    def show(name: str = "default", **fields: Any) -> Browser:
         path = tmp_path / f"{name}.html"
         write_report(path, make_view(plans[name], **fields))
         browser.resize(1280, 900)
@@ -31,7 +39,7 @@ def page(browser, plans, make_view, tmp_path):
     return show
 
 
-def pressed(browser):
+def pressed(browser: Browser) -> Any:
     return browser.evaluate(
         "[...document.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)"
     )
@@ -40,7 +48,9 @@ def pressed(browser):
 @pytest.mark.parametrize(
     "name", ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 )
-def test_every_kind_of_plan_is_drawn_without_a_complaint(page, plans, name):
+def test_every_kind_of_plan_is_drawn_without_a_complaint(
+    page: Callable[..., Browser], plans: dict[str, Plan], name: str
+) -> None:
     browser, plan = page(name, seeds=(0, 1)), plans[name]
     assert browser.errors == []
     charts = browser.evaluate("document.querySelectorAll('.chart > svg[aria-label]').length")
@@ -59,7 +69,7 @@ def test_every_kind_of_plan_is_drawn_without_a_complaint(page, plans, name):
     assert browser.evaluate(bars) == min(len(plan.energy_budget_j), 200)
 
 
-def test_switches_change_axes_and_lines(page):
+def test_switches_change_axes_and_lines(page: Callable[..., Browser]) -> None:
     browser = page()
     assert pressed(browser) == ["accuracy", "iterations"]
     assert browser.evaluate(X_LABEL) == "iteration"
@@ -81,7 +91,9 @@ def test_switches_change_axes_and_lines(page):
     assert browser.errors == []
 
 
-def test_keys_press_the_switches_and_read_the_chart(page, plans):
+def test_keys_press_the_switches_and_read_the_chart(
+    page: Callable[..., Browser], plans: dict[str, Plan]
+) -> None:
     browser = page()
     browser.evaluate("document.querySelector('[data-y=loss]').focus()")
     browser.press("Enter", "\r")
@@ -95,7 +107,9 @@ def test_keys_press_the_switches_and_read_the_chart(page, plans):
     assert browser.errors == []
 
 
-def test_pointing_at_things_names_them(page, plans):
+def test_pointing_at_things_names_them(
+    page: Callable[..., Browser], plans: dict[str, Plan]
+) -> None:
     browser = page()
     tip = (
         "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').textContent"
@@ -116,7 +130,9 @@ def test_pointing_at_things_names_them(page, plans):
 
 @pytest.mark.parametrize("name", ["default", "fading", "many"])
 @pytest.mark.parametrize("width", [320, 390, 820])
-def test_narrow_screens_never_scroll_sideways(page, name, width):
+def test_narrow_screens_never_scroll_sideways(
+    page: Callable[..., Browser], name: str, width: int
+) -> None:
     browser = page(name, subject=Subject("a-file-with-a-name-that-never-ends-" * 5))
     browser.resize(width, 844, mobile=True)
     for part in ("devices", "scenario", "provenance"):
@@ -128,7 +144,7 @@ def test_narrow_screens_never_scroll_sideways(page, name, width):
     assert browser.errors == []
 
 
-def test_dark_mode_changes_page_and_charts(page):
+def test_dark_mode_changes_page_and_charts(page: Callable[..., Browser]) -> None:
     browser = page()
     ground = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('#learning path.line')).stroke"
@@ -143,7 +159,7 @@ def test_dark_mode_changes_page_and_charts(page):
     assert browser.errors == []
 
 
-def test_text_of_the_user_does_not_run(page):
+def test_text_of_the_user_does_not_run(page: Callable[..., Browser]) -> None:
     attack = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'>"
     browser = page(
         subject=Subject(attack, dataset=attack, model=attack),
@@ -161,7 +177,7 @@ LEGEND = "[...document.querySelectorAll('#learning .legend li')].map(e => e.text
 LINES = "[...document.querySelectorAll('#learning path.line')].map(e => e.dataset.series)"
 
 
-def learned(when, **changes):
+def learned(when: int, **changes: Any) -> dict[str, NDArray[Any]]:
     """Curves that cost nothing to make: devices two points below the mean model."""
     accuracy = 0.9 - 0.5 / np.arange(1, when + 1)
     curves = {name: np.arange(1.0, when + 1) for name in ("iteration", "energy_j", "time_s")}
@@ -170,7 +186,7 @@ def learned(when, **changes):
     return {name: np.broadcast_to(v, when) for name, v in {**curves, **changes}.items()}
 
 
-def test_devices_that_agree_are_one_line(page):
+def test_devices_that_agree_are_one_line(page: Callable[..., Browser]) -> None:
     same = learned(4)["accuracy"] + 1e-9  # rounding
     counts = {"test_samples": 360, "device_samples": 360, "train_samples": 500}
     own = {f"device_accuracy_{kind}": same for kind in ("mean", "min", "max")}
@@ -182,7 +198,7 @@ def test_devices_that_agree_are_one_line(page):
     assert browser.errors == []
 
 
-def test_the_legend_counts_the_samples_behind_each_line(page):
+def test_the_legend_counts_the_samples_behind_each_line(page: Callable[..., Browser]) -> None:
     counts = {"test_samples": [1000, 1000, 1000, 10_000], "device_samples": [100] * 3 + [10_000]}
     browser = page(series=learned(4, **counts, train_samples=500))
     assert browser.evaluate(LINES) == ["accuracy", "device_accuracy_mean"]
@@ -201,7 +217,7 @@ def test_the_legend_counts_the_samples_behind_each_line(page):
     assert browser.errors == []
 
 
-def test_bands_are_read_by_pointing(page):
+def test_bands_are_read_by_pointing(page: Callable[..., Browser]) -> None:
     browser = page(seeds=(0, 1, 2))
     browser.evaluate("document.querySelector('#learning svg').focus()")
     browser.press("End")
@@ -234,7 +250,9 @@ WEIGHT = """(() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_route_is_the_boldest_on_the_map(page, plans, scheme):
+def test_the_route_is_the_boldest_on_the_map(
+    page: Callable[..., Browser], plans: dict[str, Plan], scheme: str
+) -> None:
     """Width times contrast with the ground: a cheap link is dark, and a dark page hides it."""
     browser, plan = page("fading"), plans["fading"]
     browser.scheme(scheme)
@@ -247,7 +265,7 @@ def test_the_route_is_the_boldest_on_the_map(page, plans, scheme):
     assert f"links not used ({len(plan.world.graph.edges) - used})" in browser.evaluate(legend)
 
 
-def test_a_single_evaluation_is_a_dot(page):
+def test_a_single_evaluation_is_a_dot(page: Callable[..., Browser]) -> None:
     once = {"iteration": [3], "energy_j": [1.0], "time_s": [2.0], "accuracy": [0.5]}
     browser = page(series={name: np.array(values) for name, values in once.items()})
     assert browser.errors == []
@@ -255,7 +273,7 @@ def test_a_single_evaluation_is_a_dot(page):
     assert browser.evaluate(dots) == 1
 
 
-def test_a_plan_alone_and_a_print(page):
+def test_a_plan_alone_and_a_print(page: Callable[..., Browser]) -> None:
     browser = page(series={}, histogram=None)
     assert browser.errors == []
     visible = "[...document.querySelectorAll('main > section')].filter(s => s.offsetHeight).length"

@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,10 +23,12 @@ from safetensors.numpy import load_file
 from scipy import sparse
 
 import joulemesh
-from joulemesh.data import from_arrays, partition
+from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.errors import ScenarioError
+from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.result import Progress
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
 from joulemesh.training.interrupt import Interrupt
 from joulemesh.training.jax import platform
@@ -52,7 +56,7 @@ LONG = {
     "training.optimizer": "adam",
     "training.learning_rate": 1e-3,
 }
-EXACT = {"rtol": 0, "atol": 1e-10}
+EXACT: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 PATIENCE_S = 300
 ENDED = "another process of this run was lost or has ended; `joulemesh run --out "
 
@@ -86,21 +90,32 @@ def launch(
     )
 
 
-@pytest.fixture
-def start():
-    """Start processes that do not outlive the test; ``changes`` for all, or for each of them."""
-    running: list[subprocess.Popen[str]] = []
+@dataclass
+class Start:
+    """Starts processes; ``changes`` for all, or for each of them."""
 
-    def all_of(changes, folder, processes, *more):
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __call__(
+        self,
+        changes: dict[str, object] | list[dict[str, object]],
+        folder: Path,
+        processes: int,
+        *more: str,
+    ) -> list[subprocess.Popen[str]]:
         port = free_port()
         each = changes if isinstance(changes, list) else [changes] * processes
         made = [launch(own, folder, i, processes, port, *more) for i, own in enumerate(each)]
-        running.extend(made)
+        self.running.extend(made)
         return made
 
-    all_of.running = running  # for those started in another way
-    yield all_of
-    for process in running:
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start processes that do not outlive the test."""
+    starting = Start()
+    yield starting
+    for process in starting.running:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -145,7 +160,7 @@ def assert_same_run(folder: Path, other: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def long_run(tmp_path_factory):
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The long run of one process that nothing interrupts."""
     folder = tmp_path_factory.mktemp("hosts") / "long"
     joulemesh.run(scenario_of(LONG), out=folder)
@@ -168,20 +183,20 @@ def long_run(tmp_path_factory):
         ((None, "a:1", 2, 0, 0), "--join-timeout 0 is out of range"),
     ],
 )
-def test_groups_that_cannot_be_are_refused(asked, words):
+def test_groups_that_cannot_be_are_refused(asked: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ScenarioError, match=re.escape(words)) as refusal:
         Group.asked(*asked)
     assert "\n" not in str(refusal.value)
 
 
-def test_groups_that_can_be():
+def test_groups_that_can_be() -> None:
     assert Group.asked(None, None, None, None) is None
     assert Group.asked(None, "a:1", 1, 0) is None  # alone after all
     assert Group.asked("auto", None, None, None, 9) == Group(timeout_s=9)
     assert Group.asked(None, "[::1]:80", 2, 1) == Group("[::1]:80", 2, 1)
 
 
-def test_signals_that_follow_at_once_are_one_wish():
+def test_signals_that_follow_at_once_are_one_wish() -> None:
     with Interrupt(settle_s=60.0) as interrupt:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -192,13 +207,13 @@ def test_signals_that_follow_at_once_are_one_wish():
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_fewer_devices_than_processes_are_refused():
+def test_fewer_devices_than_processes_are_refused() -> None:
     three = replace(platform.this_machine(), processes=3)
     with pytest.raises(ScenarioError, match="start at most 2 processes"):
         platform.row_mesh(three, 2)
 
 
-def engine_on(machine, toy, **options):
+def engine_on(machine: Machine, toy: Dataset, **options: Any) -> Engine:
     rounds = np.array([[1, 5, 2], [4, 1, 1], [2, 2, 3], [1, 3, 1]])
     held = [partition(toy.y_train, 3, kind="iid", seed=seed) for seed in (0, 1)]
     mixing = np.full((1, 3, 3), 1 / 3)
@@ -215,8 +230,13 @@ def engine_on(machine, toy, **options):
 
 @pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1)])
 def test_a_checkpoint_serves_another_number_of_processors(
-    toy, tmp_path, unevaluated, machine_of, first, then
-):
+    toy: Dataset,
+    tmp_path: Path,
+    unevaluated: Callable[[Engine], Engine],
+    machine_of: Callable[..., Machine],
+    first: int,
+    then: int,
+) -> None:
     engine = unevaluated(engine_on(machine_of(first), toy))
     states = engine.train()
     state, _ = next(states)
@@ -233,7 +253,7 @@ def test_a_checkpoint_serves_another_number_of_processors(
         np.testing.assert_allclose(a, b, **EXACT)
 
 
-def test_a_fingerprint_sees_weights_mixing_and_data(toy):
+def test_a_fingerprint_sees_weights_mixing_and_data(toy: Dataset) -> None:
     held, rounds = [partition(toy.y_train, 3, kind="iid")], np.ones((4, 3), int)
     ring = np.roll(np.eye(3), 1, axis=1)
     schedules = [
@@ -252,7 +272,7 @@ def test_a_fingerprint_sees_weights_mixing_and_data(toy):
     assert Engine(model, changed, held, schedules[0]).digest() != marks[0]
 
 
-def test_two_processes_make_the_run_of_one(start, tmp_path):
+def test_two_processes_make_the_run_of_one(start: Start, tmp_path: Path) -> None:
     processes = start(QUICK, tmp_path / "two", 2, "--seeds", "2")
     joulemesh.run(scenario_of(QUICK), out=tmp_path / "one", seeds=2)
     (code, printed, said), (other_code, other_printed, other_said) = map(ends, processes)
@@ -265,7 +285,7 @@ def test_two_processes_make_the_run_of_one(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_make_the_worlds_of_one(start, tmp_path):
+def test_two_processes_make_the_worlds_of_one(start: Start, tmp_path: Path) -> None:
     processes = start(QUICK, tmp_path / "two", 2, "--worlds", "2")
     joulemesh.run(scenario_of(QUICK), out=tmp_path / "one", worlds=2)
     (code, printed, said), (other_code, other_printed, other_said) = map(ends, processes)
@@ -279,7 +299,9 @@ def test_two_processes_make_the_worlds_of_one(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_stopped_on_four_resumed_on_two_and_on_one(start, tmp_path, long_run):
+def test_stopped_on_four_resumed_on_two_and_on_one(
+    start: Start, tmp_path: Path, long_run: Path
+) -> None:
     folder = tmp_path / "run"
     for count, told in ((4, 2), (2, 0)):
         processes = start(LONG, folder, count, "--resume")
@@ -298,7 +320,7 @@ def test_stopped_on_four_resumed_on_two_and_on_one(start, tmp_path, long_run):
 
 
 @pytest.mark.slow
-def test_stopped_and_resumed_on_two_gives_the_same_bits(start, tmp_path):
+def test_stopped_and_resumed_on_two_gives_the_same_bits(start: Start, tmp_path: Path) -> None:
     whole = [ends(process) for process in start(LONG, tmp_path / "whole", 2)]
     processes = start(LONG, tmp_path / "parts", 2)
     wait_for_a_checkpoint(tmp_path / "parts", processes)
@@ -313,7 +335,7 @@ def test_stopped_and_resumed_on_two_gives_the_same_bits(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_four_processes_make_the_run_of_one(start, tmp_path, long_run):
+def test_four_processes_make_the_run_of_one(start: Start, tmp_path: Path, long_run: Path) -> None:
     processes = start(LONG, tmp_path / "four", 4)
     outcomes = [ends(process) for process in processes]
     assert [code for code, _, _ in outcomes] == [0] * 4, outcomes
@@ -322,7 +344,9 @@ def test_four_processes_make_the_run_of_one(start, tmp_path, long_run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_lost_process_ends_the_other_and_the_run_can_go_on(start, tmp_path, long_run, lost):
+def test_a_lost_process_ends_the_other_and_the_run_can_go_on(
+    start: Start, tmp_path: Path, long_run: Path, lost: int
+) -> None:
     folder = tmp_path / "run"
     processes = start(LONG, folder, 2)
     wait_for_a_checkpoint(folder, processes)
@@ -338,7 +362,7 @@ def test_a_lost_process_ends_the_other_and_the_run_can_go_on(start, tmp_path, lo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [0, 1])
-def test_a_host_that_falls_silent_is_lost(start, tmp_path, frozen):
+def test_a_host_that_falls_silent_is_lost(start: Start, tmp_path: Path, frozen: int) -> None:
     processes = start({**LONG, "plan.iterations": 3000}, tmp_path / "run", 2)
     wait_for_a_checkpoint(tmp_path / "run", processes)
     os.killpg(processes[frozen].pid, signal.SIGSTOP)  # its connections stay open
@@ -348,7 +372,7 @@ def test_a_host_that_falls_silent_is_lost(start, tmp_path, frozen):
 
 
 @pytest.mark.slow
-def test_processes_with_different_scenarios_are_refused(start, tmp_path):
+def test_processes_with_different_scenarios_are_refused(start: Start, tmp_path: Path) -> None:
     other = {**QUICK, "training.learning_rate": 0.01}
     for code, _, said in map(ends, start([QUICK, other], tmp_path / "x", 2)):
         assert code == 2
@@ -358,8 +382,8 @@ def test_processes_with_different_scenarios_are_refused(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_only_process_0_needs_the_folder(start, tmp_path):
-    def stop(progress) -> None:
+def test_only_process_0_needs_the_folder(start: Start, tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     folder = tmp_path / "run"
@@ -380,7 +404,7 @@ def test_only_process_0_needs_the_folder(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_slurm_job_is_found(start, tmp_path):
+def test_a_slurm_job_is_found(start: Start, tmp_path: Path) -> None:
     port = str(free_port())
     job = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
     ports = {
@@ -410,7 +434,7 @@ def test_a_slurm_job_is_found(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_refusal_of_process_0_is_everybodys(start, tmp_path):
+def test_a_refusal_of_process_0_is_everybodys(start: Start, tmp_path: Path) -> None:
     (tmp_path / "note").write_text("in the way")
     for code, _, said in map(ends, start(QUICK, tmp_path, 2)):
         assert code == 2
@@ -430,7 +454,9 @@ def wait_for_connections(port: int, least: int) -> int:
     return joined
 
 
-def test_a_process_that_was_told_of_more_is_refused_as_is_process_0(start, tmp_path):
+def test_a_process_that_was_told_of_more_is_refused_as_is_process_0(
+    start: Start, tmp_path: Path
+) -> None:
     port = free_port()
     made = [launch(QUICK, tmp_path / "x", i, told, port) for i, told in enumerate((2, 3))]
     start.running.extend(made)
@@ -441,7 +467,9 @@ def test_a_process_that_was_told_of_more_is_refused_as_is_process_0(start, tmp_p
     assert not (tmp_path / "x").exists()
 
 
-def test_process_0_that_ends_before_all_met_is_noticed_at_once(start, tmp_path):
+def test_process_0_that_ends_before_all_met_is_noticed_at_once(
+    start: Start, tmp_path: Path
+) -> None:
     port = free_port()
     leader = launch(QUICK, tmp_path / "x", 0, 3, port)
     start.running.append(leader)
@@ -460,7 +488,7 @@ def test_process_0_that_ends_before_all_met_is_noticed_at_once(start, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-def test_processes_that_stay_alone_say_so(tmp_path, number):
+def test_processes_that_stay_alone_say_so(tmp_path: Path, number: int) -> None:
     port = free_port()
     code, _, said = ends(launch(QUICK, tmp_path / "x", number, 2, port, "--join-timeout", "3"))
     assert code == 2
@@ -471,7 +499,7 @@ def test_processes_that_stay_alone_say_so(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_auto_without_a_cluster_is_refused(tmp_path):
+def test_auto_without_a_cluster_is_refused(tmp_path: Path) -> None:
     hidden = ("SLURM", "OMPI", "KUBERNETES", "JAX_COORDINATOR")
     done = subprocess.run(
         [sys.executable, "-m", "joulemesh", "run", "--hosts", "auto", "--out", tmp_path / "x"],

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from joulemesh.data import partition
+from joulemesh.data import Dataset, partition
+from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.jax.evaluation.counts import sample_counts
@@ -20,7 +24,9 @@ from joulemesh.training.trace import Trace
     st.integers(1, 20_000),
     st.integers(1, 5000),
 )
-def test_counts_keep_to_the_share_or_to_the_floors(share, trained, devices, test, most):
+def test_counts_keep_to_the_share_or_to_the_floors(
+    share: float, trained: float, devices: int, test: int, most: int
+) -> None:
     on_test, on_train, each = sample_counts(share, trained, devices, test, most)
     assert 1 <= each <= min(most, test)
     assert each <= on_test <= test
@@ -29,7 +35,7 @@ def test_counts_keep_to_the_share_or_to_the_floors(share, trained, devices, test
 
 
 @given(st.integers(1, 700), st.integers(1, 4), st.integers(1, 300))
-def test_batches_hold_every_sample_once(count, shards, batch):
+def test_batches_hold_every_sample_once(count: int, shards: int, batch: int) -> None:
     samples = in_batches(np.arange(count), np.full(count, 1 / count), shards, batch)
     assert samples.index.shape[0] % shards == 0
     assert samples.index.shape[1] <= batch
@@ -38,14 +44,18 @@ def test_batches_hold_every_sample_once(count, shards, batch):
     assert samples.weight.sum() == pytest.approx(1)
 
 
-def cross_entropy(params, x, y):
+def cross_entropy(
+    params: dict[str, NDArray[Any]], x: NDArray[Any], y: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     logits = x.reshape(len(x), -1).astype(np.float64) @ params["w"] + params["b"]
     logits -= logits.max(axis=1, keepdims=True)
     chosen = logits[np.arange(len(y)), y]
     return np.log(np.exp(logits).sum(axis=1)) - chosen, logits.argmax(axis=1) == y
 
 
-def accuracies(params, toy, samples):
+def accuracies(
+    params: dict[str, NDArray[Any]], toy: Dataset, samples: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Of models side by side, on some test samples."""
     x, y = toy.normalise(toy.x_test)[samples], toy.y_test[samples]
     count = len(params["w"])
@@ -55,7 +65,7 @@ def accuracies(params, toy, samples):
 
 
 @pytest.mark.parametrize("machine", ["two processors", "rows together"], indirect=True)
-def test_evaluation_is_what_numpy_says(toy, machine):
+def test_evaluation_is_what_numpy_says(toy: Dataset, machine: Machine) -> None:
     """All columns against a plain computation, after gossip that leaves devices apart."""
     devices, l2 = 5, 0.1
     held = [partition(toy.y_train, devices, kind="quantity", alpha=1.0, seed=s) for s in (0, 1)]
@@ -109,7 +119,7 @@ def test_evaluation_is_what_numpy_says(toy, machine):
         assert trace.drift[k, seed] > trace.consensus[k, seed]
 
 
-def test_after_a_mean_devices_agree_with_it(toy):
+def test_after_a_mean_devices_agree_with_it(toy: Dataset) -> None:
     held = [partition(toy.y_train, 3, kind="shards", seed=0)]
     options = Options(eval_every=1, batch_size=4)
     skipped = Schedule(np.full((2, 3), 4), exchanged=np.array([True, False]))
@@ -122,7 +132,7 @@ def test_after_a_mean_devices_agree_with_it(toy):
 
 
 @pytest.mark.parametrize("mixing", ["mean", "dense"])
-def test_without_a_gap_there_is_none_to_see(toy, mixing):
+def test_without_a_gap_there_is_none_to_see(toy: Dataset, mixing: str) -> None:
     """The mean is exact: whatever samples each curve is allowed, the two are one.
 
     As a matrix it is exact too, but the engine does not know, and evaluates every device.
