@@ -44,7 +44,7 @@ def show_result(result: Result, console: Console) -> None:
     if not isinstance(result.account, Plan):
         rows = {"method": f"{result.method}, equal {figures['equal']}", **rows}
     for name, text in rows.items():
-        console.print(Text.assemble((f"{name:<12}", "bold"), text))
+        show_row(name, text, console)
     show_figures(result.account, console)
     for note in result.notes:
         show_row("note", note, console)
