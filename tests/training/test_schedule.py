@@ -64,3 +64,13 @@ def test_an_iteration_without_devices_is_refused() -> None:
 def test_a_function_that_draws_bad_matrices_is_refused() -> None:
     with pytest.raises(ScenarioError, match="sums to 2"):
         Schedule(TWO, mixing=lambda t: np.ones((2, 2))).matrices(0, 1)
+
+
+def test_digests_of_kept_runs_still_hold() -> None:
+    """A digest names kept runs and checkpoints: one without exact means is as it always was."""
+    mixing = sparse.csr_array(np.full((2, 2), 0.5))
+    plain = Schedule(TWO, mixing=mixing, mixing_rounds=2)
+    known = "f60fb6f692f4e1e2aad0077a1e3ca27aaa71e8723e2bb9a949d95593bd0fa295"
+    assert plain.digest() == known
+    exact = Schedule(TWO, mixing=mixing, mixing_rounds=2, exact=np.array([False, True, False]))
+    assert exact.digest() != known

@@ -143,7 +143,7 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
         matrix[i, j] = float(i == j and not active[i])
     for i in np.flatnonzero(~active):
         matrix[i, i] = 1.0
-    if engine.schedule.kind == "sparse":
+    if engine.schedule.kind == "sparse" and not engine.schedule.exact[t]:
         matrix = np.linalg.matrix_power(matrix, engine.schedule.mixing_rounds)
     mixed = [np.tensordot(matrix, leaf.astype(np.float64), 1).astype(leaf.dtype) for leaf in leaves]
     tree = jax.tree.structure(params[0])
@@ -153,7 +153,9 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
 def _matrix(engine: Engine, number: int, t: int) -> NDArray[np.float64]:
     schedule = engine.schedule
     by_samples = engine.options.weights == "samples"
-    if schedule.kind == "mean" or (schedule.exact[t] and by_samples):
+    # A dense matrix is the plain mean itself; a sparse one leaves its place to the mean.
+    instead = schedule.kind == "sparse" or by_samples
+    if schedule.kind == "mean" or (schedule.exact[t] and instead):
         sizes = engine.partitions[number].sizes[None]
         weights = schedule.mean_weights(sizes, by_samples=by_samples)[0]
         share = np.where(schedule.active[t], weights, 0.0)

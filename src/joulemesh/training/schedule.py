@@ -36,8 +36,9 @@ class Schedule:
             of the iteration (from 0) that gives [N, N]; or a SciPy CSR array, the same in every
             iteration, applied ``mixing_rounds`` times.
         mixing_rounds: how often a sparse matrix is applied in one exchange.
-        exact: bool [n]; True where a dense matrix stands for the exact mean of the active devices,
-            which a learner may weigh by samples. All False unless given.
+        exact: bool [n]; True where the exchange is the exact mean of the active devices, which a
+            learner may weigh by samples: a dense matrix stands for it, and it takes the place of a
+            sparse one. All False unless given.
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10

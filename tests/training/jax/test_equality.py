@@ -15,7 +15,9 @@ from scipy import sparse
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.errors import ScenarioError
+from joulemesh.machine import Machine
 from joulemesh.models import build
+from joulemesh.training.jax import exchange
 from joulemesh.training.jax.checkpoint import Checkpoints
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.options import Options
@@ -51,6 +53,14 @@ MIXINGS = {
         "epoch",
         {"mixing": sparse.csr_array(metropolis_weights(RING, DEVICES)), "mixing_rounds": 3},
     ),
+    "sparse, exact on the way": (
+        "step",
+        {
+            "mixing": sparse.csr_array(metropolis_weights(RING, DEVICES)),
+            "mixing_rounds": 2,
+            "exact": np.array([False, True, False]),
+        },
+    ),
 }
 
 
@@ -82,6 +92,58 @@ def test_more_mixings_in_float64(mixing: str, unevaluated: Callable[[Engine], En
     model = build("mlp", data.shape, 3, (6,))
     engine = Engine(model, data, [held], Schedule(_rounds(3), **how), options)
     _assert_equal(unevaluated(engine), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("machine", "seed"),
+    [("one processor", seed) for seed in range(6)]
+    + [("two processors", 1), ("two processors", 4), ("rows together", 1), ("rows together", 2)],
+    indirect=["machine"],
+)
+def test_exact_means_among_sparse_mixings(
+    machine: Machine, seed: int, unevaluated: Callable[[Engine], Engine]
+) -> None:
+    """Any pattern of neighbours and exact means, with departures and skipped exchanges."""
+    rng = np.random.default_rng(seed)
+    exact, exchanged = rng.random((2, 5)) < 0.5
+    active = np.ones((5, DEVICES), bool)
+    active[int(rng.integers(1, 5)) :, int(rng.integers(DEVICES))] = False
+    schedule = Schedule(
+        rng.integers(0, 3, (5, DEVICES)) * active,
+        active,
+        exchanged,
+        mixing=sparse.csr_array(metropolis_weights(RING, DEVICES)),
+        mixing_rounds=int(rng.integers(1, 4)),
+        exact=exact,
+    )
+    data = _data((4,))
+    held = partition(data.y_train, DEVICES, kind="quantity", alpha=1.0)
+    weights = ("samples", "uniform")[seed % 2]
+    options = Options(batch_size=8, precision="float64", chunk_iterations=2, weights=weights)
+    model = build("mlp", data.shape, 3, (6,))
+    engine = Engine(model, data, [held], schedule, options, machine=machine)
+    _assert_equal(unevaluated(engine), 1e-10)
+
+
+def _patterned(exact: NDArray[np.bool_]) -> Engine:
+    data = _data((4,))
+    held = partition(data.y_train, DEVICES, kind="iid")
+    schedule = Schedule(
+        _rounds(4), mixing=sparse.csr_array(metropolis_weights(RING, DEVICES)), exact=exact
+    )
+    model = build("mlp", data.shape, 3, (6,))
+    return Engine(model, data, [held], schedule, Options(batch_size=8))
+
+
+def test_patterns_of_exact_means_share_a_program() -> None:
+    """Which iterations are exact is data; two branches are compiled only where both are needed."""
+    first = _patterned(np.array([False, True, False, True]))
+    other = _patterned(np.array([True, True, False, False]))
+    assert first.key == other.key
+    assert first.programs is other.programs
+    assert first.key.exchange is exchange.sparse_or_mean
+    assert _patterned(np.zeros(4, bool)).key.exchange is exchange.sparse
+    assert _patterned(np.ones(4, bool)).key.exchange is exchange.mean
 
 
 def _engine(

@@ -99,9 +99,13 @@ class Engine:
 
     def _built_in(self) -> Exchange:
         """The schedule's exchange; exact means among other matrices are weighed as any mean is."""
-        if self.schedule.exact.any() and self.options.weights == "samples":
+        schedule, by_samples = self.schedule, self.options.weights == "samples"
+        exact = schedule.exact[schedule.exchanged]
+        if exact.any() and schedule.kind == "sparse":
+            return exchange.mean if exact.all() else exchange.sparse_or_mean
+        if exact.any() and by_samples:
             return exchange.weighed
-        return _BUILT_IN[self.schedule.kind]
+        return _BUILT_IN[schedule.kind]
 
     def _set_up(self, own_exchange: Exchange | None) -> None:
         """Choose layout and strategy, make the programs and place the inputs."""

@@ -29,9 +29,9 @@ Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the pla
 
 
 class WeighedMixing(NamedTuple):
-    """A mixing matrix, and whether it stands for the exact mean."""
+    """A mixing matrix, and whether the exact mean takes its place."""
 
-    matrix: Array  # [N, N]
+    matrix: Any  # [N, N] or SparseMixing
     exact: Array  # bool
 
 
@@ -181,6 +181,24 @@ weighed = _linear(_weighed)
 
 sparse = _linear(_sparse)
 """new = W^K @ old, with W given by its neighbours: N·k numbers instead of N·N."""
+
+
+def _sparse_or_mean(
+    params: Params, state: ExchangeState, key: jax.Array, context: Context
+) -> tuple[Params, ExchangeState, Sent]:
+    lists, exact = context.mixing
+
+    def averaged(params: Params) -> Params:
+        return mean.apply(params, state, key, context)[0]
+
+    def mixed(params: Params) -> Params:
+        return sparse.apply(params, state, key, context._replace(mixing=lists))[0]
+
+    return lax.cond(exact, averaged, mixed, params), state, ()
+
+
+sparse_or_mean = Exchange(lambda params: (), _sparse_or_mean, all_seeds=True)
+"""As `sparse`, but in iterations that are exact, the weighted mean in its place."""
 
 
 def neighbour_lists(

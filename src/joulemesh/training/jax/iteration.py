@@ -27,7 +27,7 @@ from jax.sharding import NamedSharding
 from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.jax.evaluation.scores import consensus_error
-from joulemesh.training.jax.exchange import Context, WeighedMixing, weighed
+from joulemesh.training.jax.exchange import Context, WeighedMixing, sparse_or_mean, weighed
 from joulemesh.training.jax.local_sgd import Carry, LocalWork, train_rows
 from joulemesh.training.jax.platform import ROWS, WHOLE
 from joulemesh.training.jax.shared_start import train_shared
@@ -232,6 +232,8 @@ def _context(
     mixing = inputs.mixing
     if key.kind == "sparse":
         mixing = mixing._replace(index=mixing.index[:inside], weight=mixing.weight[:inside])
+        if key.exchange is sparse_or_mean:
+            mixing = WeighedMixing(mixing, chunk.exact[number])
     if key.kind == "dense":
         last = chunk.mixing.shape[0] - 1  # one matrix may serve every iteration
         mixing = chunk.mixing[jnp.minimum(number, last), :inside, :inside]

@@ -200,8 +200,10 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
 
     >>> stride_of(np.array([5, 5, 5]), 0.3), stride_of(np.array([1, 2, 3, 4]), 0.1)
     (5, 1)
+    >>> stride_of(np.array([0, 0]), 0.3)  # nobody trains
+    1
     """
-    candidates = np.unique(np.r_[longest, 1 : min(65, longest.max() + 1)])
+    candidates = np.unique(np.r_[1, longest, 1 : min(65, longest.max() + 1)])
     candidates = candidates[candidates > 0]
     blocks = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
     cost = blocks * (candidates + exchange_steps)

@@ -59,7 +59,7 @@ class ChunkSchedule(NamedTuple):
     active: Array  # bool [C, places]
     exchanged: Array  # bool [C]
     mixing: Any  # [C, places, places], [1, places, places], or ()
-    exact: Any  # bool [C]: where the matrix is an exact mean; () if nowhere
+    exact: Any  # bool [C]: where the exchange is an exact mean; () if nowhere
 
 
 class Segments(NamedTuple):
