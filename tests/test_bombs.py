@@ -88,6 +88,26 @@ def claiming(path: Path, claimed: int, **changes: bytes) -> Path:
     return path
 
 
+def parquet_of(rows: int, groups: int, **columns: object) -> Make:
+    """A Parquet file with the same value in every row of a column."""
+
+    def make(folder: Path) -> Path:
+        arrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        one = {
+            name: arrow.DictionaryArray.from_arrays(np.zeros(rows, np.int32), arrow.array([value]))
+            for name, value in columns.items()
+        }
+        table = arrow.table(one)
+        with parquet.ParquetWriter(folder / "a.parquet", table.schema) as file:
+            for _ in range(groups):
+                file.write_table(table)
+        return folder / "a.parquet"
+
+    return make
+
+
 def zeros_npz(path: Path) -> Path:
     """20 GiB of zeros in a file of 21 MB, honestly announced."""
     size = 20 * GIB
@@ -398,6 +418,12 @@ KINDS: dict[str, tuple[Make, tuple[str, ...], str]] = {
         written("a.csv", b",".join(b"%d" % k for k in range(10**6)) + b",label\n"),
         LOAD,
         "longer than|columns",
+    ),
+    "parquet of 10^9 rows": (parquet_of(10**7, 100, a=1.5, label=0.0), LOAD, "claims"),
+    "parquet of 100,000 texts of 1 MB": (
+        parquet_of(10**5, 1, b=1.5, label="a" * 10**6),
+        LOAD,
+        "names no class",
     ),
     "csv of one line of 1 GB": (sparse("a.csv", 10**9, b"a,label\n1,"), LOAD, "is longer than"),
     "table of devices of one line of 1 GB": (

@@ -48,13 +48,16 @@ class Parquet:
         if wrong:
             raise text_columns(self.where, [(self.columns[k], str(self._types[k])) for k in wrong])
         names = [self._names[k] for k in (*features, *texts)]
+        # A text that many rows share is read once: a small file can repeat a long one for ever.
+        shared = [self._names[k] for k in texts if self._is_text(self._types[k])]
         start = 1
-        with self._explained(), self._parquet.ParquetFile(self.where) as file:
+        opened = self._parquet.ParquetFile(self.where, read_dictionary=shared)
+        with self._explained(), opened as file:
             self._check_claims(file.metadata, len(features))
             for batch in file.iter_batches(_BLOCK_ROWS, columns=names):
                 columns = [batch.column(name) for name in names]
                 numbers = [self._numbers(column) for column in columns[: len(features)]]
-                words = [_words(column.to_pylist()) for column in columns[len(features) :]]
+                words = [_cells(column) for column in columns[len(features) :]]
                 block = Block(_side_by_side(numbers, len(batch)), tuple(words), _counted(start))
                 start += len(batch)
                 yield block._replace(share=min(1.0, (start - 1) / max(1, file.metadata.num_rows)))
@@ -74,6 +77,11 @@ class Parquet:
         types = self._arrow.types
         tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
         return types.is_null(kind) or any(test(kind) for test in tests)
+
+    def _is_text(self, kind: Any) -> bool:
+        types = self._arrow.types
+        tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+        return any(test(kind) for test in tests)
 
     def _numbers(self, column: Any) -> NDArray[np.float64]:
         kind = column.type
@@ -141,6 +149,14 @@ def _known(column: Any) -> list[Any]:
     """Values of a pandas series, None for those that are missing."""
     values, missing = column.tolist(), column.isna().tolist()
     return [None if gone else value for value, gone in zip(values, missing, strict=True)]
+
+
+def _cells(column: Any) -> list[str]:
+    """The texts of a column's cells; those of one dictionary are made once."""
+    if not hasattr(column, "dictionary"):
+        return _words(column.to_pylist())
+    values = _words(column.dictionary.to_pylist())
+    return ["" if index is None else values[index] for index in column.indices.to_pylist()]
 
 
 def _words(values: Sequence[Any]) -> list[str]:
