@@ -7,11 +7,12 @@ nothing and writes the pages again from the records in docs/benchmarks.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from benchmarks import faults, overhead, peers, planner, scale, training
 from benchmarks.pages import PAGES, rewrite
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, Callable[..., None]] = {
     "planner": planner.main,
     "training": training.main,
     "peers": peers.main,

@@ -139,7 +139,8 @@ def learn(precision: Any = "float32", seeds: int = 1) -> dict[str, Any]:
 def measure(case: str) -> dict[str, Any]:
     kind, *more = case.split(":")
     if kind == "learn":
-        return {"case": case, **learn(*more[:1], *map(int, more[1:]))}
+        words: list[Any] = more
+        return {"case": case, **learn(*words[:1], *map(int, words[1:]))}
     devices, *more = more
     precision, seeds, start = more + ["float32", "1", "auto"][len(more) :]
     return {"case": case, **speed(kind, int(devices), precision, int(seeds), start)}

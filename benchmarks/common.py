@@ -38,7 +38,7 @@ def measure(*command: str, env: dict[str, str] | None = None) -> tuple[float, fl
 
 def machine(*packages: str) -> dict[str, Any]:
     """Hardware and versions to print beside every figure."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for name in ("joulemesh", "numpy", "scipy", *packages):
         try:
             versions[name] = version(name)

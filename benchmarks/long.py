@@ -80,7 +80,7 @@ def folder_of_checkpoints(place: Path) -> int:
 
     before = folder._KEPT, sinks.SAVE_EVERY_S
     folder._KEPT, sinks.SAVE_EVERY_S = CHECKPOINTS, 0.0  # keep all, one after every chunk
-    changes = {"plan.iterations": 4 * CHECKPOINTS, "training.chunk_iterations": 4}
+    changes: dict[str, Any] = {"plan.iterations": 4 * CHECKPOINTS, "training.chunk_iterations": 4}
     # Moments make a checkpoint hold every device's parameters.
     changes |= {"budget.energy_j": 1e6, "training.optimizer": "adam"}
     try:

@@ -58,7 +58,8 @@ def options_of(work: Work, **changes: Any) -> Options:
 def unequal(work: Work, rows: int) -> Any:
     """Rounds 1..10 drawn per device (and row), the draws whose mean is the work's rounds."""
     rng = np.random.default_rng(0)
-    total, drawn = work.devices * work.rounds, []
+    total = work.devices * work.rounds
+    drawn: list[Any] = []
     while len(drawn) < rows:
         tries = rng.integers(1, MOST_ROUNDS + 1, (4096, work.devices))
         drawn += list(tries[tries.sum(axis=1) == total])
@@ -194,8 +195,8 @@ def limits() -> dict[str, float]:
         product = jax.jit(jnp.matmul)
         found[f"{name}_gflops"] = 2 * side**3 / _least_s(product, a, a) / 1e9
     if on_cpu:
-        a, b = (np.ones((side, side), np.float32) for _ in range(2))
-        ours = 2 * side**3 / _least_s(np.matmul, a, b) / 1e9
+        one, two = (np.ones((side, side), np.float32) for _ in range(2))
+        ours = 2 * side**3 / _least_s(np.matmul, one, two) / 1e9
         found["float32_gflops"] = max(found["float32_gflops"], ours)
     found["copy_gb_s"] = 2 * 4 * words / _pass_s(words) / 1e9
     return found

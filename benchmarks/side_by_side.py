@@ -29,7 +29,7 @@ _PLANS = {
         "plan.iterations": 50,
     },
 }
-_TRAINED = {
+_TRAINED: dict[str, dict[str, Any]] = {
     "train: default": {"plan.iterations": 400},
     "train: 100 devices, gossip": {
         "devices.count": 100,
@@ -67,9 +67,12 @@ else:
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every case by name: changes to the default scenario, and whether it trains."""
-    plans = {name: {"changes": {**_RICH, **it}, "trains": False} for name, it in _PLANS.items()}
-    trained = {name: {"changes": {**_RICH, **it}, "trains": True} for name, it in _TRAINED.items()}
-    return {**plans, **trained}
+    kinds: list[tuple[dict[str, dict[str, Any]], bool]] = [(_PLANS, False), (_TRAINED, True)]
+    return {
+        name: {"changes": {**_RICH, **changes}, "trains": trains}
+        for kind, trains in kinds
+        for name, changes in kind.items()
+    }
 
 
 def timed(source: Path, case: dict[str, Any]) -> float:
@@ -88,7 +91,7 @@ def main(before: Path, after: Path, turns: int = 5) -> None:
     """Time all cases, and print the table."""
     rows = []
     for name, case in cases().items():
-        best = {}
+        best: dict[Path, float] = {}
         for turn in range(turns):
             for source in (before, after) if turn % 2 == 0 else (after, before):
                 took = timed(source, case)

@@ -23,6 +23,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,6 +107,12 @@ def parquet_of(rows: int, groups: int, **columns: object) -> Make:
         return folder / "a.parquet"
 
     return make
+
+
+def objects(path: Path) -> Path:
+    held: dict[str, Any] = {name: np.array(["a"], object) for name in good()}
+    np.savez(path, **held)
+    return path
 
 
 def zeros_npz(path: Path) -> Path:
@@ -339,7 +346,7 @@ KINDS: dict[str, tuple[Make, tuple[str, ...], str]] = {
     "npz of Python objects": (
         at(
             "a.npz",
-            lambda p: np.savez(p, **{k: np.array(["a"], object) for k in good()}) or p,  # type: ignore[func-returns-value]
+            objects,
         ),
         LOAD,
         r"holds Python objects.*save texts as x_train.astype\(str\)",

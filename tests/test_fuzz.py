@@ -30,8 +30,8 @@ from joulemesh.scenario import SECTIONS
 LIMIT_S = 20.0
 ROOM_BYTES = 2 * 2**30  # above what the process holds already
 
-FEW = {"max_examples": 100, "derandomize": True}
-QUIET = {
+FEW: dict[str, Any] = {"max_examples": 100, "derandomize": True}
+QUIET: dict[str, Any] = {
     "deadline": None,
     "database": None,
     "suppress_health_check": list(HealthCheck),
@@ -142,7 +142,23 @@ FILES += [
     "\0",
     "a" * 300,
 ]
-NUMBERS = [0, 1, 2, 3, 5, -1, 64, 10**5, 10**6, 10**9, 10**12, 2**63 - 1, 2**63, 10**30, 10**400]
+NUMBERS: list[float] = [
+    0,
+    1,
+    2,
+    3,
+    5,
+    -1,
+    64,
+    10**5,
+    10**6,
+    10**9,
+    10**12,
+    2**63 - 1,
+    2**63,
+    10**30,
+    10**400,
+]
 NUMBERS += [0.0, -0.0, 0.5, 1.5, 1e-9, 1e9, 5e-324, 1e-300, 1e300, 1.7e308, -1e308]
 NUMBERS += [float("nan"), float("inf"), -float("inf")]
 numbers = st.one_of(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from joulemesh.world.links import seconds_per_bit
 HOME = Path(joulemesh.__file__).parent / "profiles"
 
 
-def entries(file: str) -> dict[str, dict]:
+def entries(file: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads((HOME / file).read_text("utf-8"))
 
 
@@ -63,7 +65,8 @@ def test_a_pi_by_hand() -> None:
 def test_a_link_at_the_rated_sensitivity_carries_the_rated_rate(name: str) -> None:
     """The noise is derived so; it is rounded to a hundredth of a decibel."""
     profile = radio(name)
-    said, network = profile.said, profile.network
+    said: Mapping[str, Any] = profile.said
+    network: Mapping[str, Any] = profile.network
     radiated_w, arrives_w = (
         1e-3 * 10 ** (said[k] / 10) for k in ("radiated_dbm", "sensitivity_dbm")
     )
@@ -222,7 +225,7 @@ def test_every_device_can_be_planned_on_wifi(name: str) -> None:
     )
     plan = joulemesh.plan(scenario)
     assert (plan.margin_j >= 0).all()
-    said = device(name).said
+    said: Mapping[str, Any] = device(name).said
     per_cycle = said["power_w"] / said["cpu_hz"]
     spent = plan.world.devices.round_energy_j / (
         plan.world.devices.round_latency_s * said["cpu_hz"]

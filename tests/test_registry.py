@@ -238,7 +238,13 @@ def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
 ) -> None:
     Path("own.py").write_text(OWN[field])
     Path("small.toml").write_text(SMALL)
-    asked = ("small.toml", "--set", "network.topology=complete", "--set", f"{field}=mine")
+    asked: tuple[str, ...] = (
+        "small.toml",
+        "--set",
+        "network.topology=complete",
+        "--set",
+        f"{field}=mine",
+    )
     code, _, said = typed("plan", *asked)
     assert code == 2
     assert f"{field}: " in said

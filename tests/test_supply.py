@@ -320,7 +320,7 @@ def test_an_audit_fails_for_vulnerabilities_and_never_passes_unreached(
         report = json.dumps({"dependencies": packages}) if packages else ""
         return subprocess.CompletedProcess(command, 0, report, "trace\nConnectionError: no route\n")
 
-    monkeypatch.setattr(audit.subprocess, "run", answer)
+    monkeypatch.setattr(subprocess, "run", answer)
     if status is None:
         audit.main()
     else:

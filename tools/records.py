@@ -13,7 +13,7 @@ import csv
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,8 @@ def records() -> dict[str, Any]:
     named |= {path.stem: read_table(path) for path in sorted(reproduction.glob("*.csv"))}
     named["timings"] = _json(reproduction / "timings.json")
     named["comparison"] = _comparison
-    functions: tuple[Callable[..., Any], ...]
-    functions = (apart, bytes_per_device, counted, first_calls, found, grown, mean, paired)
-    functions += (significant, steps, abs, len, max, min, round, sum)
+    functions: list[Any] = [apart, bytes_per_device, counted, first_calls, found, grown, mean]
+    functions += [paired, significant, steps, abs, len, max, min, round, sum]
     return named | {function.__name__: function for function in functions}
 
 

@@ -15,6 +15,8 @@ rewritten. Floating-point results depend on processor and library versions, whic
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 __all__ = ["Record", "differences", "digest", "machine", "main", "measure"]
 
 import argparse
@@ -183,7 +185,6 @@ def _compared(case: Case, scenario: joulemesh.Scenario, folder: Path) -> Parts:
 def machine() -> dict[str, Any]:
     """All that bits may depend on besides the code."""
     import jax
-    import jaxlib
     import scipy
 
     return {
@@ -193,7 +194,7 @@ def machine() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": version("jaxlib"),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
     }

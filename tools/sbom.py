@@ -8,6 +8,9 @@ locks/. With SOURCE_DATE_EPOCH set, the same environment gives the same bytes.
 
 from __future__ import annotations
 
+from email.message import Message
+from typing import cast
+
 __all__ = ["bill", "main"]
 
 import argparse
@@ -59,9 +62,14 @@ def _installed(extras: Sequence[str]) -> dict[str, tuple[Distribution, set[str]]
     return found
 
 
+def _fields(package: Distribution) -> Message:
+    """The package's metadata as the e-mail header that it is."""
+    return cast(Message, package.metadata)
+
+
 def _licence(package: Distribution) -> list[dict[str, Any]]:
     """The licence expression, or else what the older fields say."""
-    metadata = package.metadata
+    metadata = _fields(package)
     if expression := metadata.get("License-Expression"):
         return [{"expression": expression}]
     named = [
@@ -82,7 +90,7 @@ def _component(name: str, package: Distribution, known: Sequence[str]) -> dict[s
         "version": package.version,
         "purl": purl,
     }
-    if summary := package.metadata.get("Summary"):
+    if summary := _fields(package).get("Summary"):
         component["description"] = summary
     if licences := _licence(package):
         component["licenses"] = licences

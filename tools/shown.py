@@ -54,8 +54,8 @@ def renewed(shown: str, printed: str, *, learned: bool = False) -> str:
 
 def _most_alike(line: str, lines: list[str], start: int) -> int | None:
     def alike(other: str) -> float:
-        texts = (re.sub(r"[\d.,…]+", "0", " ".join(text.split())) for text in (line, other))
-        return difflib.SequenceMatcher(None, *texts, autojunk=False).ratio()
+        one, two = (re.sub(r"[\d.,…]+", "0", " ".join(text.split())) for text in (line, other))
+        return difflib.SequenceMatcher(None, one, two, autojunk=False).ratio()
 
     best = max(range(start, len(lines)), key=lambda k: alike(lines[k]), default=None)
     return best if best is not None and alike(lines[best]) > 0.6 else None

@@ -89,7 +89,7 @@ def main() -> None:
                 optimizer.step()
         devices.average()
 
-    def block(_: str) -> dict[str, Any]:
+    def block(turn: str) -> dict[str, Any]:
         start = time.perf_counter()
         for _ in range(work.iterations):
             iteration()

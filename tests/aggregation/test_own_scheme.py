@@ -87,6 +87,7 @@ def test_it_keeps_the_contract_with_all_devices_and_with_some(gone: int | None, 
 def test_it_is_priced_as_what_it_sends() -> None:
     plan = joulemesh.plan(asked())
     route, bits = plan.route(1), plan.work.model_bits
+    assert route is not None
     assert (route.count, plan.scheme, plan.timeline.scheme.exact) == (8, "star", True)
     costs = plan.world.costs(plan.world.channel.gain(0))
     joules = np.zeros(5)
@@ -99,7 +100,9 @@ def test_it_is_priced_as_what_it_sends() -> None:
 
 def test_in_half_duplex_the_hub_serves_one_device_at_a_time() -> None:
     plan = joulemesh.plan(asked(network__duplex="half"))
-    costs, hub = plan.world.costs(plan.world.channel.gain(0)), plan.route(1).root
+    route = plan.route(1)
+    assert route is not None
+    costs, hub = plan.world.costs(plan.world.channel.gain(0)), route.root
     seconds = sum(
         costs.forward_s[link] + costs.backward_s[link]
         for link, ends in enumerate(plan.edges.tolist())

@@ -230,6 +230,7 @@ def test_pairs_are_those_of_the_routes(
     part, costs = network
     scheme = ready(part, costs, "gossip", gossip_mode=mode, gossip_rounds=rounds)
     pairs = scheme.pairs(2, 5)
+    assert pairs is not None
     for row, iteration in zip(pairs.tolist(), range(2, 5), strict=True):
         route = scheme.route(costs, iteration)
         assert [link for link in row if link >= 0] == route.link_index[route.edge[::2]].tolist()
@@ -251,6 +252,7 @@ def test_rounds_meet_the_wanted_error() -> None:
     scheme = ready(Subgraph.of(graph), costs, "metropolis", epsilon=0.05)
     # notes: randomized-gossip. 22 rounds on a ring of ten, zeta = 1/3 + 2/3 cos 36 deg.
     assert scheme.rounds == 22
+    assert scheme.contraction is not None
     assert scheme.contraction == pytest.approx(1 / 3 + 2 / 3 * np.cos(np.pi / 5))
     assert scheme.error <= 0.05 < scheme.error / scheme.contraction
     left = scheme.mixing(0, 1)[0] - 0.1

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -252,7 +254,7 @@ def _path(first: int, last: int) -> list[tuple[int, int]]:
 
 
 # Dense parts and long tails, clustered eigenvalues and tiny gaps: what iterations find hard.
-HARD = {
+HARD: dict[str, Callable[[int], list[tuple[int, int]]]] = {
     "wheel": _wheel,
     "star": lambda n: [(0, i) for i in range(1, n)],
     "path": lambda n: _path(0, n - 1),
@@ -261,7 +263,11 @@ HARD = {
         _clique(0, n // 3) + _path(n // 3 - 1, n - n // 3) + _clique(n - n // 3, n // 3)
     ),
 }
-MATRICES = {"ticks": tick_matrix, "matchings": matching_matrix, "metropolis": metropolis_weights}
+MATRICES: dict[str, Callable[..., Any]] = {
+    "ticks": tick_matrix,
+    "matchings": matching_matrix,
+    "metropolis": metropolis_weights,
+}
 
 
 @pytest.mark.parametrize("devices", [601, 800])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,7 +177,10 @@ def test_bash_cuts_words_at_equals_signs_and_colons() -> None:
 
 def test_files_are_left_to_the_shell() -> None:
     assert bash("plan", "fle") == []
-    zsh = {"_JOULEMESH_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "joulemesh plan fle"}
+    zsh: dict[str, Any] = {
+        "_JOULEMESH_COMPLETE": "complete_zsh",
+        "_TYPER_COMPLETE_ARGS": "joulemesh plan fle",
+    }
     assert joulemesh(**zsh).strip() == "_files"
 
 

@@ -286,8 +286,8 @@ def test_text_labels_that_do_not_fit(labels: tuple[list[Any], list[Any]], words:
 
 
 def test_choices_for_tables_are_refused_elsewhere(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x_train=[[0.0], [1]], y_train=[0, 1], x_test=[[0.0]], y_test=[0])
+    np.savez(tmp_path / "a.npz", x_train=[[0.0], [1.0]], y_train=[0, 1], x_test=[[0.0]], y_test=[0])
     for name in ("digits", str(tmp_path / "a.npz")):
         for choice in ({"label": "y"}, {"test": "b.csv"}, {"ignored": ("a",)}):
             with pytest.raises(ScenarioError, match=r"is for tables .* leave it out"):
-                load(name, reading=Reading(**choice))  # type: ignore[arg-type]
+                load(name, reading=Reading(**choice))

@@ -129,7 +129,7 @@ def test_data_that_do_not_say_who_holds_them(tmp_path: Path) -> None:
     asked = Scenario(training={"partition": "column:device"})
     with pytest.raises(ScenarioError, match="'digits' does not: use another partition"):
         load_for(asked)
-    np.savez(tmp_path / "a.npz", x_train=[[0.0], [1]], y_train=[0, 1], x_test=[[0.0]], y_test=[0])
+    np.savez(tmp_path / "a.npz", x_train=[[0.0], [1.0]], y_train=[0, 1], x_test=[[0.0]], y_test=[0])
     with pytest.raises(
         ScenarioError, match=r"has no array 'device_train' .* only x_train, y_train"
     ):

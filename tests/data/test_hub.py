@@ -40,7 +40,8 @@ class Hub:
     """Stands for the module ``datasets``; remembers what was asked of it."""
 
     def __init__(self, sets: dict[str, Any]) -> None:
-        self.sets, self.asked = sets, []
+        self.sets = sets
+        self.asked: list[tuple[str, str | None, dict[str, Any]]] = []
 
     def load_dataset(self, name: str, config: str | None = None, **more: Any) -> Any:
         self.asked.append((name, config, more))
@@ -84,7 +85,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
             "o/none": SimpleNamespace(),
         }
     )
-    monkeypatch.setitem(sys.modules, "datasets", made)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "datasets", made)
     monkeypatch.setattr("pooch.os_cache", lambda name: tmp_path / "cache")
     return made
 

@@ -105,6 +105,7 @@ def test_fields_are_described_as_in_the_program() -> None:
     shown = Words(scenario_page())
     for section in SECTIONS.values():
         for name, field in section.model_fields.items():
+            assert field.description
             assert field.description in shown.words, name
     assert shown.slanted == Words(cli_page()).slanted == ""
 

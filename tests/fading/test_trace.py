@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import joulemesh
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.links import link_costs
@@ -291,7 +292,7 @@ def test_changing_the_future_of_a_trace_never_changes_earlier_decisions(
         st.lists(powers, min_size=blocks - split, max_size=blocks - split)
     )
     folder = tmp_path_factory.mktemp("trace")
-    ended = []
+    ended: list[Plan | str] = []
     for name, power in (("one.csv", one), ("other.csv", other)):
         (folder / name).write_text(ring(5, blocks, power))
         scenario = small(

@@ -92,8 +92,8 @@ def test_a_plan_that_no_battery_ends_says_so(small: Scenario) -> None:
         assert "the 24 iterations of its plan are over, not at a battery: 99" in rich
         assert "not at a battery" not in notes(name)
     assert "not at a battery" not in notes("fixed:3", energy_j=1e3)
-    rich = small.override({"budget.energy_j": 1e3})
-    assert not build("adaptive", rich, equal="time").notes  # ends with the clock, as it must
+    lasting = small.override({"budget.energy_j": 1e3})
+    assert not build("adaptive", lasting, equal="time").notes  # ends with the clock, as it must
 
 
 def test_unknown_equality(small: Scenario) -> None:

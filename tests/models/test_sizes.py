@@ -61,7 +61,9 @@ def test_the_multiply_adds_are_those_of_the_compiled_program(
     built, batch = build(model, shape, 10, hidden), 4
     params = built.init(jax.random.key(0))
     lowered = jax.jit(built.apply).lower(params, jax.numpy.zeros((batch, *shape)))
-    counted = lowered.cost_analysis()["flops"] / batch
+    analysis = lowered.cost_analysis()
+    assert analysis is not None
+    counted = analysis["flops"] / batch
     products = multiply_adds(model, shape, 10, hidden)
     assert products is not None
     arithmetic = 2 * products

@@ -27,7 +27,7 @@ EXCHANGE_COSTS = {
 # Links of 500 kHz: an exchange takes most of the deadline.
 EXCHANGE_LASTS = {"network.bandwidth_hz": 5e5, "budget.deadline_s": 0.3}
 WEAK = {"plan.iterations": "longest", "budget.energy_j": [2.0] + [20.0] * 19}
-SCENARIOS = {
+SCENARIOS: dict[str, dict[str, Any]] = {
     "default": {},
     "deadline": DEADLINE_BINDS,
     "battery": BATTERY_BINDS,

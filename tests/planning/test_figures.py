@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -56,7 +57,7 @@ def test_every_figure_that_prices_a_plan_is_among_them() -> None:
     ],
 )
 def test_figures_that_the_scenario_does_not_use_are_left_out(
-    values: dict, used: str, unused: str
+    values: dict[str, Any], used: str, unused: str
 ) -> None:
     found = names(Scenario(**values))
     assert used in found

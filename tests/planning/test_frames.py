@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,7 +153,7 @@ def test_graphs_that_cannot_be_meant() -> None:
         ({"topology": [[0, 1]], "gains": [0]}, "network.gains: must be greater than 0"),
     ],
 )
-def test_links_that_cannot_be_meant(network: dict, why: str) -> None:
+def test_links_that_cannot_be_meant(network: dict[str, Any], why: str) -> None:
     with pytest.raises(joulemesh.ScenarioError, match=why):
         Scenario(network=network)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,8 @@ def test_every_policy_says_what_it_is(name: str) -> None:
 def test_a_policy_takes_only_the_options_that_it_names(name: str, case: Case) -> None:
     n, start, total, cap = case
     total = 3.0 * n + total
-    cap, options = cap + 3, {"zeta": n + 3.0, "fixed_rounds": 1}
+    cap = cap + 3
+    options: dict[str, Any] = {"zeta": n + 3.0, "fixed_rounds": 1}
     other = {"zeta": n + 40.0, "fixed_rounds": 2}
     unnamed = {key: value for key, value in other.items() if key not in REGISTRY[name].parameters}
     try:
@@ -119,7 +121,7 @@ def test_re_planned_in_every_iteration_a_policy_keeps_its_sum(
 ) -> None:
     n, _, total, _ = case
     total, cap = np.floor(total) + n, np.full((n, len(total)), 9)
-    options = {"zeta": n - 1 + above, "fixed_rounds": 1}
+    options: dict[str, Any] = {"zeta": n - 1 + above, "fixed_rounds": 1}
     whole = allocate(name, n, total, cap, **options)
     walked, left = [], total.copy()
     for start in range(1, n + 1):
@@ -130,8 +132,8 @@ def test_re_planned_in_every_iteration_a_policy_keeps_its_sum(
     assert np.abs(np.array(walked) - whole).max() <= 1  # whole numbers may fall the other way
 
 
-def _as_given(rounds: object) -> Policy:
-    return Policy("own", "rounds by hand", lambda *arguments: rounds)  # type: ignore[arg-type,return-value]
+def _as_given(rounds: Any) -> Policy:
+    return Policy("own", "rounds by hand", lambda *arguments: rounds)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +152,8 @@ def test_what_a_policy_gives_is_checked(rounds: object, match: str) -> None:
 
 
 @pytest.mark.parametrize("weights", [[1, 2], [1, 0, 1], [1, np.nan, 1], [1, -1, 1], 1.0])
-def test_weights_are_positive_numbers_for_every_iteration(weights: object) -> None:
-    policy = weighted("own", "weights by hand", lambda n, options: weights)  # type: ignore[arg-type,return-value]
+def test_weights_are_positive_numbers_for_every_iteration(weights: Any) -> None:
+    policy = weighted("own", "weights by hand", lambda n, options: weights)
     with pytest.raises(ScenarioError, match=r'"own" .*must be 3 positive numbers'):
         allocate_by(policy, 3, 9, 9, options=PlanOptions())
 
@@ -413,7 +415,7 @@ def test_literal_names_the_first_value_above_its_cap() -> None:
 
 def test_literal_on_a_tail_uses_the_tail_of_the_weights() -> None:
     # n = 3, ζ = 3: weights 1/3, 1/2, 1; from iteration 2 on: 1 : 2, and messages count from 2.
-    tail = {"zeta": 3.0, "fixed_rounds": 1, "start": 2}
+    tail: dict[str, Any] = {"zeta": 3.0, "fixed_rounds": 1, "start": 2}
     assert allocate("theorem4-literal", 3, 9, 9, **tail).tolist() == [3, 6]
     with pytest.raises(ScenarioError, match="for 6 rounds in iteration 3, above the cap of 5"):
         allocate("theorem4-literal", 3, 9, 5, **tail)

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import groupby, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -342,9 +343,15 @@ def test_in_half_duplex_a_pattern_of_several_steps_takes_its_time_each_time() ->
     """0 → 1 → 2, twice: device 1 cannot receive the second while it sends the first."""
     edges = np.array([[0, 1], [1, 2]])
     costs = LinkCosts(*(np.array([1.0, 3.0]) for _ in range(4)))
-    along = {"edges": edges, "edge": [0, 1], "forward": True, "step": [0, 1], "bits": 2.0}
+    along: dict[str, Any] = {
+        "edges": edges,
+        "edge": [0, 1],
+        "forward": True,
+        "step": [0, 1],
+        "bits": 2.0,
+    }
     for repeats, seconds in ((1, 8.0), (2, 16.0)):
-        route = Route.build("relay", **along, repeats=repeats, uses=repeats)
+        route = Route.build("relay", **along, forward=True, repeats=repeats, uses=repeats)
         assert exchange_latency_s(route, costs, 3, "critical-path", "half", 2.0) == seconds
 
 

@@ -102,7 +102,8 @@ def test_a_stopped_run_of_a_method_goes_on_to_the_same_bits(
 ) -> None:
     monkeypatch.setattr("joulemesh.runs.sinks.SAVE_EVERY_S", 0.0)
     _, whole = pens
-    folder, told = tmp_path / "run", []
+    folder = tmp_path / "run"
+    told: list[dict[str, Any]] = []
     start: dict[str, Any] = {"method": PENS, "equal": "iterations"}
     for at in stops:
 
@@ -110,7 +111,7 @@ def test_a_stopped_run_of_a_method_goes_on_to_the_same_bits(
             if step.completed == at:
                 raise StopError
 
-        listening = {"on_progress": stop, "on_metrics": told.append}
+        listening: dict[str, Any] = {"on_progress": stop, "on_metrics": told.append}
         with pytest.raises(StopError):
             joulemesh.run(tiny, out=folder, resume=True, seeds=2, **start, **listening)
         start = {}  # the folder knows

@@ -6,7 +6,7 @@ import html
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -38,8 +38,8 @@ class Then(datetime):
     """A clock that stands still, long ago."""
 
     @classmethod
-    def now(cls, tz: Any = None) -> datetime:
-        return datetime(2001, 2, 3, 4, 5, 6, tzinfo=tz or UTC)
+    def now(cls, tz: Any = None) -> Self:
+        return cls(2001, 2, 3, 4, 5, 6, tzinfo=tz or UTC)
 
 
 def own_parts() -> tuple[Any, Dataset]:

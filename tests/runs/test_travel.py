@@ -205,10 +205,13 @@ def test_a_stopped_run_on_data_in_memory_goes_on_elsewhere(
 
 
 def test_images_and_scaling_of_the_users_own_come_back_the_same(tmp_path: Path) -> None:
-
     pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 3), dtype=np.uint8)
     y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0], np.int32)
-    for mean, std in ((3.0, 2.0), (np.float32([1, 2, 3]), np.float32([4, 5, 6]))):
+    scales: list[tuple[Any, Any]] = [
+        (3.0, 2.0),
+        (np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)),
+    ]
+    for mean, std in scales:
         made = Dataset("mine", pixels, y, pixels[:3], y[:3], 5, mean, std)
         with (tmp_path / "a.npz").open("wb") as file:
             write_npz(made, file)

@@ -14,6 +14,7 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import ScenarioError
+from joulemesh.runs.result import Progress
 from joulemesh.runs.worlds import WorldRun, WorldsResult
 from joulemesh.scenario import Scenario
 
@@ -153,7 +154,8 @@ def test_a_world_that_diverges_is_reported(tiny: Scenario) -> None:
 
 
 def test_progress_and_metrics_say_which_world(tiny: Scenario) -> None:
-    steps, rows = [], []
+    steps: list[Progress] = []
+    rows: list[dict[str, Any]] = []
     joulemesh.run(tiny, worlds=2, on_progress=steps.append, on_metrics=rows.append)
     assert [step.world for step in steps] == [0, 0, 1, 1]
     assert [row["world"] for row in rows] == [0, 0, 1, 1]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import joulemesh
 from joulemesh.setup.from_plan import mixing_of, schedule_of
@@ -65,6 +66,7 @@ def test_many_devices_mix_by_a_sparse_matrix_round_by_round() -> None:
     )
     scheme = joulemesh.plan(many).scheme_at(1)
     weights, rounds = mixing_of(scheme)
+    assert isinstance(weights, sparse.csr_array)
     assert rounds == 2
     after = weights @ (weights @ np.eye(1001)[:, :3])
     np.testing.assert_allclose(after, scheme.mixing(0, 1)[0][:, :3], rtol=0, atol=1e-15)

@@ -79,7 +79,8 @@ def seven(small: Scenario, digits: Dataset, kept: Path) -> tuple[Comparison, lis
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
     """Every engine that a test makes."""
     monkeypatch.setattr(contest, "Engine", Counting)
-    monkeypatch.setattr(Counting, "made", made := [])
+    made: list[Engine] = []
+    monkeypatch.setattr(Counting, "made", made)
     return made
 
 

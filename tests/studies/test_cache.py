@@ -136,7 +136,7 @@ def test_the_default_place_is_the_users_cache(
 
 def key(
     scenario: Scenario, name: str, *, equal: str = "energy", seed: int = 0, learned: str = "a"
-) -> str:
+) -> str | None:
     setting = Setting(scenario, equal)
     return run_key(setting, build(name, setting), seed=seed, learned=learned)
 

@@ -21,6 +21,7 @@ from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, _sized
 from joulemesh.training.driver import DivergedError
 from joulemesh.training.jax.engine import Engine
+from tests.compiled import compiled_programs
 
 Same = Callable[..., bool]
 Seven = tuple[Comparison, list[Engine]]
@@ -54,11 +55,7 @@ def test_programs_are_compiled_once_and_shared(seven: Seven) -> None:
     # Exact means share one, mixing matrices share one; gossip learning and PENS have their own.
     shared = {id(engine.programs): engine.programs for engine in engines}
     assert len(shared) == 4
-    compiled = [
-        getattr(function, "jitted", function)._cache_size()
-        for made in shared.values()
-        for function in made
-    ]
+    compiled = [compiled_programs(function) for made in shared.values() for function in made]
     assert max(compiled) == 1
 
 
@@ -191,7 +188,8 @@ def test_an_interrupted_comparison_goes_on(
         if step.method == "fixed:3" and step.completed:
             raise KeyboardInterrupt
 
-    methods, terms = ["adaptive", "fixed:3", "inverse"], {"data": digits, "cache": tmp_path}
+    methods = ["adaptive", "fixed:3", "inverse"]
+    terms: dict[str, Any] = {"data": digits, "cache": tmp_path}
     with pytest.raises(KeyboardInterrupt):
         joulemesh.compare(small, methods, "energy", 2, on_progress=stop, **terms)
     assert len(engines) == 2

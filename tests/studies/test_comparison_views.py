@@ -74,9 +74,9 @@ def test_a_figure_with_three_axes(seven: Seven) -> None:
         assert len(axes.collections) == 7  # a band each
     first = seven[0].entries[0]
     line = figure.axes[1].lines[0]
-    np.testing.assert_allclose(line.get_xdata(), first.energy_j.mean(axis=1))
+    np.testing.assert_allclose(np.asarray(line.get_xdata()), first.energy_j.mean(axis=1))
     shown = 100 * first.curves["test_accuracy"].mean(axis=1)  # per cent, as in tables
-    np.testing.assert_allclose(line.get_ydata(), shown)
+    np.testing.assert_allclose(np.asarray(line.get_ydata()), shown)
 
 
 def test_a_figure_against_one_axis(seven: Seven, mixed: Comparison) -> None:

@@ -21,6 +21,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.studies.grid import RATIO, evaluations, grid
+from joulemesh.studies.statistics import Reached
 from joulemesh.studies.table import figures_of
 
 
@@ -120,14 +121,17 @@ def assert_contained(found: Comparison, dense: Comparison) -> None:
         )
         brackets, exact = (figures_of(one, found.target) for one in (entry, true))
         for name in TO_TARGET:
-            bracket, figure = brackets[name], exact[name].value
+            bracket, known = brackets[name], exact[name]
+            assert isinstance(bracket, Reached)
+            assert isinstance(known, Reached)
+            figure = known.value
             assert np.isfinite(figure).all(), entry.name
             assert (bracket.low <= figure * (1 + 1e-12)).all(), entry.name
             assert (figure <= bracket.high * (1 + 1e-12)).all(), entry.name
-    for row, true in zip(found.table(), dense.table(), strict=True):
+    for row, other in zip(found.table(), dense.table(), strict=True):
         for name in TO_TARGET:
-            assert true[f"{name}_error"] == 0
-            assert abs(row[name] - true[name]) <= row[f"{name}_error"] + 1e-12
+            assert other[f"{name}_error"] == 0
+            assert abs(row[name] - other[name]) <= row[f"{name}_error"] + 1e-12
 
 
 def test_a_method_of_thousands_of_iterations_is_seen_from_the_first(

@@ -30,12 +30,13 @@ def run(accuracies: list[float], energy: float = 1.0, devices: float = 0.5) -> R
     curves[:, CURVES.index("test_accuracy")] = accuracies
     curves[:, CURVES.index("device_accuracy_mean")] = devices
     done = np.arange(1, count + 1)
+    ends = done.astype(np.float64)
     return Record(
         10 * done,
         curves,
         curves[-1],
-        energy * done,
-        0.5 * done,
+        energy * ends,
+        0.5 * ends,
         np.array([0.25, 0.75]) * energy * count,
         np.array([0.9 * energy * count, 0.1 * energy * count, 0.0, 800.0]),
     )
@@ -164,9 +165,9 @@ def test_the_table_says_what_each_method_is() -> None:
     kept = list(csv.DictReader(io.StringIO(found.table_csv())))
     assert [line["citation"] for line in kept] == [row["citation"], ""]
     assert found.summary()["methods"][0]["description"] == row["description"]
-    console = Console(file=io.StringIO(), width=200)
-    show_comparison(found, console)
-    shown = console.file.getvalue()
+    page = io.StringIO()
+    show_comparison(found, Console(file=page, width=200))
+    shown = page.getvalue()
     assert f"fixed:3: {row['description'].rstrip('.')} (Yan, Li, 2024)\n" in shown
     assert "first: " not in shown
 

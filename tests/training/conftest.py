@@ -13,6 +13,7 @@ import pytest
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.machine import Machine
 from joulemesh.training import Engine
+from joulemesh.training.jax.evaluation.evaluator import Evaluator
 from joulemesh.training.jax.evaluation.scores import Evaluation
 from joulemesh.training.jax.platform import configure, this_machine
 
@@ -48,7 +49,7 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return on(count, loop=request.param != "rows together")
 
 
-class NoEvaluation:
+class NoEvaluation(Evaluator):
     """In place of an engine's evaluator, whose program takes longest to compile."""
 
     def __init__(self, engine: Engine) -> None:

@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from joulemesh.data import partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.driver import DivergedError, TrainedChunk, interrupts, train, train_seeds
+from joulemesh.training.learner import Learner
 from joulemesh.training.trace import Trace
 
 HOME = Path(joulemesh.__file__).parent
@@ -36,7 +37,13 @@ class Counter:
 
     def advance(self, state: Any) -> Any:
         done = min(state.iteration + 3, self.schedule.iterations)
-        return SimpleNamespace(iteration=done), Trace(np.array([done]), *[np.zeros((1, 1))] * 11)
+        curves: list[Any] = [np.zeros((1, 1))] * 11
+        return SimpleNamespace(iteration=done), Trace(np.array([done]), *curves)
+
+
+def driven(counter: Counter) -> Learner[Any]:
+    """All of a learner that the loop needs."""
+    return cast(Learner[Any], counter)
 
 
 def test_every_chunk_goes_to_every_sink_in_order() -> None:
@@ -45,16 +52,16 @@ def test_every_chunk_goes_to_every_sink_in_order() -> None:
     def sink(name: str) -> Any:
         return lambda c: heard.append((name, c.start, c.completed, c.last))
 
-    state, traces = train(Counter(), [sink("a"), sink("b")])
+    state, traces = train(driven(Counter()), [sink("a"), sink("b")])
     assert heard[::2] == [("a", 0, 3, False), ("a", 3, 6, False), ("a", 6, 7, True)]
     assert [name for name, *_ in heard] == ["a", "b"] * 3
     assert (state.iteration, [int(t.iteration[0]) for t in traces]) == (7, [3, 6, 7])
 
 
 def test_training_goes_on_from_a_state() -> None:
-    _, traces = train(Counter(), state=SimpleNamespace(iteration=6))
+    _, traces = train(driven(Counter()), state=SimpleNamespace(iteration=6))
     assert [int(trace.iteration[0]) for trace in traces] == [7]
-    assert train(Counter(), state=SimpleNamespace(iteration=7))[1] == []
+    assert train(driven(Counter()), state=SimpleNamespace(iteration=7))[1] == []
 
 
 def test_an_interrupt_stops_after_the_chunk_that_is_under_way() -> None:
@@ -65,7 +72,7 @@ def test_an_interrupt_stops_after_the_chunk_that_is_under_way() -> None:
 
     seen: list[TrainedChunk[Any]] = []
     with interrupts() as interrupt, pytest.raises(KeyboardInterrupt):
-        train(Stopped(), [seen.append], interrupt=interrupt)
+        train(driven(Stopped()), [seen.append], interrupt=interrupt)
     assert [(chunk.completed, chunk.stopping, chunk.last) for chunk in seen] == [(3, True, True)]
 
 
@@ -77,7 +84,7 @@ def test_an_interrupt_in_the_last_chunk_loses_nothing() -> None:
             return super().advance(state)
 
     with interrupts() as interrupt:
-        state, _ = train(Stopped(), interrupt=interrupt)
+        state, _ = train(driven(Stopped()), interrupt=interrupt)
     assert interrupt.asked
     assert state.iteration == 7
 

@@ -68,7 +68,9 @@ def test_engine_equals_messages_carried_hop_by_hop(
     engine = unevaluated(Engine(model, data, held, schedule_of(plan), options, (0,)))
 
     def hop(t: int, values: NDArray[np.float64]) -> Any:
-        return execute(plan.scheme_at(t + 1), plan.route(t + 1), values)
+        route = plan.route(t + 1)
+        assert route is not None
+        return execute(plan.scheme_at(t + 1), route, values)
 
     slow = run_reference(engine, exchange=hop)[0]
     *_, (state, _) = engine.train()

@@ -243,7 +243,7 @@ def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model:
 
 def _check(model: Model, shape: tuple[int, ...], classes: int) -> None:
     """Trace the model on a batch of two samples; nothing is computed."""
-    batch = jax.ShapeDtypeStruct((2, *shape), jnp.float32)  # type: ignore[no-untyped-call]
+    batch = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     try:
         params = jax.eval_shape(model.init, jax.random.key(0))
         logits = jax.eval_shape(model.apply, params, batch)

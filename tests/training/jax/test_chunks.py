@@ -16,7 +16,7 @@ LONGEST = st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any).map(
 @given(LONGEST, st.floats(0, 20))
 def test_no_stride_costs_much_less(longest: NDArray[np.int64], dear: float) -> None:
     def cost(stride: int) -> float:
-        return np.maximum(1, -(-longest // stride)).sum() * (stride + dear)
+        return float(np.maximum(1, -(-longest // stride)).sum() * (stride + dear))
 
     chosen = stride_of(longest, dear)
     least = min(cost(other) for other in range(1, longest.max() + 1))

@@ -17,13 +17,15 @@ from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import DivergedError, Engine, Exchange, Options, Schedule, run_reference
 from joulemesh.training.trace import Trace
+from tests.compiled import compiled_programs
 
 DEVICES = 5
 
 
 def gossip(seed: int, count: int) -> NDArray[np.float64]:
     matrices = np.random.default_rng(seed).random((count, DEVICES, DEVICES)) ** 3
-    return matrices / matrices.sum(axis=2, keepdims=True)
+    shares: NDArray[np.float64] = matrices / matrices.sum(axis=2, keepdims=True)
+    return shares
 
 
 def ring() -> sparse.csr_array[Any, Any]:
@@ -212,7 +214,7 @@ def test_one_compilation_serves_every_schedule_of_a_shape(toy: Dataset) -> None:
         engine = Engine(model, toy, held_by(toy, (most,)), Schedule(rounds), options, (most,))
         engine.run()
     for program in (engine.programs.advance, engine.programs.watched):
-        assert getattr(program, "jitted", program)._cache_size() == 1
+        assert compiled_programs(program) == 1
 
 
 def test_a_state_can_be_taken_up_again(toy: Dataset) -> None:
@@ -250,7 +252,7 @@ def test_chunks_before_the_divergence_are_handed_out(toy: Dataset) -> None:
     options = Options(batch_size=4, learning_rate=3.0, chunk_iterations=2, eval_every=2)
     model = build("logistic", toy.shape, 3, l2=2.0)  # |1 - 3·2| = 5: each step grows fivefold
     engine = Engine(model, toy, held_by(toy, (0,), devices=1), Schedule(rounds), options)
-    good = []
+    good: list[int] = []
     with pytest.raises(DivergedError) as stopped:
         good.extend(int(state.iteration) for state, _ in engine.train())
     assert good == [2, 4]
@@ -273,7 +275,8 @@ def test_a_method_has_its_own_exchange(
     schedule = Schedule(np.zeros((5, DEVICES), int), exchanged=exchanged)
     options = Options(chunk_iterations=3, eval_every=2)
     model = build("mlp", toy.shape, 3, (6,))
-    held, own = held_by(toy, (0, 1)), {"own_exchange": ring_shift, "machine": machine}
+    held = held_by(toy, (0, 1))
+    own: dict[str, Any] = {"own_exchange": ring_shift, "machine": machine}
     engine = unevaluated(Engine(model, toy, held, schedule, options, (0, 1), **own))
     start = engine.begin()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -40,7 +40,7 @@ def _rounds(iterations: int, devices: int = DEVICES) -> NDArray[np.int64]:
 
 
 MEAN = np.full((DEVICES, DEVICES), 1 / DEVICES)
-MIXINGS = {
+MIXINGS: dict[str, tuple[Literal["step", "epoch"], dict[str, Any]]] = {
     "weighed": (
         "step",
         {

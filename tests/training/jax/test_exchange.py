@@ -15,6 +15,8 @@ from joulemesh.training import Exchange
 from joulemesh.training.jax import exchange
 from joulemesh.training.jax.exchange import Context, neighbour_lists
 
+NO_DATA: Any = (None,) * 4  # exchanges of parameters do not look at samples
+
 
 def met(
     kind: Exchange,
@@ -25,7 +27,7 @@ def met(
     mixing: Any = (),
 ) -> NDArray[Any]:
     """Exchange single numbers, one seed."""
-    devices = len(values)
+    devices = np.size(values)
     active = np.ones(devices, bool) if active is None else np.array(active)
     weights = np.ones(devices) if weights is None else np.array(weights)
     context = Context(
@@ -33,10 +35,7 @@ def met(
         jnp.asarray(active),
         jnp.asarray(weights)[:, None],
         mixing,
-        None,
-        None,
-        None,
-        None,
+        *NO_DATA,
     )
     params = {"w": jnp.asarray(values, jnp.float32).reshape(devices, 1, 1)}
     new, state, sent = kind.apply(params, (), jnp.zeros(0), context)
@@ -78,7 +77,7 @@ def test_sparse_is_the_power_of_the_dense_matrix(devices: int, rounds: int, seed
 def test_half_precision_adds_up_in_single() -> None:
     many = 4096
     values = jnp.ones((many, 1, 1), jnp.bfloat16)
-    context = Context(jnp.uint32(0), jnp.ones(many, bool), jnp.ones((many, 1)), (), *[None] * 4)
+    context = Context(jnp.uint32(0), jnp.ones(many, bool), jnp.ones((many, 1)), (), *NO_DATA)
     new, _, _ = exchange.mean.apply(values, (), jnp.zeros(0), context)
     assert new.dtype == jnp.bfloat16  # a sum in bfloat16 would stop at 256 of 4096
     assert float(new[0, 0, 0]) == pytest.approx(1.0, rel=1e-2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import jax
 import numpy as np
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.gpu
     ("model", "start"),
     [("logistic", "own"), ("mlp", "own"), ("cnn", "own"), ("mlp", "factored"), ("cnn", "shared")],
 )
-def test_engine_equals_reference_on_an_accelerator(model: str, start: str) -> None:
+def test_engine_equals_reference_on_an_accelerator(
+    model: str, start: Literal["own", "shared", "factored"]
+) -> None:
     if jax.default_backend() == "cpu":
         pytest.skip("there is no accelerator here")
     rng = np.random.default_rng(0)

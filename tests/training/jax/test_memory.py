@@ -21,6 +21,7 @@ from joulemesh.models.core import REMEMBERED, from_functions
 from joulemesh.training import Engine, Schedule
 from joulemesh.training.jax import programs
 from joulemesh.training.jax.types import ProgramKey
+from tests.compiled import compiled_programs
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,7 +52,7 @@ def test_traces_are_dropped_after_many_keys(toy: Dataset) -> None:
     jitted(1.0)
     for chunk in range(1000, 1000 + programs._TRACED_KEYS):
         programs.programs(replace(key, chunk=chunk))
-    assert jitted._cache_size() == 0
+    assert compiled_programs(jitted) == 0
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_every_program_of_several_cpu_devices_waits(toy: Dataset) -> None:
         build("logistic", toy.shape, 3), toy, parts, Schedule(np.ones((2, 4), int)), Options()
     )
     assert engine.key.mesh.size > 1
-    with_collectives = engine.programs._replace(memories=None)._asdict()
+    with_collectives = engine.programs._asdict()
     del with_collectives["memories"]
     assert all(hasattr(program, "jitted") for program in with_collectives.values())
 

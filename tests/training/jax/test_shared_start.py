@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -33,7 +33,12 @@ def engine(
     digits = load("digits")
     held = [partition(digits.y_train, DEVICES, kind="dirichlet", alpha=0.5, seed=s) for s in SEEDS]
     model = build("mlp", digits.shape, 10, (7,), l2=l2)
-    settings = {"precision": "float64", "batch_size": 6, "chunk_iterations": 3, "eval_every": 2}
+    settings: dict[str, Any] = {
+        "precision": "float64",
+        "batch_size": 6,
+        "chunk_iterations": 3,
+        "eval_every": 2,
+    }
     settings |= {"weights": "samples", **options}
     schedule = Schedule(rounds) if schedule is None else schedule
     return Engine(model, digits, held, schedule, Options(**settings), SEEDS, machine=machine)
@@ -51,7 +56,7 @@ def accelerator() -> Machine:
 
 @pytest.mark.parametrize(("start", "l2"), [("shared", 0.0), ("factored", 0.02)])
 def test_shared_start_on_an_accelerator_equals_kept_devices(
-    accelerator: Machine, start: str, l2: float
+    accelerator: Machine, start: Literal["shared", "factored"], l2: float
 ) -> None:
     kept = engine(uneven(), machine=replace(accelerator, start="own"), l2=l2)
     two = 2 * 4 * kept.model.parameters * len(SEEDS)

@@ -32,12 +32,12 @@ class Tags(HTMLParser):
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list) -> None:
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

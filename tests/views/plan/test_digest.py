@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
 from joulemesh.views.plan.digest import (
@@ -36,7 +39,7 @@ def test_grid_cells_are_means_over_those_present(
     leave = rng.integers(0, n + 1, count)
     active = np.arange(n)[:, None] < leave
     rounds = np.where(active, rng.integers(1, 9, (n, count)), 0)
-    grid = rounds_grid(FakePlan(rounds, active), rows, columns)
+    grid = rounds_grid(cast(Account, FakePlan(rounds, active)), rows, columns)
     height, width = min(rows, count), min(columns, n)
     assert grid.values.shape == (height, width)
     assert grid.sorted == (count > rows)

@@ -8,7 +8,8 @@ from typing import IO, Any
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PathCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba_array
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 import joulemesh
@@ -49,7 +50,7 @@ def test_the_map_shows_each_link_and_the_route_by_energy(plans: dict[str, Plan])
     assert len(links.get_segments()) == len(plan.world.graph.edges)
     assert len(route.get_segments()) == len(plan.edges)
     expected = link_energy_j(plan, np.unique(plan.timeline.route.link_index)) * 1e3  # millijoules
-    assert np.allclose(route.get_array(), expected)
+    assert np.allclose(np.asarray(route.get_array()), expected)
     ends = plan.world.graph.positions_m[plan.world.graph.edges[plan.timeline.route.link_index[0]]]
     assert any(np.allclose(segment, ends) for segment in route.get_segments())
 
@@ -58,17 +59,18 @@ def test_departed_devices_are_hollow_and_the_root_is_marked(plans: dict[str, Pla
     plan = plans["leave"]
     axes = plan_figure(plan).axes[0]
     here, gone, root = [c for c in axes.collections if isinstance(c, PathCollection)]
-    assert len(here.get_offsets()) == (plan.binding != "left").sum()
-    assert len(gone.get_offsets()) == (plan.binding == "left").sum() > 0
-    assert {to_hex(face) for face in gone.get_facecolor()} == {"#ffffff"}
+    assert len(np.asarray(here.get_offsets())) == (plan.binding != "left").sum()
+    assert len(np.asarray(gone.get_offsets())) == (plan.binding == "left").sum() > 0
+    assert {to_hex(face) for face in to_rgba_array(gone.get_facecolor())} == {"#ffffff"}
     assert np.allclose(
-        root.get_offsets()[0], plan.world.graph.positions_m[plan.timeline.route.root]
+        np.asarray(root.get_offsets())[0], plan.world.graph.positions_m[plan.timeline.route.root]
     )
 
 
 def test_the_heat_map_holds_the_rounds_and_masks_who_left(plans: dict[str, Plan]) -> None:
     plan = plans["leave"]
     image = plan_figure(plan).axes[1].images[0].get_array()
+    assert isinstance(image, np.ma.MaskedArray)
     assert np.array_equal(np.ma.getmaskarray(image).T, ~plan.active)
     assert np.array_equal(image.T.filled(0), plan.rounds)
 
@@ -85,13 +87,12 @@ def test_skipped_exchanges_are_ticks_on_the_top_axis(plans: dict[str, Plan]) -> 
 def test_bars_are_the_ledger(plans: dict[str, Plan]) -> None:
     plan = plans["gossip"]
     axes = plan_figure(plan).axes[2]
-    training, exchange, battery = [
-        [patch.get_height() for patch in bars.patches] for bars in axes.containers
-    ]
+    drawn = [bars for bars in axes.containers if isinstance(bars, BarContainer)]
+    training, exchange, battery = [[bar.get_height() for bar in bars] for bars in drawn]
     assert np.allclose(training, plan.compute_total_j)
     assert np.allclose(exchange, plan.exchange_total_j)
     assert np.allclose(battery, plan.energy_budget_j)
-    colours = [to_hex(patch.get_facecolor()).upper() for patch in axes.containers[0].patches]
+    colours = [to_hex(patch.get_facecolor()).upper() for patch in drawn[0]]
     assert colours == [BINDING[kind] for kind in plan.binding.tolist()]
 
 
@@ -119,12 +120,12 @@ def test_many_links_are_thinned_and_the_title_says_so(
     axes = plan_figure(plan).axes[0]
     links, route, *_ = axes.collections
     for collection in (links, route):
-        shades, levels = collection.get_paths(), collection.get_array()
-        assert sum(len(path.vertices) // 2 for path in shades) == len(plan.edges)
+        shades, levels = collection.get_paths(), np.asarray(collection.get_array())
+        assert sum(len(np.asarray(path.vertices)) // 2 for path in shades) == len(plan.edges)
         assert len(shades) == len(levels) == 64
         assert (np.diff(levels) <= 0).all()  # the cheap ones last, on top
         assert collection.get_rasterized()
-    ends = {tuple(end) for path in route.get_paths() for end in path.vertices.tolist()}
+    ends = {tuple(end) for path in route.get_paths() for end in np.asarray(path.vertices).tolist()}
     assert ends == set(map(tuple, plan.world.graph.positions_m.tolist()))  # a tree has all devices
     share = len(plan.edges) / len(plan.world.graph.edges)
     assert axes.get_title(loc="left").startswith(f"(a)  {share:.0%} of the links")

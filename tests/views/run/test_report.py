@@ -32,7 +32,10 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.open, self.scripts, self.addresses, self.ids = [], [], [], set()
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.addresses: list[str | None] = []
+        self.ids: set[str | None] = set()
         self.text = ""
         self.feed(text)
 

@@ -29,7 +29,7 @@ def model_digest(model: Model, shape: tuple[int, ...]) -> str:
     False
     """
     key = jax.random.key(0)
-    batch = jax.ShapeDtypeStruct((2, *shape), np.float32)  # type: ignore[no-untyped-call]
+    batch = jax.ShapeDtypeStruct((2, *shape), np.float32)
     params = jax.eval_shape(model.init, key)
     traced = [jax.make_jaxpr(model.init)(key), jax.make_jaxpr(model.apply)(params, batch)]
     text = [_ADDRESS.sub("", str(program)).encode() for program in traced]

@@ -199,7 +199,7 @@ def _exchange(
     params = jax.tree.map(keep, new, old)
     if key.mesh.size > 1:
         by_rows = NamedSharding(key.mesh, ROWS)
-        params = lax.with_sharding_constraint(params, by_rows)  # type: ignore[no-untyped-call]
+        params = lax.with_sharding_constraint(params, by_rows)
     iteration = state.iteration + last.astype(jnp.int32)
     return State(params, state.optimizer, memory, iteration), sent
 

@@ -34,9 +34,9 @@ from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 
 # Partition specs: split along the first axis, along the second axis, or replicated.
-ROWS: Any = P("rows")  # type: ignore[no-untyped-call]
-BATCHES: Any = P(None, "rows")  # type: ignore[no-untyped-call]
-WHOLE: Any = P()  # type: ignore[no-untyped-call]
+ROWS: Any = P("rows")
+BATCHES: Any = P(None, "rows")
+WHOLE: Any = P()
 
 # Programs that take so long to compile are kept for the next run.
 _KEPT_S = 0.1
@@ -63,13 +63,13 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
     True
     """
     if cache_dir is not None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_dir))  # type: ignore[no-untyped-call]
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", _KEPT_S)  # type: ignore[no-untyped-call]
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", _KEPT_S)
     said = os.environ.get("JAX_NUM_CPU_DEVICES", "")
     wanted = cpu_shards or (int(said) if said.isdigit() else 0)
     wanted = wanted or min(machine.cpus(), _MOST_CPU_SHARDS)
     with suppress(RuntimeError):  # JAX has started: it keeps the processors that it has
-        jax.config.update("jax_num_cpu_devices", wanted)  # type: ignore[no-untyped-call]
+        jax.config.update("jax_num_cpu_devices", wanted)
     return jax.local_device_count()
 
 

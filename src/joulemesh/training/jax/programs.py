@@ -46,7 +46,7 @@ class Programs(NamedTuple):
 def programs(key: ProgramKey) -> Programs:
     """Make the functions of a key; they compile when first called."""
     if next(_keys_made) % _TRACED_KEYS == 0:
-        jax.clear_caches()  # type: ignore[no-untyped-call]
+        jax.clear_caches()
     state: Any = None
     whole: Any = None
     if key.mesh.size > 1:

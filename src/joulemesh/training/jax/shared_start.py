@@ -54,7 +54,7 @@ def train_shared(
         train = partial(train_factored, strategy.span) if strategy.span else _side_by_side
         sums = _in_blocks(partial(train, settings, work), strategy.block, row_work, start)
     if sharded:
-        sums = lax.psum(sums, "rows")  # type: ignore[no-untyped-call]
+        sums = lax.psum(sums, "rows")
     return sums
 
 

@@ -107,7 +107,7 @@ def test_evaluation_is_what_numpy_says(toy: Dataset, machine: Machine) -> None:
         penalty = l2 / 2 * sum((leaf**2).sum() for leaf in mean.values())
         flat = np.concatenate([v[seed, here].reshape(here.sum(), -1) for v in params.values()], 1)
         apart = np.sqrt(((flat - flat.mean(0)) ** 2).sum(1).mean()) / np.linalg.norm(flat.mean(0))
-        close = {"rtol": 1e-6}
+        close: dict[str, Any] = {"rtol": 1e-6}
         np.testing.assert_allclose(trace.test_loss[k, seed], loss.mean(), **close)
         np.testing.assert_allclose(trace.test_accuracy[k, seed], right.mean(), **close)
         np.testing.assert_allclose(trace.train_loss[k, seed], share @ local + penalty, **close)
@@ -141,8 +141,8 @@ def test_without_a_gap_there_is_none_to_see(toy: Dataset, mixing: str) -> None:
     options = Options(
         eval_every=1, batch_size=4, eval_share=0, eval_device_samples=7, precision="float64"
     )
-    chosen = {"mean": {}, "dense": {"mixing": np.full((1, 3, 3), 1 / 3)}}[mixing]
-    schedule = Schedule(np.full((5, 3), 4), **chosen)
+    matrices: dict[str, Any] = {"mean": "mean", "dense": np.full((1, 3, 3), 1 / 3)}
+    schedule = Schedule(np.full((5, 3), 4), mixing=matrices[mixing])
     engine = Engine(build("logistic", toy.shape, 3), toy, held, schedule, options, (0, 1))
     trace = engine.run()
     assert trace.consensus.max() < 1e-15

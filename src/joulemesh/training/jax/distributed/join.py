@@ -48,10 +48,10 @@ def start(
         ScenarioError: there is no cluster, the coordinator cannot be reached, or processes differ
             in how many they are.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Programs must run in the same order everywhere, and signals are ours.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
-    jax.config.update("jax_enable_preemption_service", False)  # type: ignore[no-untyped-call]
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_enable_preemption_service", False)
     given: dict[str, Any] = {}
     if coordinator is not None:
         given = {
@@ -158,4 +158,4 @@ def _watching(address: str, on_lost: Callable[[str], object]) -> Iterator[None]:
 def stop() -> None:
     """Leave the others, if they leave as well."""
     with suppress(Exception):  # they may be gone already
-        jax.distributed.shutdown()  # type: ignore[no-untyped-call]
+        jax.distributed.shutdown()

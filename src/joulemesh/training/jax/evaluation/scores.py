@@ -87,7 +87,7 @@ def mean_scores(
     # One seed after another: the same operations, and so the same bits, for any number of seeds.
     sums = lax.map(seed, (centre, samples.train, samples.owner, share.T))
     if sharded:
-        sums = lax.psum(sums, "rows")  # type: ignore[no-untyped-call]
+        sums = lax.psum(sums, "rows")
     loss, correct, trained, count = sums
     penalty = lax.map(lambda params: regulariser(model, params), centre)
     # Counts of whole numbers, divided last: alike to the last bit however samples are dealt.
