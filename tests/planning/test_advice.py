@@ -11,7 +11,8 @@ import pytest
 import joulemesh
 from joulemesh.planning import trials
 from joulemesh.planning.advice import Answer, Change, _percent, advice
-from joulemesh.planning.trials import FACTOR, Prospects
+from joulemesh.planning.trial import FACTOR
+from joulemesh.planning.trials import Prospects
 from joulemesh.scenario import Scenario
 
 DEFAULT = Scenario.preset("default")
@@ -94,7 +95,7 @@ def test_prices_give_the_same_as_planning_again(name: str, monkeypatch: pytest.M
 def test_the_deadline_binds() -> None:
     found = answer(DEADLINE_BINDS)
     assert found.feasible
-    assert found.binding == {"deadline": 20, "energy": 0, "policy": 0, "left": 0}
+    assert found.binding == {"deadline": 20, "time": 0, "energy": 0, "policy": 0, "left": 0}
     assert found.energy_left > 0.99
     assert found.change is not None
     assert (found.change.field, found.change.value) == ("budget.deadline_s", FACTOR * 0.04)

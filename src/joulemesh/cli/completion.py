@@ -136,7 +136,7 @@ def settings(incomplete: str) -> Candidates:
     >>> [name for name, _ in settings("network.dup")]
     ['network.duplex=orthogonal', 'network.duplex=half']
     >>> [name for name, _ in settings("budget.")]
-    ['budget.energy_j=', 'budget.deadline_s=']
+    ['budget.energy_j=', 'budget.deadline_s=', 'budget.total_s=']
     """
     fields = _fields()
     name, equals, typed = incomplete.partition("=")

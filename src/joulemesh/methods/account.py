@@ -73,9 +73,14 @@ class MethodAccount:
         return len(self.rounds)
 
     @property
-    def deadline_s(self) -> float:
-        """Seconds allowed to each iteration; a method may exceed them, which a note says."""
+    def deadline_s(self) -> float | None:
+        """Seconds allowed to each iteration, if any; a method may exceed them: a note says so."""
         return self.scenario.budget.deadline_s
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds allowed to the whole training, if any; a method may exceed them as well."""
+        return self.scenario.budget.total_s
 
     @property
     def spent_j(self) -> FloatArray:

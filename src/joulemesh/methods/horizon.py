@@ -131,8 +131,8 @@ def stop_notes(setting: Setting, ledger: Ledger) -> tuple[str, ...]:
     share = float(left_j.sum() / setting.battery_j.sum())
     return (
         f"stops because the {ledger.iterations} iterations of its plan are over, not at a battery: "
-        f"{100 * share:.3g} % of the joules are left; raise plan.iterations or budget.deadline_s "
-        "to use more",
+        f"{100 * share:.3g} % of the joules are left; raise plan.iterations or the time "
+        "of [budget] to use more",
     )
 
 
@@ -146,11 +146,16 @@ def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tupl
     """
     notes = []
     most = "at most " if at_most else ""
-    late = ledger.latency_s > setting.deadline_s
-    if late.any():
+    if setting.deadline_s is not None and (late := ledger.latency_s > setting.deadline_s).any():
         notes.append(
             f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
             f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.latency_s.max())})"
+        )
+    taken_s = float(ledger.latency_s.sum())
+    if setting.total_s is not None and taken_s > setting.total_s * (1 + _ROUNDING):
+        notes.append(
+            f"takes {most}{duration(taken_s)}, more than the total time of "
+            f"{duration(setting.total_s)}"
         )
     short_j = ledger.spent_j - setting.battery_j
     over = short_j > setting.battery_j * _ROUNDING

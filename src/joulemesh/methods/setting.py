@@ -88,7 +88,7 @@ class Setting:
         self._model, self._data = model, data
         self.ground = Ground.of(scenario, parameters, data)
         self.devices = scenario.devices.count
-        self.deadline_s = scenario.budget.deadline_s
+        self.deadline_s, self.total_s = scenario.budget.deadline_s, scenario.budget.total_s
         self.battery_j = self.world.devices.energy_budget_j
 
     @property
@@ -133,7 +133,7 @@ class Setting:
     @cached_property
     def clock_s(self) -> float:
         """Seconds of the whole adaptive plan."""
-        return float(self.reference.latency_s.sum())
+        return self.reference.time_s
 
     @cached_property
     def rounds(self) -> int:

@@ -62,8 +62,12 @@ class Account(Protocol):
         """float64 [N]: the batteries."""
 
     @property
-    def deadline_s(self) -> float:
-        """Seconds allowed to each iteration."""
+    def deadline_s(self) -> float | None:
+        """Seconds allowed to each iteration; None where only their sum is limited."""
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds allowed to all iterations together; None without such a limit."""
 
     @property
     def compute_total_j(self) -> FloatArray:

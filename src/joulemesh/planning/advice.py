@@ -10,14 +10,15 @@ import numpy as np
 
 from joulemesh.planning.horizon import zeta_limit
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.trials import BUDGET, ONE_DEVICE, SETTING, Prospects, Trial
+from joulemesh.planning.trial import BUDGET, ONE_DEVICE, SETTING, Trial
+from joulemesh.planning.trials import Prospects
 from joulemesh.units import duration
 
 __all__ = ["Answer", "Change", "advice"]
 
 _WORTHWHILE = 1.25  # gain with which a change that costs little comes before one that costs more
 _NOTABLE = 1.05
-_KINDS = ("deadline", "energy", "policy", "left")
+_KINDS = ("deadline", "time", "energy", "policy", "left")
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ class Answer:
 
     Attributes:
         feasible: all devices stay to the end of the iterations that were asked for.
-        binding: how many devices are kept from more by the ``"deadline"``, their battery
-            (``"energy"``) or the ``"policy"``, or have ``"left"``.
+        binding: how many devices are kept from more by the ``"deadline"``, the total ``"time"``,
+            their battery (``"energy"``) or the ``"policy"``, or have ``"left"``.
         energy_left: share of all batteries that is left at the end.
-        time_left: share of the deadlines that is left, on average.
+        time_left: share of the total time that is left; without one, of the deadlines, on average.
         change: what would help most, or None if nothing that was tried adds 5 %.
         tried: all changes that were tried, the best first.
         text: two sentences.
@@ -100,11 +101,18 @@ def advice(plan: Plan) -> Answer:
     feasible = not counts["left"] and (not isinstance(asked, int) or asked == plan.iterations)
     left = (
         float(plan.margin_j.sum() / plan.energy_budget_j.sum()),
-        float(plan.margin_s.mean() / plan.deadline_s),
+        _time_left(plan),
     )
     text = f"{_verdict(prospects, feasible, counts['left'])}: {_state(plan, counts, *left)}."
     tried = tuple(change for _, change in found)
     return Answer(feasible, counts, *left, best, tried, f"{text} {_remedy(prospects, best)}")
+
+
+def _time_left(plan: Plan) -> float:
+    if plan.total_s is not None:
+        return plan.margin_total_s / plan.total_s
+    assert plan.deadline_s is not None  # one of them is given
+    return float(plan.margin_s.mean() / plan.deadline_s)
 
 
 def _change(prospects: Prospects, trial: Trial, amount: int, exact: bool) -> Change:
@@ -131,6 +139,8 @@ def _verdict(prospects: Prospects, feasible: bool, gone: int) -> str:
     plan = prospects.plan
     if prospects.asks_longest:
         limit = f"the battery of {plan.name(int(np.argmin(prospects.lasts)))}"
+        if prospects.lasts_s < prospects.lasts.min():
+            limit = f"the total time of {_spelled(plan.total_s)}"
         if zeta_limit(plan.scenario.plan) == plan.iterations:
             limit = f"plan.zeta = {plan.scenario.plan.zeta:g}"
         return f"Feasible for {plan.iterations:,} iterations, limited by {limit}"
@@ -147,21 +157,24 @@ def _state(plan: Plan, counts: Mapping[str, int], energy_left: float, time_left:
     """What binds whom, and what is left over."""
     count = len(plan.energy_budget_j)
     names = {
-        "deadline": f"the deadline of {duration(plan.deadline_s)} binds",
+        "deadline": f"the deadline of {_spelled(plan.deadline_s)} binds",
+        "time": f"the total time of {_spelled(plan.total_s)} binds",
         "energy": "the battery binds",
         "policy": f'plan.rounds = "{plan.scenario.plan.rounds}" binds',
     }
-    left = {
-        "energy": f"{_percent(energy_left)} of the energy",
-        "deadline": f"{_percent(time_left)} of the time",
-    }
+    joules, seconds = f"{_percent(energy_left)} of the energy", f"{_percent(time_left)} of the time"
+    other = {"energy": seconds, "deadline": joules, "time": joules}
     held = sorted((kind for kind in names if counts[kind]), key=lambda kind: -counts[kind])
-    if held and counts[held[0]] == count and held[0] in left:
-        other = left["energy" if held[0] == "deadline" else "deadline"]
-        return f"{other} is left over because {names[held[0]]} {_devices(count, count)}"
+    if held and counts[held[0]] == count and held[0] in other:
+        why = f"{names[held[0]]} {_devices(count, count)}"
+        return f"{other[held[0]]} is left over because {why}"
     bound = " and ".join(f"{names[kind]} {_devices(counts[kind], count)}" for kind in held)
-    rest = f"{' and '.join(left.values())} are left over"
+    rest = f"{joules} and {seconds} are left over"
     return f"{bound}; {rest}" if bound else rest
+
+
+def _spelled(allowed_s: float | None) -> str:
+    return "" if allowed_s is None else duration(allowed_s)
 
 
 def _devices(number: int, count: int) -> str:

@@ -16,10 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError
-from joulemesh.planning.exact import most_affordable
+from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.units import duration, energy
 
-__all__ = ["at_least", "enough_s", "require_affordable", "rounds_cap", "rounds_total"]
+__all__ = [
+    "at_least",
+    "enough_s",
+    "enough_total_s",
+    "missing_time",
+    "require_affordable",
+    "rounds_cap",
+    "rounds_in_all",
+    "rounds_total",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -60,6 +69,24 @@ def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) ->
     return most_affordable(deadline_s, round_s, np.asarray(exchange_s, np.float64)[..., None])
 
 
+def rounds_in_all(
+    total_s: float, exchange_s: FloatArray, round_s: FloatArray, iterations: int
+) -> IntArray:
+    """Rounds, one after the other, for which the exchanges leave time; int64 [N].
+
+    Args:
+        total_s: seconds of the whole training.
+        exchange_s: [n], or [1] if all exchanges are alike.
+        round_s: [N] seconds of one round.
+        iterations: n.
+
+    >>> rounds_in_all(10.0, np.array([1.0]), np.array([1.0, 0.3]), 4).tolist()
+    [6, 20]
+    """
+    taken_s = exact_sum(exchange_s[:, None], iterations if len(exchange_s) == 1 else 1)
+    return most_affordable(total_s, round_s, *taken_s)
+
+
 def require_affordable(
     *,
     iterations: int,
@@ -67,13 +94,15 @@ def require_affordable(
     battery_j: FloatArray,
     exchange_j: FloatArray,
     round_j: FloatArray,
-    deadline_s: float,
+    deadline_s: float | None,
     exchange_s: FloatArray,
     round_s: FloatArray,
     longest: int,
+    total_s: float | None = None,
     rest_j: ArrayLike = 0.0,
     may_leave: bool = False,
     remedies: Callable[[float], Sequence[str]] | None = None,
+    shorter: Callable[[], Sequence[str]] = tuple,
 ) -> None:
     """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
 
@@ -81,19 +110,19 @@ def require_affordable(
         iterations: n.
         least: rounds that every device must run in each iteration.
         battery_j, exchange_j, round_j, round_s: [N]; exchange_j of the whole training.
-        deadline_s: seconds allowed to an iteration.
+        deadline_s: seconds allowed to an iteration, if they are limited.
         exchange_s: [n] or [1] seconds of the exchange.
         longest: the largest n that every battery can pay for.
+        total_s: seconds allowed to all iterations together, if they are limited.
         rest_j: [N] what ``exchange_j`` leaves out (`exact_sum`).
         may_leave: devices may already leave, so that is no remedy.
         remedies: what to do about a battery that would have to hold so many joules, if these
-            figures alone do not tell; the first also mends the deadline.
+            figures alone do not tell; the first also mends deadline and total time.
+        shorter: what else to do about a total time that is too short.
 
     Raises:
         InfeasibleError: naming device, constraint, figure and remedy.
     """
-    rounds = "one round" if least == 1 else f"{least} rounds"
-    slowest, worst_s = int(np.argmax(round_s)), float(np.max(exchange_s))
     short = rounds_total(battery_j, exchange_j, round_j, rest_j) < iterations * least
     need = exchange_j + iterations * least * round_j
     # The one that needs most, so that this figure is enough for all who fall short.
@@ -106,27 +135,93 @@ def require_affordable(
         texts += [f"set plan.iterations to at most {longest}"] if longest else []
         return texts + ([] if may_leave else ['set plan.on_depletion = "leave"'])
 
-    if rounds_cap(deadline_s, worst_s, round_s)[slowest] < least:
-        remedy = f"raise budget.deadline_s to at least {enough_s(worst_s, round_s, least)}"
-        if remedies is not None and short.any():
+    late, lacks = _late(iterations, least, deadline_s, total_s, exchange_s, round_s)
+    if late is not None:
+        remedy = " and ".join(lacks)
+        if short.any() and remedies is not None:
             remedy = ways()[0]
-        raise InfeasibleError(
-            f"device {slowest} misses the deadline of {duration(deadline_s, digits=6)}: the "
-            f"exchange takes {duration(worst_s, digits=6)} and {rounds} "
-            f"{duration(least * float(round_s[slowest]), digits=6)}; {remedy}",
-            device=slowest,
-            constraint="deadline",
-        )
+        elif late.constraint == "time":
+            remedy = ", or ".join([remedy, *shorter()])
+        raise InfeasibleError(f"{late}; {remedy}", device=late.device, constraint=late.constraint)
     if short.any():
         held, exchange = float(battery_j[device]), float(exchange_j[device])
         training = iterations * least * float(round_j[device])
+        each = f" and {_rounds(least)} per iteration {energy(training, digits=6)}" if least else ""
         raise InfeasibleError(
             f"device {device} cannot pay for {iterations} iterations from its battery of "
-            f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)} and "
-            f"{rounds} per iteration {energy(training, digits=6)}; {', or '.join(ways())}",
+            f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)}{each}; "
+            f"{', or '.join(ways())}",
             device=device,
             constraint="energy",
         )
+
+
+def _late(
+    iterations: int,
+    least: int,
+    deadline_s: float | None,
+    total_s: float | None,
+    exchange_s: FloatArray,
+    round_s: FloatArray,
+) -> tuple[InfeasibleError | None, list[str]]:
+    """The first limit of time that is not kept, without a remedy, and the changes that mend all."""
+    slowest, worst_s = int(np.argmax(round_s)), float(np.max(exchange_s))
+    late, lacks = None, []
+    if deadline_s is not None and rounds_cap(deadline_s, worst_s, round_s)[slowest] < least:
+        lacks.append(f"raise budget.deadline_s to at least {enough_s(worst_s, round_s, least)}")
+        each_s = duration(least * float(round_s[slowest]), digits=6)
+        late = InfeasibleError(
+            f"device {slowest} misses the deadline of {duration(deadline_s, digits=6)}: the "
+            f"exchange takes {duration(worst_s, digits=6)}"
+            + (f" and {_rounds(least)} {each_s}" if least else ""),
+            device=slowest,
+            constraint="deadline",
+        )
+    if total_s is None:
+        return late, lacks
+    needed = iterations * least
+    if rounds_in_all(total_s, exchange_s, round_s, iterations)[slowest] < needed:
+        enough = enough_total_s(exchange_s, round_s, iterations, needed)
+        lacks.append(f"raise budget.total_s to at least {enough}")
+        repeat = iterations if len(exchange_s) == 1 else 1
+        taken_s = duration(float(exchange_s.sum()) * repeat, digits=6)
+        train_s = duration(needed * float(round_s[slowest]), digits=6)
+        late = late or InfeasibleError(
+            f"device {slowest} cannot do {iterations} iterations in the total time of "
+            f"{duration(total_s, digits=6)}: the exchanges take {taken_s}"
+            + (f" and {_rounds(least)} per iteration {train_s}" if least else ""),
+            device=slowest,
+            constraint="time",
+        )
+    return late, lacks
+
+
+def missing_time(
+    iterations: int,
+    least: int,
+    deadline_s: float | None,
+    total_s: float | None,
+    exchange_s: FloatArray,
+    round_s: FloatArray,
+) -> list[str]:
+    """What to raise, deadline or total, so that every device has time for the least rounds.
+
+    Args:
+        iterations: n.
+        least: rounds that every device must run in each iteration.
+        deadline_s: seconds allowed to an iteration, if they are limited.
+        total_s: seconds allowed to all iterations together, if they are limited.
+        exchange_s: [n] or [1] seconds of the exchange.
+        round_s: [N] seconds of one round.
+
+    >>> missing_time(4, 1, 2.0, 9.0, np.array([1.5]), np.array([1.0]))
+    ['raise budget.deadline_s to at least 2.5', 'raise budget.total_s to at least 10']
+    """
+    return _late(iterations, least, deadline_s, total_s, exchange_s, round_s)[1]
+
+
+def _rounds(least: int) -> str:
+    return "one round" if least == 1 else f"{least} rounds"
 
 
 def enough_s(exchange_s: float, round_s: FloatArray, least: int) -> str:
@@ -139,6 +234,28 @@ def enough_s(exchange_s: float, round_s: FloatArray, least: int) -> str:
     figure = at_least(needed_s)
     if (rounds_cap(float(figure), exchange_s, round_s) < least).any():  # by the last bit
         figure = at_least(needed_s * 1.0005)
+    return figure
+
+
+def enough_total_s(
+    exchange_s: FloatArray, round_s: FloatArray, iterations: int, rounds: int
+) -> str:
+    """A total time with 4 digits that is enough for every device to train so many rounds.
+
+    Args:
+        exchange_s: [n], or [1] if all exchanges are alike.
+        round_s: [N] seconds of one round.
+        iterations: n.
+        rounds: of each device, in all iterations together.
+
+    >>> enough_total_s(np.array([2.0]), np.array([1.0, 3.5]), 2, 2)
+    '11'
+    """
+    repeat = iterations if len(exchange_s) == 1 else 1
+    needed_s = float(exchange_s.sum() * repeat) + rounds * float(round_s.max())
+    figure = at_least(needed_s)
+    if (rounds_in_all(float(figure), exchange_s, round_s, iterations) < rounds).any():
+        figure = at_least(needed_s * 1.0005)  # short by the last bit
     return figure
 
 

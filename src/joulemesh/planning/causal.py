@@ -4,7 +4,8 @@ Iteration t uses the gains known by then, and for the future the link energy at 
 (`plan.fade_quantile`): of the fading model, or of what a trace has shown so far. What an exchange
 to come is forecast to cost is kept in reserve, so an exchange happens only if everybody can pay for
 it out of what is not reserved and still meets the deadline; otherwise it is an outage: skipped,
-nothing charged, recorded.
+nothing charged, recorded. The total time, where one is given, is treated like a battery: seconds of
+exchanges to come are kept in reserve.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import RoutesToTry, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.budget import at_least, rounds_cap, rounds_total
+from joulemesh.planning.budget import at_least, rounds_total
+from joulemesh.planning.clock import TimeLeft, TimeLimits
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import allocate
@@ -82,8 +84,8 @@ class CausalPlanner:
             lambda need_j: f"raise budget.energy_j to at least {at_least(need_j)}"
         )
         self.least = ground.least
-        self.deadline_s = scenario.budget.deadline_s
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
+        self.time = TimeLeft(TimeLimits.of(scenario), self.round_s)
         self.forecast_costs = ground.forecast
         self.battery = world.devices.energy_budget_j.copy()
         self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
@@ -139,6 +141,7 @@ class CausalPlanner:
             active[t], exchanged[t] = self.active, route is not None
             spent[t], seconds[t] = price_j, price_s
             self._pay(price_j, rounds[t])
+            self.time.pay(rounds[t], price_s)
         if n == 0:
             self._refuse_the_first(whole)
         exchange_j, rest_j = exact_sum(spent[:n])
@@ -247,8 +250,14 @@ class CausalPlanner:
         """Can everybody pay for this exchange, keep the reserve, and be in time?"""
         reserve_j, to_come = self._reserve(t, forecast)
         enough = self._affords(price_j, reserve_j) >= rounds + to_come
-        in_time = rounds_cap(self.deadline_s, price_s, self.round_s) >= rounds
-        return bool((enough & in_time)[self.active].all())
+        if not enough[self.active].all():
+            return False
+        now_s, *later_s = forecast.latency_s(t, self.iterations)
+        keep, rest_s = self.least * len(later_s), np.array(later_s)
+        # What is forecast is kept as long as it can be; after that, time for the rounds to come.
+        if not self.time.allows(self.least, float(now_s), rest_s, keep, self.active):
+            rest_s = np.zeros(0)
+        return self.time.allows(rounds, price_s, rest_s, keep, self.active)
 
     def _reserve(self, t: int, forecast: _Forecast) -> tuple[FloatArray, IntArray]:
         """[N] joules and rounds to keep for later; none for those who will have to leave anyway.
@@ -284,7 +293,7 @@ class CausalPlanner:
         elif now_s is not None:
             ahead_s[0] = now_s
         # An exchange that is forecast to miss the deadline will be skipped, not cost a round.
-        cap = np.maximum(rounds_cap(self.deadline_s, ahead_s, self.round_s), self.least)
+        cap = np.maximum(self.time.caps(ahead_s), self.least)
         total = self._affords(price_j, later_j)
         lasting = self.active & (total >= self.least * (self.iterations - t))
         rounds = np.where(self.active, self.least, 0)

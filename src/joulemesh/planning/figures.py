@@ -53,7 +53,9 @@ def figures(scenario: Scenario) -> tuple[Figure, ...]:
 
 def _deciding(scenario: Scenario) -> list[str]:
     network, options = scenario.network, scenario.plan
-    names = ["budget.deadline_s", "budget.energy_j", "devices.count", *_PER_DEVICE[1:]]
+    limits = ("budget.deadline_s", "budget.total_s")
+    names = [name for name in limits if getattr(scenario.budget, name[7:]) is not None]
+    names += ["budget.energy_j", "devices.count", *_PER_DEVICE[1:]]
     names += ["network.topology", "network.bandwidth_hz"]
     if network.max_rate_bps is not None:
         names.append("network.max_rate_bps")

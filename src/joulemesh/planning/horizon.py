@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.planning.budget import rounds_total
+from joulemesh.planning.budget import rounds_in_all, rounds_total
 from joulemesh.planning.exact import two_product
 from joulemesh.planning.policy import policy_of
 from joulemesh.scenario import PlanOptions
 
-__all__ = ["best_iterations", "longest", "zeta_limit"]
+__all__ = ["best_iterations", "longest", "longest_in_time", "zeta_limit"]
 
 FloatArray = NDArray[np.float64]
 
@@ -43,9 +43,30 @@ def longest(
     >>> longest(np.array([300.0, 400.0]), np.array([1.0, 1.0]), np.array([1.0, 1.0]))
     150
     """
-    ratio = float(np.min(battery_j / (least * round_j + exchange_j)))
+    with np.errstate(divide="ignore"):  # without a round, some exchanges cost a device nothing
+        ratio = float(np.min(battery_j / (least * round_j + exchange_j)))
     n = int(min(ratio, _MOST)) + 1  # the ratio is rounded; the exact sum decides
     while n and (rounds_total(battery_j, *_times(n, exchange_j, round_j)) < n * least).any():
+        n -= 1
+    return n
+
+
+def longest_in_time(total_s: float, exchange_s: float, round_s: float, least: int = 1) -> int:
+    """Largest n of iterations with ``least`` rounds and an exchange that take no more than a total.
+
+    Args:
+        total_s: seconds of the whole training.
+        exchange_s: seconds of one exchange.
+        round_s: seconds of a round on the slowest device.
+        least: rounds per iteration.
+
+    >>> longest_in_time(0.3, 0.0, 0.1)  # in float64, three times 0.1 is more than 0.3
+    2
+    """
+    one_s = least * round_s + exchange_s
+    n = int(min(total_s / one_s if one_s else _MOST, _MOST - 1)) + 1  # the exact sum decides
+    each, slowest = np.array([exchange_s]), np.array([round_s])
+    while n and rounds_in_all(total_s, each, slowest, n)[0] < n * least:
         n -= 1
     return n
 

@@ -88,11 +88,12 @@ class Orders:
         neighbours: the devices with which it exchanges in some iteration, ascending.
         exchanges: the different exchanges that it takes part in.
         schedule: position in ``exchanges``, run-length coded; −1 where it takes part in none.
-        deadline_s: seconds allowed to each iteration.
+        deadline_s: seconds allowed to each iteration; None where only their sum is limited.
         battery_j: joules that it may spend in all.
         model_bits: size of the parameter vector.
         seed: the scenario's, from which random schedules are drawn.
         plan: digest of the plan, the same for all of its devices.
+        total_s: seconds allowed to all iterations together; None without such a limit.
 
     >>> import joulemesh
     >>> mine = orders(joulemesh.plan(joulemesh.Scenario.preset("default")), 3)
@@ -109,11 +110,12 @@ class Orders:
     neighbours: tuple[int, ...]
     exchanges: tuple[Exchange, ...]
     schedule: Runs
-    deadline_s: float
+    deadline_s: float | None
     battery_j: float
     model_bits: float
     seed: int
     plan: str
+    total_s: float | None = None
 
     def rounds_of(self, iteration: int) -> int:
         """Its local rounds in an iteration (1..n)."""
@@ -193,11 +195,12 @@ def orders(plan: Plan, device: int) -> Orders:
         neighbours=tuple(sorted(met)),
         exchanges=tuple(found),
         schedule=schedule,
-        deadline_s=float(plan.deadline_s),
+        deadline_s=plan.deadline_s,
         battery_j=float(plan.energy_budget_j[device]),
         model_bits=float(plan.work.model_bits),
         seed=plan.scenario.seed,
         plan=digest_of(plan),
+        total_s=plan.total_s,
     )
 
 

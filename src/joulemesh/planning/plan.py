@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.exact import two_product
+from joulemesh.planning.binding import BINDING, bound
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.ground import Ground
+from joulemesh.planning.sums import joules_spent, seconds_taken
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
@@ -130,9 +131,20 @@ class Plan:
         return self.world.devices.energy_budget_j
 
     @property
-    def deadline_s(self) -> float:
-        """Seconds allowed to each iteration."""
+    def deadline_s(self) -> float | None:
+        """Seconds allowed to each iteration; None where only their sum is limited."""
         return self.scenario.budget.deadline_s
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds allowed to all iterations together; None without such a limit."""
+        return self.scenario.budget.total_s
+
+    @cached_property
+    def time_s(self) -> float:
+        """Seconds of all iterations together, never above the total that is allowed."""
+        round_s = self.world.devices.round_latency_s
+        return seconds_taken(self.latency_s, self.total_s, self.timeline, round_s)
 
     @cached_property
     def exchange_total_j(self) -> FloatArray:
@@ -147,19 +159,10 @@ class Plan:
 
     @cached_property
     def spent_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends in all.
-
-        Exactly they are no more than the battery. Where adding them up with rounding would say
-        otherwise, their sum is rounded only once.
-        """
+        """float64 [N]: joules that each device spends in all, never above its battery."""
         spent_j = self.compute_total_j + self.exchange_total_j
-        repeat = self.iterations if len(self.exchange_j) == 1 else 1
-        for device in np.flatnonzero(spent_j > self.energy_budget_j):
-            round_j = self.world.devices.round_energy_j[device]
-            training = two_product(self.rounds[:, device].sum(), round_j)
-            each = [two_product(repeat, price) for price in self.exchange_j[:, device]]
-            spent_j[device] = math.fsum(float(part) for pair in (training, *each) for part in pair)
-        return spent_j
+        round_j = self.world.devices.round_energy_j
+        return joules_spent(spent_j, self.energy_budget_j, self.timeline, round_j)
 
     @property
     def margin_j(self) -> FloatArray:
@@ -168,8 +171,13 @@ class Plan:
 
     @property
     def margin_s(self) -> FloatArray:
-        """float64 [n]: time to spare in each iteration."""
-        return self.deadline_s - self.latency_s
+        """float64 [n]: time to spare in each iteration; infinite without a deadline."""
+        return (math.inf if self.deadline_s is None else self.deadline_s) - self.latency_s
+
+    @property
+    def margin_total_s(self) -> float:
+        """What is left of the total time; infinite without a total."""
+        return (math.inf if self.total_s is None else self.total_s) - self.time_s
 
     @property
     def active(self) -> BoolArray:
@@ -190,18 +198,15 @@ class Plan:
     def binding(self) -> NDArray[np.str_]:
         """str [N]: what keeps a device from one more round.
 
-        ``"energy"``: its battery; ``"deadline"``: every iteration is full; ``"policy"``: neither;
-        ``"left"``: it left before the end.
+        ``"energy"``: its battery; ``"deadline"``: every iteration is full; ``"time"``: the total
+        time; ``"policy"``: none of these; ``"left"``: it left before the end.
         """
-        return np.array(["energy", "policy", "deadline", "left"])[self._bound]
+        return np.array(BINDING)[self._bound]
 
     @cached_property
     def _bound(self) -> NDArray[np.int8]:
         """int8 [N]: which of these it is; the words take 32 bytes each."""
-        one_more = self.timeline.total > self.rounds.sum(axis=0)
-        full = (self.rounds >= self.timeline.cap).all(axis=0)
-        kind = one_more.astype(np.int8) + (one_more & full)
-        return np.where(self.active[-1], kind, np.int8(3))
+        return bound(self)
 
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
@@ -334,7 +339,7 @@ class Plan:
         return (
             f"Plan({self.scheme}, {n:,} iterations, {count:,} devices, "
             f"{int(self.rounds.sum()):,} rounds, {spent} of {held}, "
-            f"{duration(float(self.latency_s.sum()))})"
+            f"{duration(self.time_s)})"
         )
 
     def _repr_html_(self) -> str:

@@ -84,13 +84,15 @@ def _power(scenario: Scenario) -> Iterator[str]:
 
 
 def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
-    deadline_s, round_s = scenario.budget.deadline_s, world.devices.round_latency_s
-    if deadline_s < round_s.min():
-        yield (
-            f"budget.deadline_s is {duration(deadline_s)}, and one round takes every device "
-            f"{duration(float(round_s.min()))} or more; check its unit, devices.cpu_hz and "
-            "devices.cycles_per_sample"
-        )
+    least_s = float(world.devices.round_latency_s.min())
+    for name in ("deadline_s", "total_s"):
+        allowed_s = getattr(scenario.budget, name)
+        if allowed_s is not None and allowed_s < least_s:
+            yield (
+                f"budget.{name} is {duration(allowed_s)}, and one round takes every device "
+                f"{duration(least_s)} or more; check its unit, devices.cpu_hz and "
+                "devices.cycles_per_sample"
+            )
 
 
 def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:

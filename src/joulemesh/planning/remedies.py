@@ -14,7 +14,7 @@ from joulemesh.planning.horizon import zeta_limit
 if TYPE_CHECKING:
     from joulemesh.planning.static import StaticPlanner
 
-__all__ = ["larger_batteries", "remedies"]
+__all__ = ["fewer_iterations", "larger_batteries", "remedies"]
 
 _MOST_TRIED = 200_000  # entries of a plan that is made only to see whether a remedy helps
 _RAISE, _MOST_RAISED = 1.02, 400  # steps in which a battery is raised until it pays
@@ -30,9 +30,7 @@ def remedies(planner: StaticPlanner, need_j: float, n: int) -> list[str]:
     """
     texts = [larger_batteries(planner, need_j, n)]
     ground, options = planner.ground, planner.options
-    most = planner.longest(zeta_limit(options)) if n > 1 else 0
-    if most and planner.fits(most) == (True, None):
-        texts.append(f"set plan.iterations to at most {most}")
+    texts += fewer_iterations(planner, n)
     if options.on_depletion != "leave" and n * ground.scenario.devices.count <= _MOST_TRIED:
         leaving = options.model_copy(update={"on_depletion": "leave"})
         asked = ground.scenario.model_copy(update={"plan": leaving})
@@ -44,8 +42,20 @@ def remedies(planner: StaticPlanner, need_j: float, n: int) -> list[str]:
     return texts
 
 
+def fewer_iterations(planner: StaticPlanner, n: int) -> list[str]:
+    """The number of iterations that there is energy and time for, if it is less than n.
+
+    Args:
+        planner: the one that refuses.
+        n: number of iterations.
+    """
+    most = planner.longest(zeta_limit(planner.options)) if n > 1 else 0
+    fits = 0 < most < n and planner.fits(most) == (True, [])
+    return [f"set plan.iterations to at most {most}"] if fits else []
+
+
 def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> str:
-    """Batteries that pay, and the deadline that they need.
+    """Batteries that pay, and the deadline and the total time that they need.
 
     Larger batteries may move the balance of Remark 4 to more gossip, which costs more.
 
@@ -58,11 +68,8 @@ def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> str:
     for _ in range(_MOST_RAISED):
         battery_j = np.maximum(world.devices.energy_budget_j, float(figure))
         raised = replace(world, devices=replace(world.devices, energy_budget_j=battery_j))
-        paid, deadline_s = planner.on(replace(planner.ground, world=raised)).fits(n)
+        paid, lacks = planner.on(replace(planner.ground, world=raised)).fits(n)
         if paid:
             break
         figure = at_least(float(figure) * _RAISE)
-    text = f"raise budget.energy_j to at least {figure}"
-    if deadline_s is None:
-        return text
-    return f"{text} and raise budget.deadline_s to at least {deadline_s}"
+    return " and ".join([f"raise budget.energy_j to at least {figure}", *lacks])

@@ -12,25 +12,31 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.budget import enough_s, require_affordable, rounds_cap, rounds_total
+from joulemesh.planning.budget import (
+    missing_time,
+    require_affordable,
+    rounds_total,
+)
 from joulemesh.planning.causal import CausalPlanner
+from joulemesh.planning.clock import TimeLimits, keeps_total
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.horizon import best_iterations, longest, zeta_limit
+from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
 from joulemesh.planning.policy import MOST_PER_ITERATION, allocate, require_countable
 from joulemesh.planning.pricing import Prices
-from joulemesh.planning.remedies import larger_batteries, remedies
+from joulemesh.planning.remedies import fewer_iterations, larger_batteries, remedies
 from joulemesh.planning.timeline import Timeline
 from joulemesh.scenario import Scenario
-from joulemesh.theory import bounds
 
 __all__ = ["StaticPlanner", "plan", "plan_of"]
 
+FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_MOST_ENTRIES = 200_000_000  # of rounds [n, N]: 1.6 GB an array, beyond what planning should take
-_FEWER_ROUNDS = "lower budget.deadline_s or budget.energy_j, or raise plan.iterations"
+_FEWER_ROUNDS = (
+    "lower budget.deadline_s, budget.total_s or budget.energy_j, or raise plan.iterations"
+)
 _MOST_FADED = 10_000  # iterations under fading, planned one after another, unless a number is given
 
 
@@ -87,7 +93,7 @@ class StaticPlanner:
     def __init__(self, ground: Ground) -> None:
         self.ground, self.scenario, self.world = ground, ground.scenario, ground.world
         self.options = self.scenario.plan
-        self.least = ground.least
+        self.least, self.limits = ground.least, TimeLimits.of(self.scenario)
         require_countable(self.least, f"set plan.fixed_rounds to at most {MOST_PER_ITERATION}")
         self.costs, self.choice = ground.forecast, ground.choice  # refused here, if at all
         self.notes: list[str] = []
@@ -98,7 +104,7 @@ class StaticPlanner:
 
     def timeline(self) -> Timeline:
         """Every iteration, as it will happen."""
-        n, count = self.iterations(), self.scenario.devices.count
+        n, count = Iterations(self).chosen(), self.scenario.devices.count
         self.require_size(n, count)
         leaving = self.options.on_depletion == "leave"
         scheme = self.ground.ready(n)
@@ -120,10 +126,10 @@ class StaticPlanner:
 
     def require_size(self, n: int, count: int) -> None:
         """Refuse a plan that would not fit into memory, or take hours that nobody asked for."""
-        if n * count > _MOST_ENTRIES:
+        if n * count > MOST_ENTRIES:
             raise InfeasibleError(
-                f"{n} iterations of {count} devices are more than the {_MOST_ENTRIES} entries that "
-                f"a plan may have; set plan.iterations to at most {_MOST_ENTRIES // count}",
+                f"{n} iterations of {count} devices are more than the {MOST_ENTRIES} entries that "
+                f"a plan may have; set plan.iterations to at most {MOST_ENTRIES // count}",
                 constraint="size",
             )
         wanted = self.options.iterations
@@ -140,101 +146,7 @@ class StaticPlanner:
 
     def longest(self, limit: int | None) -> int:
         """Largest n, up to a limit, that every battery pays for in time."""
-        first = self.ground.ready(1)
-        if self.options.gossip_rounds != "balanced" or first.exact:
-            return self._longest_of(first, limit)
-        # The balance depends on n, so n cannot be had from one scheme's prices.
-        low, high = 0, self._longest_of(first.with_rounds(1), limit)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._longest_of(self.ground.ready(middle), middle) == middle:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-    def _longest_of(self, scheme: Scheme, limit: int | None) -> int:
-        """Largest n up to a limit for one scheme; unlike exchanges are priced until one fails."""
-        devices = self.world.devices
-        need = self.least * devices.round_energy_j
-        room = _MOST_ENTRIES // len(need) + 1  # beyond, the plan is refused for its size
-        most = int(min(np.min(devices.energy_budget_j / need) + 1, limit or room, room))
-        if not (scheme.random or self.ground.floods(scheme)):
-            price_j = self.prices(scheme, 1).energy_j[0]
-            n = longest(devices.energy_budget_j, price_j, devices.round_energy_j, self.least)
-            return min(n, most)
-        n = 1
-        while True:
-            n = min(n, most)
-            prices = self.prices(scheme, n)
-            slowest_s = devices.round_latency_s.max(keepdims=True)
-            cap = rounds_cap(self.scenario.budget.deadline_s, prices.latency_s, slowest_s)
-            late = cap[:, 0] < self.least
-            paid = int(np.argmax(late)) if late.any() else n
-            cost = np.cumsum(prices.energy_j, axis=0) + np.arange(1, n + 1)[:, None] * need
-            broke = (cost > devices.energy_budget_j).any(axis=1)
-            # Rounding may be off by one iteration; the exact sum decides.
-            paid = min(paid, int(np.argmax(broke)) + 1 if broke.any() else n)
-            while paid and (self.total(prices, paid) < paid * self.least).any():
-                paid -= 1
-            if paid < n or n == most:
-                return paid
-            n *= 2
-
-    def iterations(self) -> int:
-        """Number n of iterations: as given, the most that is paid for, or the best of a bound."""
-        wanted = self.options.iterations
-        if isinstance(wanted, int):
-            return wanted
-        limit = zeta_limit(self.options)
-        n = self.longest(limit)
-        if n < 1:
-            scheme = self.ground.ready(1)
-            self.require(self.prices(scheme, 1), 1)
-        if wanted == "bound":
-            n = self._best_of_bound(n)
-        if limit is not None and n == limit:
-            self._note_cut(limit)
-        return n
-
-    def _note_cut(self, limit: int) -> None:
-        """Say that ζ, not a battery, ends the plan; how far it would go only if that is cheap."""
-        scheme = self.ground.ready(1)
-        priced = (
-            scheme.random or self.ground.floods(scheme) or self.options.gossip_rounds == "balanced"
-        )
-        most = self.longest(limit + 1 if priced else None)
-        if most > limit:
-            pay = "more" if priced else f"{most:,}"
-            self.notes.append(
-                f"plan.zeta = {self.options.zeta:g} ends the plan after {limit} iterations, though "
-                f"the batteries pay for {pay}; leave plan.zeta out, and it follows the iterations"
-            )
-
-    def _best_of_bound(self, most: int) -> int:
-        constants = self.ground.constants
-        if constants is None:
-            raise ScenarioError(
-                'plan.iterations = "bound" needs every constant of [bounds] as a number; '
-                "`joulemesh estimate FILE` measures them"
-            )
-        rate, size = self.scenario.training.learning_rate, self.ground.work.parameters
-
-        def value(n: int) -> float:
-            scheme = self.ground.ready(n)
-            try:
-                rounds = self.static(scheme, self.prices(scheme, n), n).rounds
-            except (InfeasibleError, ScenarioError):
-                return np.inf
-            gap = bounds.evaluate(rounds, constants, rate, size).theorem1_corrected
-            return np.inf if gap is None else gap
-
-        if rate * constants.smoothness > 1:
-            raise ScenarioError(
-                f"the bound holds for training.learning_rate at most 1/M = "
-                f"{1 / constants.smoothness:.4g}, not {rate:g}; lower it, or give plan.iterations"
-            )
-        return best_iterations(most, value)
+        return Iterations(self).longest(limit)
 
     def require(self, prices: Prices, n: int) -> None:
         """Refuse n iterations that a battery or the deadline does not allow."""
@@ -247,12 +159,14 @@ class StaticPlanner:
             exchange_j=exchange_j,
             rest_j=rest_j,
             round_j=devices.round_energy_j,
-            deadline_s=self.scenario.budget.deadline_s,
+            deadline_s=self.limits.deadline_s,
+            total_s=self.limits.total_s,
             exchange_s=prices.latency_s,
             round_s=devices.round_latency_s,
             longest=0,
             may_leave=self.options.on_depletion == "leave",
             remedies=lambda need_j: remedies(self, need_j, n),
+            shorter=lambda: fewer_iterations(self, n),
         )
 
     def total(self, prices: Prices, n: int) -> IntArray:
@@ -261,28 +175,18 @@ class StaticPlanner:
         exchange_j, rest_j = prices.total_j(n)
         return rounds_total(devices.energy_budget_j, exchange_j, devices.round_energy_j, rest_j)
 
-    def fits(self, n: int) -> tuple[bool, str | None]:
-        """Do the batteries pay for n iterations, and which deadline would they need, if another?"""
+    def fits(self, n: int) -> tuple[bool, list[str]]:
+        """Do the batteries pay for n iterations, and which limits of time have to be raised?"""
         scheme = self.ground.ready(n)
         prices, round_s = self.prices(scheme, n), self.world.devices.round_latency_s
         paid = bool((self.total(prices, n) >= n * self.least).all())
-        worst_s = float(np.max(prices.latency_s))
-        cap = rounds_cap(self.scenario.budget.deadline_s, worst_s, round_s)
-        late = bool((cap < self.least).any())
-        return paid, enough_s(worst_s, round_s, self.least) if late else None
+        limits = (self.limits.deadline_s, self.limits.total_s)
+        return paid, missing_time(n, self.least, *limits, prices.latency_s, round_s)
 
     def static(self, scheme: Scheme, prices: Prices, n: int) -> Timeline:
         """All n iterations at once, for a channel that does not change."""
-        devices = self.world.devices
         total = self.total(prices, n)
-        cap = rounds_cap(self.scenario.budget.deadline_s, prices.latency_s, devices.round_latency_s)
-        rounds = allocate(
-            self.ground.policy,
-            n,
-            total,
-            cap[0] if len(cap) == 1 else cap,
-            options=self.options,
-        )
+        rounds, cap = self._allocated(n, total, prices.latency_s)
         if self.ground.policy.zeros and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
             raise ScenarioError(
@@ -303,3 +207,21 @@ class StaticPlanner:
             flooded=self.ground.flooded(scheme, 0, n),
             schemes=((0, scheme),),
         )
+
+    def _allocated(
+        self, n: int, total: IntArray, exchange_s: FloatArray
+    ) -> tuple[IntArray, IntArray]:
+        """Rounds [n, N] and the caps that they keep."""
+        round_s, whole_s = self.world.devices.round_latency_s, self.limits.total_s
+
+        def within(limits: TimeLimits) -> tuple[IntArray, IntArray]:
+            cap = limits.caps(exchange_s, round_s, n)
+            narrow = cap[0] if len(cap) == 1 else cap
+            return allocate(self.ground.policy, n, total, narrow, options=self.options), cap
+
+        rounds, cap = within(self.limits)
+        if whole_s is not None and not keeps_total(whole_s, rounds, round_s, exchange_s):
+            tighter = self.limits.tightened()  # the exact sum keeps it, the ledger's rounds up
+            if (tighter.caps(exchange_s, round_s, n) >= self.least).all():
+                return within(tighter)
+        return rounds, cap

@@ -1,6 +1,6 @@
 """Changes that might help a plan, and what each of them would bring.
 
-Each candidate changes one thing: the deadline, the batteries, the number of iterations, or a
+Each candidate changes one thing: a limit of time, the batteries, the number of iterations, or a
 setting. Budgets are tried at up to four times what they are, and no further than they are of use,
 so that their gains can be compared. A candidate is measured by planning again. Large plans are
 computed from their own prices instead, which comes to the same where all exchanges are alike; so
@@ -19,50 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import JoulemeshError
-from joulemesh.planning.budget import rounds_cap, rounds_total
+from joulemesh.planning.budget import rounds_total
+from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.horizon import longest, zeta_limit
+from joulemesh.planning.horizon import longest, longest_in_time, zeta_limit
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.policy import policy_of
 from joulemesh.planning.static import plan_of
+from joulemesh.planning.trial import BUDGET, FACTOR, ONE_DEVICE, SETTING, Trial, up, with_field
 from joulemesh.registries import SCHEMES
-from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 
-__all__ = ["BUDGET", "FACTOR", "ONE_DEVICE", "SETTING", "Prospects", "Trial"]
+__all__ = ["Prospects"]
 
 FloatArray = NDArray[np.float64]
 
-FACTOR = 4.0
-"""How far a budget is raised at most."""
 _MOST_ENTRIES = 200_000  # of rounds [n, N], in plans that are made again: some tenths of a second
 _DOMINATES = 0.5
 _FEWER_BITS = 16
-
-SETTING, ONE_DEVICE, BUDGET = range(3)  # what a change costs: nothing, one device, all of them
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One change.
-
-    Attributes:
-        field: of the scenario.
-        value: to set it to; for the batteries of all devices, the factor by which they grow.
-        words: what changes, to follow "with".
-        cost: `SETTING`, `ONE_DEVICE` or `BUDGET`.
-        scenario: with the change, except for batteries.
-        battery_j: float64 [N]: the batteries.
-        exchange: factor on the price of an exchange.
-    """
-
-    field: str
-    value: Any
-    words: str
-    cost: int
-    scenario: Scenario
-    battery_j: FloatArray
-    exchange: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +52,7 @@ class Prospects:
 
     @property
     def measure(self) -> str:
-        """What is counted: ``"iterations"`` where most are asked for, otherwise ``"rounds"``."""
+        """What is counted: ``"iterations"`` where most are asked for; otherwise ``"rounds"``."""
         return "iterations" if self.asks_longest else "rounds"
 
     @property
@@ -123,6 +97,14 @@ class Prospects:
         return self.plan.energy_budget_j / self.iteration_j
 
     @cached_property
+    def lasts_s(self) -> float:
+        """Iterations for which the total time lasts; infinite without one."""
+        if self.plan.total_s is None:
+            return math.inf
+        exchange_s = float(self.plan.exchange_s.mean())
+        return self.plan.total_s / (self.least * float(self._round_s.max()) + exchange_s)
+
+    @cached_property
     def dominated_j(self) -> bool:
         """Do exchanges take most of the joules?"""
         return float(self.plan.exchange_total_j.sum()) > _DOMINATES * float(self.plan.spent_j.sum())
@@ -130,7 +112,9 @@ class Prospects:
     @cached_property
     def dominated_s(self) -> bool:
         """Do exchanges take most of the time?"""
-        return self.exchange_s > _DOMINATES * self.plan.deadline_s
+        if self.plan.deadline_s is not None:
+            return self.exchange_s > _DOMINATES * self.plan.deadline_s
+        return float(self.plan.exchange_s.sum()) > _DOMINATES * (self.plan.total_s or math.inf)
 
     @property
     def _round_j(self) -> FloatArray:
@@ -171,14 +155,18 @@ class Prospects:
         options, price_j = trial.scenario.plan, trial.exchange * self.exchange_j
         if self.asks_longest:
             most = longest(trial.battery_j, price_j, self._round_j, self.least)
+            if (total_s := trial.scenario.budget.total_s) is not None:
+                each_s = trial.exchange * float(self.plan.exchange_s.mean())
+                slow_s = float(self._round_s.max())
+                most = min(most, longest_in_time(total_s, each_s, slow_s, self.least))
             return min(most, zeta_limit(options) or most)
         n = int(options.iterations)
         policy = policy_of(options)
         if policy.spends == "least":
             return n * len(price_j) * policy.least(options)
-        deadline_s = trial.scenario.budget.deadline_s
         total = rounds_total(trial.battery_j, n * price_j, self._round_j)
-        cap = rounds_cap(deadline_s, trial.exchange * self.exchange_s, self._round_s)
+        exchange_s = np.array([trial.exchange * self.exchange_s])
+        cap = TimeLimits.of(trial.scenario).caps(exchange_s, self._round_s, n)[0]
         return int(np.clip(np.minimum(total, n * cap), 0, None).sum())
 
     # Candidates ---------------------------------------------------------------------------------
@@ -188,11 +176,11 @@ class Prospects:
         """No change; n stays what it is unless it is to be the largest."""
         scenario = self.plan.scenario
         if not self.asks_longest:  # the n that is best for the bound is not sought again
-            scenario = _with(scenario, "plan.iterations", self.plan.iterations)
+            scenario = with_field(scenario, "plan.iterations", self.plan.iterations)
         return Trial("", None, "", SETTING, scenario, self.plan.energy_budget_j)
 
     def _set(self, field: str, value: Any, words: str, cost: int = SETTING) -> Trial:
-        scenario = _with(self._as_is.scenario, field, value)
+        scenario = with_field(self._as_is.scenario, field, value)
         return replace(
             self._as_is, field=field, value=value, words=words, cost=cost, scenario=scenario
         )
@@ -213,21 +201,39 @@ class Prospects:
             yield from self._zeta()
             yield from self._weakest()
             yield self._batteries(FACTOR)
+            yield from self._longer(
+                float(self.lasts.min()) / self.lasts_s * (self.plan.total_s or 0)
+            )
         else:
             yield from self._policy()
             yield from self._deadline()
+            yield from self._total_time()
             yield from self._more_battery()
             yield from self._iterations()
         yield from self._exchange()
 
     def _deadline(self) -> Iterator[Trial]:
         bound = self.plan.binding == "deadline"
-        if bound.any():
+        if bound.any() and self.plan.deadline_s is not None:
             each_s = np.ceil(self.plan.timeline.total / self.plan.iterations) * self._round_s
             enough = self.exchange_s + float(each_s[bound].max())  # then the battery binds
-            value = _up(min(enough, FACTOR * self.plan.deadline_s))
+            value = up(min(enough, FACTOR * self.plan.deadline_s))
             words = f"a deadline of {duration(value)} in place of {duration(self.plan.deadline_s)}"
             yield self._set("budget.deadline_s", value, words, BUDGET)
+
+    def _total_time(self) -> Iterator[Trial]:
+        """More time for all iterations together."""
+        bound, total_s = self.plan.binding == "time", self.plan.total_s
+        if total_s is not None and bound.any():
+            each_s = np.ceil(self.plan.timeline.total / self.plan.iterations) * self._round_s
+            yield from self._longer(self.plan.iterations * (self.exchange_s + each_s[bound].max()))
+
+    def _longer(self, enough_s: float) -> Iterator[Trial]:
+        """A longer total time, if one is given; no longer than is of use."""
+        total_s = self.plan.total_s
+        if total_s is not None and (value := up(min(enough_s, FACTOR * total_s))) > total_s:
+            words = f"a total time of {duration(value)} in place of {duration(total_s)}"
+            yield self._set("budget.total_s", value, words, BUDGET)
 
     def _more_battery(self) -> Iterator[Trial]:
         bound = np.isin(self.plan.binding, ("energy", "left"))
@@ -238,7 +244,7 @@ class Prospects:
         full_j = self.plan.exchange_total_j + most * self._round_j
         enough = float((full_j / self.plan.energy_budget_j)[bound].max())  # then the deadline binds
         if enough > 1:
-            yield self._batteries(_up(min(enough, FACTOR)))
+            yield self._batteries(up(min(enough, FACTOR)))
 
     def _batteries(self, factor: float) -> Trial:
         words = f"batteries {factor:g} times as large"
@@ -249,7 +255,7 @@ class Prospects:
         if len(self.lasts) < 2:
             return
         device, following = (int(i) for i in np.argsort(self.lasts, kind="stable")[:2])
-        value = _up(math.floor(self.lasts[following]) * float(self.iteration_j[device]), 3)
+        value = up(math.floor(self.lasts[following]) * float(self.iteration_j[device]), 3)
         battery_j = self.plan.energy_budget_j.copy()
         before, battery_j[device] = float(battery_j[device]), value
         words = (
@@ -260,7 +266,7 @@ class Prospects:
 
     def _iterations(self) -> Iterator[Trial]:
         """More of them where batteries would last; half of them where exchanges eat the energy."""
-        n, most = self.plan.iterations, math.floor(self.lasts.min())
+        n, most = self.plan.iterations, math.floor(min(self.lasts.min(), self.lasts_s))
         most = min(most, zeta_limit(self.plan.scenario.plan) or most, round(FACTOR * n))
         if (self.plan.binding == "deadline").any() and most > n:
             yield self._set("plan.iterations", most, f"{most:,} iterations", BUDGET)
@@ -298,23 +304,3 @@ class Prospects:
     def _zeta(self) -> Iterator[Trial]:
         if zeta_limit(self.plan.scenario.plan) == self.plan.iterations:
             yield self._set("plan.zeta", "auto", 'plan.zeta = "auto"')
-
-
-def _with(scenario: Scenario, name: str, value: Any) -> Scenario:
-    """A scenario with one field changed to a value that is known to be valid."""
-    section, _, field = name.partition(".")
-    values = getattr(scenario, section).model_copy(update={field: value})
-    return scenario.model_copy(update={section: values})
-
-
-def _up(value: float, digits: int = 2) -> float:
-    """A figure with few digits that is not below the value.
-
-    >>> _up(0.1234), _up(0.12), _up(398.0), _up(9.96)
-    (0.13, 0.12, 400.0, 10.0)
-    """
-    rounded = float(f"{value:.{digits}g}")
-    if rounded >= value:
-        return rounded
-    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    return float(f"{rounded + step:.{digits}g}")

@@ -34,7 +34,17 @@ def completed(layers: Sequence[Layer]) -> dict[str, Said]:
     said = latest(layers)
     _take_table(said)
     _take_profiles(said)
+    _take_time(said)
     return said
+
+
+def _take_time(said: dict[str, Said]) -> None:
+    """Let a preset's deadline give way to a total time that is given; one of the user's stays."""
+    deadline, total = said.get("budget.deadline_s"), said.get("budget.total_s")
+    if deadline is None or total is None or total.value is None:
+        return
+    if deadline.origin.kind == "preset" and deadline.rank < total.rank:
+        said["budget.deadline_s"] = Said(None, total.rank, total.origin)
 
 
 def own_statements(layers: Sequence[Layer], said: Mapping[str, Said]) -> tuple[Layer, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -11,6 +11,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import CoreSchema
 
@@ -167,7 +168,24 @@ class Budget(Section):
     energy_j: PositiveQuantity = Field(
         (6.0, 30.0), description="each device's battery for the whole training"
     )
-    deadline_s: Positive = Field(0.04, description="time allowed to each iteration")
+    deadline_s: Positive | None = Field(
+        0.04, description="time allowed to each iteration; none where only total_s is given"
+    )
+    total_s: Positive | None = Field(None, description="time allowed to the whole training")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _total_alone(cls, values: Any) -> Any:
+        """Without a deadline of its own, a total time leaves every iteration its own length."""
+        if isinstance(values, dict) and values.get("total_s") is not None:
+            return {"deadline_s": None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _some_time(self) -> Self:
+        if self.deadline_s is None and self.total_s is None:
+            raise ValueError("neither deadline_s nor total_s is given; give one of them")
+        return self
 
 
 class PlanOptions(Section):

@@ -12,12 +12,19 @@ _ORANGE, _SKY, _BLACK, _YELLOW = "#E69F00", "#56B4E9", "#000000", "#F0E442"
 CURVES = (_BLUE, _VERMILLION, _GREEN, _PURPLE, _ORANGE, _SKY, _BLACK, "#8A6D00")
 """Of curves in one figure, in this order."""
 
-BINDING = {"energy": _VERMILLION, "deadline": _BLUE, "policy": _GREEN, "left": "#7F7F7F"}
+BINDING = {
+    "energy": _VERMILLION,
+    "deadline": _BLUE,
+    "time": _PURPLE,
+    "policy": _GREEN,
+    "left": "#7F7F7F",
+}
 """Of devices, by what limits their rounds."""
 
 BINDING_ON_ANY = {
     "energy": "#e0701a",
     "deadline": "#2a8fd0",
+    "time": "#c2699a",
     "policy": "#12a67c",
     "left": "#8a8f98",
 }

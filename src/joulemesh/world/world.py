@@ -51,10 +51,10 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
     (20, 2)
     """
     graph = build_graph(scenario)
-    if not usable(np.array(scenario.budget.deadline_s)):
-        raise ScenarioError(
-            f"budget.deadline_s = {scenario.budget.deadline_s:g} is beyond {LEAST:g} to {MOST:g} s"
-        )
+    for name in ("deadline_s", "total_s"):
+        seconds = getattr(scenario.budget, name)
+        if seconds is not None and not usable(np.array(seconds)):
+            raise ScenarioError(f"budget.{name} = {seconds:g} is beyond {LEAST:g} to {MOST:g} s")
     return World(
         devices=build_devices(scenario, round_samples),
         graph=graph,

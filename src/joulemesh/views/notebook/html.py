@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulemesh.planning.plan import Plan
-from joulemesh.scenario import SECTIONS, Scenario
+from joulemesh.scenario import SECTIONS, Budget, Scenario
 from joulemesh.units import duration
 from joulemesh.views import words
 from joulemesh.views.notebook.sketches import curve_svg, map_svg
@@ -99,9 +99,14 @@ def _asked(scenario: Scenario) -> str:
     size = "as in the table" if isinstance(battery, str) else f"of {value_words('_j', battery)}"
     return (
         f"{devices.count:,} devices{hardware} on {links}{air} learn {training.dataset} with "
-        f"{words.model_words(training.model)} for {times} of at most "
-        f"{duration(scenario.budget.deadline_s)}, on batteries {size}."
+        f"{words.model_words(training.model)} for {times}{_time_words(scenario.budget)}, on "
+        f"batteries {size}."
     )
+
+
+def _time_words(budget: Budget) -> str:
+    each = "" if budget.deadline_s is None else f" of at most {duration(budget.deadline_s)}"
+    return each if budget.total_s is None else f"{each} in at most {duration(budget.total_s)}"
 
 
 # A plan ----------------------------------------------------------------------------------------
@@ -115,7 +120,7 @@ def plan_html(plan: Plan) -> str:
     >>> "are to learn" in page, page.count("<svg"), "http" in page
     (True, 2, False)
     """
-    summary = Summary(float(plan.spent_j.sum()), float(plan.latency_s.sum()))
+    summary = Summary(float(plan.spent_j.sum()), plan.time_s)
     return _block(
         f"<p>{fragments.text(words.sentence(plan, summary, 1))}</p>",
         f"<p>{fragments.text(plan.answer.text)}</p>",

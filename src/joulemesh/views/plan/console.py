@@ -46,8 +46,9 @@ def show_plan(plan: Plan, console: Console) -> None:
     )
     console.print(
         Text.assemble(("time        ", "bold")),
-        f"{duration(plan.latency_s.sum())}; longest iteration {duration(plan.latency_s.max())} of "
-        f"{duration(plan.deadline_s)}, exchange {duration(plan.exchange_s.max())}",
+        f"{duration(plan.time_s)}{_of(plan.total_s)}; longest iteration "
+        f"{duration(plan.latency_s.max())}{_of(plan.deadline_s)}, exchange "
+        f"{duration(plan.exchange_s.max())}",
         sep="",
     )
     _show_devices(plan, console)
@@ -121,6 +122,10 @@ def _show_devices(plan: Plan, console: Console) -> None:
         ]
         table.append(row)
     show_table(console, columns, table, caption=caption)
+
+
+def _of(allowed_s: float | None) -> str:
+    return "" if allowed_s is None else f" of {duration(allowed_s)}"
 
 
 def _show_events(plan: Plan, console: Console) -> None:

@@ -80,7 +80,7 @@ def _title(plan: Plan) -> str:
     budget, spent = plan.energy_budget_j.sum(), plan.spent_j.sum()
     return (
         f"{plan.scheme.capitalize()}, {count:,} devices, n = {plan.iterations:,} iterations: "
-        f"{energy(spent, beside=budget)} of {energy(budget)} in {duration(plan.latency_s.sum())}"
+        f"{energy(spent, beside=budget)} of {energy(budget)} in {duration(plan.time_s)}"
     )
 
 

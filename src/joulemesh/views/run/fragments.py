@@ -32,6 +32,7 @@ __all__ = [
 _MOST_ROWS = 200
 _MOST_NAMES = 12
 _MOST_SPANS = 40
+_ROUNDING = 1 + 1e-12  # of a sum of seconds that is itself rounded
 
 
 def text(plain: str) -> str:
@@ -45,10 +46,17 @@ def text(plain: str) -> str:
 
 def _deadline(plan: Account) -> str:
     """The time allowed to an iteration, and whether it is kept: methods without a plan may not."""
-    longest, allowed = float(np.max(plan.latency_s)), duration(plan.deadline_s)
-    if longest <= plan.deadline_s:
-        return f"deadline {allowed} per iteration"
-    return f"up to {duration(longest)} per iteration: misses the deadline of {allowed}"
+    longest, limits = float(np.max(plan.latency_s)), []
+    if plan.deadline_s is not None:
+        allowed = duration(plan.deadline_s)
+        kept = longest <= plan.deadline_s
+        missed = f"up to {duration(longest)} per iteration: misses the deadline of {allowed}"
+        limits.append(f"deadline {allowed} per iteration" if kept else missed)
+    if plan.total_s is not None:
+        whole = duration(plan.total_s)
+        kept = float(np.sum(plan.latency_s, axis=0).max()) <= plan.total_s * _ROUNDING
+        limits.append(f"of {whole} in all" if kept else f"misses the total time of {whole}")
+    return ", ".join(limits)
 
 
 def tiles(plan: Account, summary: Summary) -> str:

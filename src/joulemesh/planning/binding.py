@@ -1,0 +1,55 @@
+"""What keeps each device of a plan from one more round."""
+
+from __future__ import annotations
+
+__all__ = ["BINDING", "bound"]
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.budget import rounds_cap
+
+if TYPE_CHECKING:
+    from joulemesh.planning.plan import Plan
+
+BoolArray = NDArray[np.bool_]
+
+BINDING = ("energy", "policy", "deadline", "left", "time")
+"""What may keep a device from one more round; `bound` gives positions in it."""
+_LEFT, _TIME = np.int8(3), np.int8(4)
+
+
+def bound(plan: Plan) -> NDArray[np.int8]:
+    """What keeps each device from one more round: positions in `BINDING`, int8 [N].
+
+    >>> import joulemesh
+    >>> plan = joulemesh.plan(joulemesh.Scenario(budget={"total_s": 2.0, "energy_j": 3600.0}))
+    >>> {BINDING[kind] for kind in bound(plan).tolist()}
+    {'time'}
+    """
+    one_more = plan.timeline.total > plan.rounds.sum(axis=0)
+    full: BoolArray = np.asarray((plan.rounds >= plan.timeline.cap).all(axis=0))
+    kind = one_more.astype(np.int8) + (one_more & full)
+    if plan.total_s is not None:
+        kind[one_more & _out_of_time(plan, full)] = _TIME
+    return np.where(plan.active[-1], kind, _LEFT)
+
+
+def _out_of_time(plan: Plan, full: BoolArray) -> BoolArray:
+    """bool [N]: would one more round, wherever it is, break the total time or its share?
+
+    Iterations that are full to their share of the total time, and not to the deadline, are full
+    because of the total.
+    """
+    round_s = plan.world.devices.round_latency_s
+    least_s = np.full(len(round_s), np.inf)
+    for rounds, length_s, exchange_s in zip(
+        plan.rounds, plan.latency_s, plan.exchange_s, strict=True
+    ):
+        least_s = np.minimum(least_s, (rounds + 1) * round_s + exchange_s - length_s)
+    if plan.deadline_s is not None:
+        in_time = rounds_cap(plan.deadline_s, float(plan.exchange_s.max()), round_s)
+        full = full & (plan.timeline.cap < in_time).all(axis=0)
+    return full | (least_s > plan.margin_total_s)

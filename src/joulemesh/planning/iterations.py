@@ -1,0 +1,157 @@
+"""How many iterations a plan has: as given, the most that is paid for in time, or the best."""
+
+from __future__ import annotations
+
+__all__ = ["MOST_ENTRIES", "Iterations"]
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.budget import rounds_cap, rounds_in_all
+from joulemesh.planning.horizon import best_iterations, longest, longest_in_time, zeta_limit
+from joulemesh.planning.pricing import Prices
+from joulemesh.theory import bounds
+
+if TYPE_CHECKING:
+    from joulemesh.planning.static import StaticPlanner
+
+MOST_ENTRIES = 200_000_000
+"""Of rounds [n, N]: 1.6 GB an array, beyond what planning should take."""
+
+
+class Iterations:
+    """The number of iterations of one planner's scenario."""
+
+    def __init__(self, planner: StaticPlanner) -> None:
+        self.planner = planner
+        self.ground, self.options, self.world = planner.ground, planner.options, planner.world
+        self.least, self.limits = planner.least, planner.limits
+
+    def longest(self, limit: int | None) -> int:
+        """Largest n, up to a limit, that every battery pays for in time."""
+        first = self.ground.ready(1)
+        if self.options.gossip_rounds != "balanced" or first.exact:
+            return self._longest_of(first, limit)
+        # The balance depends on n, so n cannot be had from one scheme's prices.
+        low, high = 0, self._longest_of(first.with_rounds(1), limit)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._longest_of(self.ground.ready(middle), middle) == middle:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _longest_of(self, scheme: Scheme, limit: int | None) -> int:
+        """Largest n up to a limit for one scheme; unlike exchanges are priced until one fails."""
+        devices = self.world.devices
+        need = self.least * devices.round_energy_j
+        room = MOST_ENTRIES // len(need) + 1  # beyond, the plan is refused for its size
+        with np.errstate(divide="ignore"):  # where no round is asked for, exchanges decide alone
+            lasts = np.min(devices.energy_budget_j / need) + 1
+        most = int(min(lasts, limit or room, room))
+        if not (scheme.random or self.ground.floods(scheme)):
+            one = self.planner.prices(scheme, 1)
+            n = longest(
+                devices.energy_budget_j, one.energy_j[0], devices.round_energy_j, self.least
+            )
+            if self.limits.total_s is not None:
+                slowest_s = float(devices.round_latency_s.max())
+                timed = (float(one.latency_s[0]), slowest_s, self.least)
+                n = min(n, longest_in_time(self.limits.total_s, *timed))
+            return min(n, most)
+        n = 1
+        while True:
+            n = min(n, most)
+            prices = self.planner.prices(scheme, n)
+            paid = self._timely(prices, n)
+            cost = np.cumsum(prices.energy_j, axis=0) + np.arange(1, n + 1)[:, None] * need
+            broke = (cost > devices.energy_budget_j).any(axis=1)
+            # Rounding may be off by one iteration; the exact sum decides.
+            paid = min(paid, int(np.argmax(broke)) + 1 if broke.any() else n)
+            while paid and (self.planner.total(prices, paid) < paid * self.least).any():
+                paid -= 1
+            if paid < n or n == most:
+                return paid
+            n *= 2
+
+    def _timely(self, prices: Prices, most: int) -> int:
+        """How many of the first iterations there is time for."""
+        n, slowest_s = most, self.world.devices.round_latency_s.max(keepdims=True)
+        if self.limits.deadline_s is not None:
+            late = rounds_cap(self.limits.deadline_s, prices.latency_s, slowest_s) < self.least
+            n = int(np.argmax(late)) if late.any() else n
+        if self.limits.total_s is None:
+            return n
+        each_s = np.broadcast_to(prices.latency_s + self.least * float(slowest_s[0]), most)
+        over = np.cumsum(each_s) > self.limits.total_s
+        n = min(n, int(np.argmax(over)) + 1) if over.any() else n
+        # That sum is rounded; the exact one decides.
+        while n:
+            exchange_s = prices.latency_s[:n]
+            room = rounds_in_all(self.limits.total_s, exchange_s, slowest_s, n)[0]
+            if room >= n * self.least:
+                break
+            n -= 1
+        return n
+
+    def chosen(self) -> int:
+        """Number n of iterations: as given, the most that is paid for, or the best of a bound."""
+        wanted = self.options.iterations
+        if isinstance(wanted, int):
+            return wanted
+        limit = zeta_limit(self.options)
+        n = self.longest(limit)
+        if n < 1:
+            scheme = self.ground.ready(1)
+            self.planner.require(self.planner.prices(scheme, 1), 1)
+        if wanted == "bound":
+            n = self._best_of_bound(n)
+        if limit is not None and n == limit:
+            self._note_cut(limit)
+        return n
+
+    def _note_cut(self, limit: int) -> None:
+        """Say that ζ, not a battery, ends the plan; how far it would go only if that is cheap."""
+        scheme = self.ground.ready(1)
+        priced = (
+            scheme.random or self.ground.floods(scheme) or self.options.gossip_rounds == "balanced"
+        )
+        most = self.longest(limit + 1 if priced else None)
+        if most > limit:
+            pay = "more" if priced else f"{most:,}"
+            self.planner.notes.append(
+                f"plan.zeta = {self.options.zeta:g} ends the plan after {limit} iterations, though "
+                f"the batteries pay for {pay}; leave plan.zeta out, and it follows the iterations"
+            )
+
+    def _best_of_bound(self, most: int) -> int:
+        constants = self.ground.constants
+        if constants is None:
+            raise ScenarioError(
+                'plan.iterations = "bound" needs every constant of [bounds] as a number; '
+                "`joulemesh estimate FILE` measures them"
+            )
+        rate, size = (
+            self.planner.scenario.training.learning_rate,
+            self.ground.work.parameters,
+        )
+
+        def value(n: int) -> float:
+            scheme = self.ground.ready(n)
+            try:
+                rounds = self.planner.static(scheme, self.planner.prices(scheme, n), n).rounds
+            except (InfeasibleError, ScenarioError):
+                return np.inf
+            gap = bounds.evaluate(rounds, constants, rate, size).theorem1_corrected
+            return np.inf if gap is None else gap
+
+        if rate * constants.smoothness > 1:
+            raise ScenarioError(
+                f"the bound holds for training.learning_rate at most 1/M = "
+                f"{1 / constants.smoothness:.4g}, not {rate:g}; lower it, or give plan.iterations"
+            )
+        return best_iterations(most, value)
