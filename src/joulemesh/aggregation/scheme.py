@@ -188,9 +188,15 @@ class Scheme(Protocol):
     def exact(self) -> bool:
         """Does every device hold the mean after one exchange?"""
 
+    def exact_at(self, iteration: int) -> bool:
+        """Does every device hold the mean after the exchange of an iteration (from 0)?"""
+
+    def silent(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """bool [n]: the iterations in which nothing is sent."""
+
     @property
     def random(self) -> bool:
-        """Does every exchange have its own random schedule?"""
+        """Do exchanges differ from one another, as those of random schedules do?"""
 
     @property
     def mode(self) -> str:

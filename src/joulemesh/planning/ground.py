@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import Choice, choose
+from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
@@ -161,7 +162,7 @@ class Ground:
 
     def ready(self, iterations: int) -> Scheme:
         """The scheme of all devices, with its gossip rounds decided for that many iterations."""
-        return self.choice.ready(replace(self.conditions, iterations=iterations))
+        return _ready(self.choice, replace(self.conditions, iterations=iterations))
 
     def ready_among(
         self, active: BoolArray, costs: LinkCosts, battery_j: FloatArray, iterations: int
@@ -179,7 +180,7 @@ class Ground:
         """
         if active.all():
             conditions = self._conditions(self.graph, costs, battery_j, iterations)
-            return self.choice.ready(conditions)
+            return _ready(self.choice, conditions)
         graph = Subgraph.of(self.world.graph, active)
         conditions = self._conditions(graph, costs, battery_j, iterations)
         try:
@@ -188,7 +189,7 @@ class Ground:
             rest = choose(conditions, "auto")
             wanted = self.scenario.plan.aggregation
             choice = replace(rest, reason=f"the {wanted} broke; {rest.reason}")
-        return choice.ready(conditions)
+        return _ready(choice, conditions)
 
     # Coordination -------------------------------------------------------------------------------
 
@@ -229,3 +230,8 @@ class Ground:
             return prices
         flood = self.pricer.coordination(scheme, costs)
         return prices.with_floods(flood, self.expected_floods(scheme, start, stop))
+
+
+def _ready(choice: Choice, conditions: Conditions) -> Scheme:
+    """The scheme that was chosen, in the iterations that ``plan.exchange`` says."""
+    return patterned(conditions, lambda: choice.ready(conditions))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import rounds_cap, rounds_in_all
@@ -33,17 +34,32 @@ class Iterations:
     def longest(self, limit: int | None) -> int:
         """Largest n, up to a limit, that every battery pays for in time."""
         first = self.ground.ready(1)
+        if isinstance(first, Patterned):
+            return self._between(0, self._too_many(limit))
         if self.options.gossip_rounds != "balanced" or first.exact:
             return self._longest_of(first, limit)
-        # The balance depends on n, so n cannot be had from one scheme's prices.
-        low, high = 0, self._longest_of(first.with_rounds(1), limit)
+        return self._between(0, self._longest_of(first.with_rounds(1), limit))
+
+    def _between(self, low: int, high: int) -> int:
+        """The largest n that is paid for, if the scheme depends on n: a balance, or a pattern."""
         while low < high:
             middle = (low + high + 1) // 2
-            if self._longest_of(self.ground.ready(middle), middle) == middle:
+            if self._paid(middle):
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def _paid(self, n: int) -> bool:
+        return self._longest_of(self.ground.ready(n), n) == n
+
+    def _too_many(self, limit: int | None) -> int:
+        """A number that is not paid for, or the limit, or one more than a plan may have."""
+        most = min(limit or MOST_ENTRIES, MOST_ENTRIES // self.world.graph.devices + 1)
+        n = 1
+        while n < most and self._paid(n):
+            n *= 2
+        return min(n, most)
 
     def _longest_of(self, scheme: Scheme, limit: int | None) -> int:
         """Largest n up to a limit for one scheme; unlike exchanges are priced until one fails."""

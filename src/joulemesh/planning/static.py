@@ -203,7 +203,7 @@ class StaticPlanner:
             exchange_j=prices.energy_j,
             exchange_s=np.broadcast_to(prices.latency_s, (n,)),
             active=np.broadcast_to(np.True_, rounds.shape),
-            exchanged=np.broadcast_to(np.True_, (n,)),
+            exchanged=~scheme.silent(0, n),
             flooded=self.ground.flooded(scheme, 0, n),
             schemes=((0, scheme),),
         )
@@ -215,7 +215,7 @@ class StaticPlanner:
         round_s, whole_s = self.world.devices.round_latency_s, self.limits.total_s
 
         def within(limits: TimeLimits) -> tuple[IntArray, IntArray]:
-            cap = limits.caps(exchange_s, round_s, n)
+            cap = self._only_where_trained(limits.caps(exchange_s, round_s, n), n)
             narrow = cap[0] if len(cap) == 1 else cap
             return allocate(self.ground.policy, n, total, narrow, options=self.options), cap
 
@@ -225,3 +225,15 @@ class StaticPlanner:
             if (tighter.caps(exchange_s, round_s, n) >= self.least).all():
                 return within(tighter)
         return rounds, cap
+
+    def _only_where_trained(self, cap: IntArray, n: int) -> IntArray:
+        """No rounds in the iterations that ``plan.exchange`` keeps for mixing."""
+        exchange = self.options.exchange
+        if isinstance(exchange, str) or exchange.mix is None:
+            return cap
+        if self.least:
+            raise ScenarioError(
+                f"plan.exchange mixes {exchange.mix} iterations without training, and plan.rounds "
+                f'= "{self.options.rounds}" trains in every one; set plan.rounds = "spread"'
+            )
+        return cap * exchange.trains(n)[:, None]

@@ -43,6 +43,7 @@ from joulemesh.scenario.fields import (
     in_si,
     schema_with_units,
 )
+from joulemesh.scenario.pattern import ExchangePattern, pattern_of
 from joulemesh.units import unit_of
 
 __all__ = [
@@ -192,6 +193,11 @@ class PlanOptions(Section):
     """How the plan is made."""
 
     aggregation: AggregationName = Field("auto", description="scheme; auto is Theorem 3")
+    exchange: Literal["exact", "neighbours"] | ExchangePattern = Field(
+        "exact",
+        description='exchange of an iteration: "exact" (by the scheme of aggregation), '
+        '"neighbours", or a pattern such as { every = 10, final = true }',
+    )
     rounds: RoundsPolicy = Field(
         "theorem4", description="policy that spreads a device's rounds over the iterations"
     )
@@ -232,6 +238,12 @@ class PlanOptions(Section):
         False, description="price the flooding of link costs (64 bits per link) for the tree"
     )
     ring_search_limit: Count = Field(200_000, description="nodes visited in search of a ring")
+
+    @field_validator("exchange", mode="before")
+    @classmethod
+    def _one_of_the_two(cls, value: Any) -> Any:
+        """A name or a pattern, refused in words that fit what was given."""
+        return value if isinstance(value, ExchangePattern) else pattern_of(value)
 
     def zeta_for(self, iterations: int) -> float:
         """Theorem 4's ζ for n iterations: as given, otherwise the paper's 400, or n if larger."""

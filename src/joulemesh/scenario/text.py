@@ -142,6 +142,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, str):
         # JSON's escapes are TOML's, except for the delete character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, BaseModel):
+        return _toml_value(value.model_dump(exclude_defaults=True))
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml_value(v)}" for key, v in value.items()) + " }"
     if isinstance(value, list | tuple):

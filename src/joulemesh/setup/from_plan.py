@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.gossip import metropolis_mixing
+from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
@@ -31,10 +32,9 @@ def schedule_of(plan: Plan) -> Schedule:
     'mean'
     """
     mixing, rounds = _mixing(plan)
-    # Only a plan whose scheme changes has exact means among other matrices.
-    exact = (
-        [plan.scheme_at(t + 1).exact for t in range(plan.iterations)] if callable(mixing) else ()
-    )
+    # Only a plan whose exchanges change has exact means among other matrices.
+    changes = callable(mixing) or isinstance(plan.timeline.scheme, Patterned)
+    exact = [plan.scheme_at(t + 1).exact_at(t) for t in range(plan.iterations)] if changes else ()
     return Schedule(
         plan.rounds,
         plan.active,
@@ -60,10 +60,25 @@ def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:
     """
     if scheme.exact:
         return "mean", 1
+    if isinstance(scheme, Patterned):
+        return _patterned(scheme)
     if scheme.random:
         return lambda t: scheme.mixing(t, t + 1)[0], 1
     weights = scheme.round_weights
     return (scheme.mixing(0, 1), 1) if weights is None else power_mixing(weights, scheme.rounds)
+
+
+def _patterned(scheme: Patterned) -> tuple[Mixing, int]:
+    """The neighbours' sparse matrix, whose place the exact mean takes in some iterations."""
+    between = scheme.between
+    if not scheme.average.exact:
+        return lambda t: scheme.mixing(t, t + 1)[0], 1
+    if between is None:
+        return "mean", 1  # where nothing is sent, the exchange is skipped
+    weights = between.round_weights
+    if weights is None:
+        return lambda t: scheme.mixing(t, t + 1)[0], 1
+    return weights, between.rounds
 
 
 def power_mixing(weights: SparseMatrix, rounds: int) -> tuple[Mixing, int]:

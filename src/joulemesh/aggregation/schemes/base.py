@@ -51,9 +51,17 @@ class SchemeBase(ABC):
         """Does every device hold the mean after one exchange?"""
         return self.kind.exact
 
+    def exact_at(self, iteration: int) -> bool:
+        """Does every device hold the mean after the exchange of an iteration (from 0)?"""
+        return self.exact
+
+    def silent(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """bool [n]: the iterations in which nothing is sent; none by default."""
+        return np.zeros(stop - start, np.bool_)
+
     @property
     def random(self) -> bool:
-        """Does every exchange have its own random schedule? Not by default."""
+        """Do exchanges differ from one another, as those of random schedules do? No by default."""
         return False
 
     @property

@@ -98,7 +98,10 @@ class Pricer:
     def _random(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
         pairs = scheme.pairs(start, stop)
         if pairs is None:
-            each = [self.route(scheme.route(costs, t), costs) for t in range(start, stop)]
+            routes = [scheme.route(costs, t) for t in range(start, stop)]
+            different = {id(route): route for route in routes}
+            priced = {key: self.route(route, costs) for key, route in different.items()}
+            each = [priced[id(route)] for route in routes]  # many may be the same
             return Prices(
                 np.concatenate([one.energy_j for one in each]),
                 np.concatenate([one.latency_s for one in each]),
