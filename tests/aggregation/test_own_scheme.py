@@ -69,7 +69,7 @@ def asked(**changes: object) -> Scenario:
 @pytest.mark.parametrize("seed", range(5))
 def test_it_keeps_the_contract_with_all_devices_and_with_some(gone: int | None, seed: int) -> None:
     scenario = asked(seed=seed)
-    world = build_world(scenario, np.full(5, 8))
+    world = build_world(scenario, np.full(5, 8.0))
     costs = world.costs(world.channel.gain(0))
     part = Subgraph.of(world.graph, None if gone is None else np.arange(5) != gone)
     conditions = Conditions.of(scenario, part, costs, bits=96.0, battery_j=np.ones(5), iterations=1)

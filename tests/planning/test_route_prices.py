@@ -351,7 +351,7 @@ def test_in_half_duplex_a_pattern_of_several_steps_takes_its_time_each_time() ->
         "bits": 2.0,
     }
     for repeats, seconds in ((1, 8.0), (2, 16.0)):
-        route = Route.build("relay", **along, forward=True, repeats=repeats, uses=repeats)
+        route = Route.build("relay", **along, repeats=repeats, uses=repeats)
         assert exchange_latency_s(route, costs, 3, "critical-path", "half", 2.0) == seconds
 
 
