@@ -46,6 +46,7 @@ SCHEMES: Registry[SchemeKind] = Registry(
     "aggregation scheme",
     {
         "tree": "joulemesh.aggregation.schemes.tree",
+        "tree-chunked": "joulemesh.aggregation.schemes.tree_chunked",
         "ring": "joulemesh.aggregation.schemes.ring",
         "ring-chunked": "joulemesh.aggregation.schemes.ring_chunked",
         "gossip": "joulemesh.aggregation.schemes.gossip",

@@ -30,6 +30,7 @@ from joulemesh.world.topology import Graph
 # What a scheme is also tried with; every registered one is tried as it is.
 ALSO: dict[str, list[dict[str, Any]]] = {
     "gossip": [{"gossip_mode": "ticks"}, {"gossip_mode": "matchings"}],
+    "tree-chunked": [{"chunks": 2}, {"chunks": 7, "tree_slack": 0.0}, {"chunks": 40}],
     "metropolis": [{"gossip_rounds": 1}, {"gossip_rounds": "balanced"}],
 }
 CASES = [
@@ -120,7 +121,7 @@ def test_any_number_of_parameters_is_averaged_for_what_is_paid(
     for i, peer in peers.items():
         peer.start(values[i])
     sent = 0
-    for step in range(route.steps * route.repeats):
+    for step in range(route.length):
         now = [(i, *message) for i, peer in peers.items() for message in peer.send(step)]
         for sender, receiver, payload in now:
             peers[receiver].receive(step, sender, payload)

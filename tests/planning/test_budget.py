@@ -170,7 +170,9 @@ def doomed(draw: st.DrawFn) -> dict[str, Any]:
         "budget.energy_j": 10 ** draw(st.floats(-4, -1)),
         "budget.deadline_s": 10 ** draw(st.floats(-4, -1)),
         "plan.aggregation": draw(
-            st.sampled_from(("auto", "tree", "ring", "ring-chunked", "gossip", "metropolis"))
+            st.sampled_from(
+                ("auto", "tree", "tree-chunked", "ring", "ring-chunked", "gossip", "metropolis")
+            )
         ),
         "plan.rounds": draw(st.sampled_from(("theorem4", "backfill", "fixed"))),
         "plan.iterations": draw(st.sampled_from((1, 7, 30, "longest"))),

@@ -40,7 +40,16 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "network.coherence_iterations": (1, 3),
     "network.duplex": ("orthogonal", "half"),
     "network.shadowing_db": (0.0, 6.0),
-    "plan.aggregation": ("auto", "tree", "ring", "ring-chunked", "gossip", "metropolis"),
+    "plan.aggregation": (
+        "auto",
+        "tree",
+        "tree-chunked",
+        "ring",
+        "ring-chunked",
+        "gossip",
+        "metropolis",
+    ),
+    "plan.chunks": (None, None, 3),
     "plan.rounds": ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"),
     "plan.zeta": ("auto", 40.0),
     "plan.iterations": (1, 2, 5, 9, 14, "longest"),
@@ -140,6 +149,17 @@ def full_duplex_s(messages: list[Message], radio: Radio) -> float:
     return max(holds.values())
 
 
+def pipelined_s(route: Route, radio: Radio) -> float:
+    """A chunk goes when it is held and its link is free, each way by itself."""
+    holds: dict[tuple[int, int], float] = defaultdict(float)
+    free: dict[tuple[int, int], float] = defaultdict(float)
+    for _, chunk, sender, receiver, bits in route.chunk_messages():
+        start = max(holds[sender, chunk], free[sender, receiver])
+        free[sender, receiver] = start + radio.seconds(sender, receiver, bits)
+        holds[receiver, chunk] = max(holds[receiver, chunk], free[sender, receiver])
+    return max(holds.values())
+
+
 def half_duplex_tree_s(messages: list[Message], radio: Radio) -> float:
     """Children are heard as they become ready; the child with most below it is told first."""
     half = len(messages) // 2
@@ -185,7 +205,7 @@ def slots_s(messages: list[Message], radio: Radio, ring: bool) -> float:
 def half_duplex_s(route: Route, radio: Radio) -> float:
     """A device serves one link at a time."""
     messages = list(route.messages())
-    if route.scheme == "tree":
+    if route.root >= 0 and route.chunks == 1:
         return half_duplex_tree_s(messages, radio)
     if route.steps == 1:  # all links at once, over and over
         first = [message for message in messages if message[0] == 0]
@@ -202,12 +222,13 @@ def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
     messages = list(route.messages())
     if plan.scenario.plan.clock == "paper":
         devices = int(plan.active[t].sum())
-        uses = {"tree": 2, "ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
+        uses = {"ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
+        uses |= {"tree": 2, "tree-chunked": 2}
         slowest = max(radio.seconds(s, r, plan.work.model_bits) for _, s, r, _ in messages)
         return float(uses.get(route.scheme, plan.scheme_at(t + 1).rounds) * slowest)
     if plan.scenario.network.duplex == "half":
         return half_duplex_s(route, radio)
-    return full_duplex_s(messages, radio)
+    return pipelined_s(route, radio) if route.chunks > 1 else full_duplex_s(messages, radio)
 
 
 def flood(plan: Plan, t: int) -> list[Message]:
@@ -231,7 +252,7 @@ def iteration_prices(
     both_ends = plan.scenario.plan.pays == "both-ends"
     joules = exchange_j(messages, radio, both_ends)
     seconds = exchange_s(plan, t, route, radio)
-    if fresh and plan.scenario.plan.coordination and route.scheme == "tree":
+    if fresh and plan.scenario.plan.coordination and route.root >= 0:
         reports = flood(plan, t)
         for device, more in exchange_j(reports, radio, both_ends).items():
             joules[device] += more
@@ -320,7 +341,7 @@ def explore(seed: int, scenarios: int) -> Counter[str]:
 def test_nothing_is_overspent() -> None:
     seen = explore(0, 200)
     # The test means something only while all kinds occur.
-    schemes = ("tree", "ring", "ring-chunked", "gossip", "metropolis")
+    schemes = ("tree", "tree-chunked", "ring", "ring-chunked", "gossip", "metropolis")
     policies = CHOICES["plan.rounds"]
     assert all(seen[kind] for kind in (*schemes, *policies, "outage", "left", "tight")), seen
 

@@ -43,7 +43,13 @@ def test_a_device_that_leaves_before_the_first_exchange_keeps_what_it_has(name: 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("tree", "mean"), ("ring-chunked", "mean"), ("metropolis", "dense"), ("gossip", "dense")],
+    [
+        ("tree", "mean"),
+        ("tree-chunked", "mean"),
+        ("ring-chunked", "mean"),
+        ("metropolis", "dense"),
+        ("gossip", "dense"),
+    ],
 )
 def test_a_plan_is_mixed_as_its_scheme_says(name: str, kind: str) -> None:
     plan = joulemesh.plan(BASE.override({"plan.aggregation": name}))

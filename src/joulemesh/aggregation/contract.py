@@ -7,6 +7,7 @@ scheme, and a user's own test can do so for the user's.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ def check(scheme: Scheme, costs: LinkCosts, iteration: int = 0, *, seed: int = 0
     """
     rng = np.random.default_rng(seed)
     route, members = scheme.route(costs, iteration), scheme.graph.members
-    size = 3 * len(members)  # whole numbers of parameters in every chunk of a ring
+    size = 3 * math.lcm(len(members), route.chunks)  # whole numbers of parameters in every chunk
     values = rng.normal(size=(int(members.max()) + 1, size))
     before = values.copy()
     played = _play(scheme, route, values, rng)
@@ -82,7 +83,7 @@ def _play(scheme: Scheme, route: Route, values: Vector, rng: np.random.Generator
     for device, peer in peers.items():
         peer.start(values[device])
     sent = []
-    for step in range(route.steps * route.repeats):
+    for step in range(route.length):
         now = [
             (step, device, receiver, payload)
             for device, peer in peers.items()

@@ -37,7 +37,7 @@ def execute(scheme: Scheme, route: Route, values: Vector) -> Vector:
     peers = {device: scheme.peer(device, route) for device in np.unique(route.edges).tolist()}
     for device, peer in peers.items():
         peer.start(values[device])
-    for step in range(route.steps * route.repeats):
+    for step in range(route.length):
         sent = [
             (device, receiver, payload)
             for device, peer in peers.items()

@@ -74,7 +74,12 @@ class RoutePeer(ABC):
     """
 
     def __init__(self, device: int, route: Route) -> None:
-        self.device, self.steps = device, route.steps * route.repeats
+        if route.chunks > 1:
+            raise ValueError(
+                f"a route of {route.chunks} chunks has several messages of a step at once, which "
+                "RoutePeer does not tell apart; send one chunk, or write a Peer of your own"
+            )
+        self.device, self.steps = device, route.length
         self._pattern = max(route.steps, 1)
         self._to = self._by_step(route, route.sender, route.receiver)
         self._from = self._by_step(route, route.receiver, route.sender)

@@ -2,7 +2,8 @@
 
 Every scheme is described in this one form so that one ledger can price it. A route is a *pattern*
 of transmissions played ``repeats`` times: a whole-vector ring is N transmissions played N−1 times,
-which keeps a route of N² messages as small as N.
+which keeps a route of N² messages as small as N. A *pipelined* route sends its pattern in
+``chunks``: a tree of 2(N−1) transmissions in C chunks is 2(N−1)·C messages, and still 2(N−1) rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from joulemesh.world.links import LinkCosts
 
 __all__ = ["IntArray", "Route", "Transmission"]
 
@@ -30,6 +33,11 @@ class Route:
     sorted; ``forward`` says whether a transmission runs along its edge as stored (from
     ``edges[e, 0]`` to ``edges[e, 1]``) or against it.
 
+    A pipelined route (``chunks`` > 1) cuts what it sends into that many equal chunks. Each chunk
+    travels the whole pattern, one step behind the chunk before it; it waits for nothing but its own
+    earlier messages and for its links, which carry the chunks in order. Messages of one step that
+    meet at a device in half duplex take turns in the order of their links in ``edges``.
+
     Attributes:
         scheme: name of the scheme that made the route.
         edges: int [E', 2]: the links that the route uses, as rows of the graph's edge list.
@@ -42,6 +50,8 @@ class Route:
         uses: the paper's K of eqs. `tcp` and `ecp`: how often each link is used.
         root: if sums gather along a tree and the mean is broadcast back, the tree's root; −1
             otherwise.
+        chunks: number of chunks in which the pattern is sent; with more than one, the pattern is
+            played once, and uses each link at most once in each direction.
 
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
     ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
@@ -61,6 +71,21 @@ class Route:
     link_index: IntArray
     uses: float
     root: int = -1
+    chunks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.chunks == 1:
+            return
+        if self.chunks < 1 or self.repeats != 1:
+            raise ValueError(
+                f"a route of {self.chunks} chunks that is played {self.repeats} times; give at "
+                "least one chunk, and play a pipelined route once"
+            )
+        if len(np.unique(2 * self.edge + self.forward)) < len(self.edge):
+            raise ValueError(
+                "a pipelined route uses a link twice in one direction, so that its chunks would "
+                "meet there; use each direction once, or send one chunk"
+            )
 
     @classmethod
     def build(
@@ -76,6 +101,7 @@ class Route:
         uses: float,
         link_index: object = None,
         root: int = -1,
+        chunks: int = 1,
     ) -> Route:
         """A route from anything array-like; ``bits`` may be one number for all transmissions."""
         edges_ = np.asarray(edges, np.int64).reshape(-1, 2)
@@ -92,6 +118,7 @@ class Route:
             link_index=np.asarray(index, np.int64).reshape(-1),
             uses=float(uses),
             root=int(root),
+            chunks=int(chunks),
         )
 
     @property
@@ -110,12 +137,39 @@ class Route:
         return int(self.step[-1]) + 1 if len(self.step) else 0
 
     @property
+    def length(self) -> int:
+        """Number of steps in the whole exchange."""
+        return self.steps * self.repeats + self.chunks - 1 if len(self.step) else 0
+
+    @property
     def count(self) -> int:
         """Number of transmissions in the whole exchange."""
-        return len(self.edge) * self.repeats
+        return len(self.edge) * self.repeats * self.chunks
+
+    def seconds(self, costs: LinkCosts) -> FloatArray:
+        """float64 [M]: time that each transmission of the pattern takes, all chunks together.
+
+        Args:
+            costs: price of one bit on every link of the graph.
+        """
+        link = self.link_index[self.edge]
+        return np.where(self.forward, costs.forward_s[link], costs.backward_s[link]) * self.bits
+
+    def joules(self, costs: LinkCosts) -> FloatArray:
+        """float64 [M]: energy that each transmission of the pattern takes, all chunks together.
+
+        Args:
+            costs: price of one bit on every link of the graph.
+        """
+        link = self.link_index[self.edge]
+        return np.where(self.forward, costs.forward_j[link], costs.backward_j[link]) * self.bits
 
     def messages(self) -> Iterator[Transmission]:
         """Every transmission of the exchange, one by one, in order."""
+        if self.chunks > 1:
+            for step, _, sender, receiver, bits in self.chunk_messages():
+                yield step, sender, receiver, bits
+            return
         rows = list(
             zip(
                 self.step.tolist(),
@@ -128,3 +182,22 @@ class Route:
         for play in range(self.repeats):
             for step, sender, receiver, bits in rows:
                 yield play * self.steps + step, sender, receiver, bits
+
+    def chunk_messages(self) -> Iterator[tuple[int, int, int, int, float]]:
+        """`messages` of a pipelined route: (step, chunk, sender, receiver, bits of the chunk).
+
+        >>> route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
+        ...                     step=[0, 1], bits=8.0, repeats=1, uses=2, root=1, chunks=2)
+        >>> for message in route.chunk_messages():
+        ...     print(message)
+        (0, 0, 0, 1, 4.0)
+        (1, 1, 0, 1, 4.0)
+        (1, 0, 1, 0, 4.0)
+        (2, 1, 1, 0, 4.0)
+        """
+        sender, receiver, bits = self.sender, self.receiver, self.bits / self.chunks
+        for step in range(self.length):  # every chunk is at another step of the pattern
+            low, high = np.searchsorted(self.step, [step - self.chunks + 1, step + 1])
+            for row in (low + np.argsort(self.edge[low:high], kind="stable")).tolist():
+                chunk = step - int(self.step[row])
+                yield step, chunk, int(sender[row]), int(receiver[row]), float(bits[row])

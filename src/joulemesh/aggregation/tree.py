@@ -17,8 +17,10 @@ from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
+    "Rooted",
     "best_root",
     "half_duplex_s",
+    "hang",
     "root_latencies_s",
     "shortest_path_tree",
     "spanning_tree",
@@ -65,8 +67,8 @@ def shortest_path_tree(edges: IntArray, costs: LinkCosts, devices: int) -> IntAr
 
 
 @dataclass(frozen=True)
-class _Rooted:
-    """A tree hung from a device: levels[d] are the devices at depth d."""
+class Rooted:
+    """A tree hung from a device: ``levels[d]`` are the devices at depth d."""
 
     parent: IntArray  # [N], −1 at the root and for devices outside the tree
     link: IntArray  # [N], position in the tree's edges of the link to the parent
@@ -75,7 +77,19 @@ class _Rooted:
     levels: list[IntArray]
 
 
-def _hang(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> _Rooted:
+def hang(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> Rooted:
+    """The tree of some links, hung from one of its devices.
+
+    Args:
+        edges: int [E', 2]: the tree's links.
+        costs: price of one bit on each of them.
+        devices: number of devices of the graph.
+        root: the device to hang it from.
+
+    >>> costs = LinkCosts(*np.ones((4, 2)))
+    >>> [sorted(level.tolist()) for level in hang(np.array([[0, 1], [1, 2]]), costs, 3, 1).levels]
+    [[1], [0, 2]]
+    """
     ones = np.ones(len(edges), np.int8)
     graph = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(devices, devices)).tocsr()
     found = breadth_first_order(graph, root, directed=False)
@@ -95,7 +109,7 @@ def _hang(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> _Rooted
         is_child = parent[child] == edges[:, 1 - column]
         link[child[is_child]] = np.flatnonzero(is_child)
         toward[child[is_child]] = column == 0
-    return _Rooted(
+    return Rooted(
         parent,
         link,
         up=np.where(toward, costs.forward_s[link], costs.backward_s[link]),
@@ -112,7 +126,7 @@ def root_latencies_s(edges: IntArray, costs: LinkCosts, devices: int, root: int)
     roots at once by re-rooting the tree that hangs from ``root``; devices outside the tree get
     infinity.
     """
-    tree = _hang(edges, costs, devices, root)
+    tree = hang(edges, costs, devices, root)
     gather = _farthest(tree, tree.up, tree.down)
     scatter = _farthest(tree, tree.down, tree.up)
     outside = np.full(devices, np.inf)
@@ -121,7 +135,7 @@ def root_latencies_s(edges: IntArray, costs: LinkCosts, devices: int, root: int)
     return np.asarray(gather + scatter + outside)
 
 
-def _farthest(tree: _Rooted, inward: FloatArray, outward: FloatArray) -> FloatArray:
+def _farthest(tree: Rooted, inward: FloatArray, outward: FloatArray) -> FloatArray:
     """Longest sum of ``inward`` lengths from any device to each device (``outward`` from above)."""
     count = len(tree.parent)
     below, best, second = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -153,7 +167,7 @@ def half_duplex_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) ->
     Up: children are received in the order in which they are ready. Down: the child with the most
     work below it is served first. Both orders are optimal (notes: critical-path-of-a-tree).
     """
-    tree = _hang(edges, costs, devices, root)
+    tree = hang(edges, costs, devices, root)
     children: dict[int, list[int]] = {}
     for level in tree.levels[1:]:
         for child in level.tolist():
@@ -214,7 +228,7 @@ def tree_route(
     """
     edges, tree_costs = graph_edges[links], costs.take(links)
     root = best_root(edges, tree_costs, devices, duplex)
-    tree = _hang(edges, tree_costs, devices, root)
+    tree = hang(edges, tree_costs, devices, root)
     depth = len(tree.levels) - 1
     inner = tree.levels[1:]
     step = np.repeat(np.arange(depth), [len(level) for level in inner])

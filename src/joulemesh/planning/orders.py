@@ -53,6 +53,8 @@ class Exchange:
         repeats: how often the pattern is played.
         sends: what this device sends: (step, receiver, bits), in order.
         receives: what it receives: (step, sender, bits), in order.
+        chunks: number C of chunks in which the pattern is sent: a message of step s is C messages
+            of bits / C each, in the steps s, s + 1, …, s + C − 1.
     """
 
     scheme: str
@@ -61,6 +63,7 @@ class Exchange:
     repeats: int
     sends: tuple[Step, ...]
     receives: tuple[Step, ...]
+    chunks: int = 1
 
     def sent(self) -> Iterator[Step]:
         """What is sent in the whole exchange, its steps counted through all plays."""
@@ -71,6 +74,13 @@ class Exchange:
         return self._played(self.receives)
 
     def _played(self, pattern: tuple[Step, ...]) -> Iterator[Step]:
+        if self.chunks > 1:
+            yield from sorted(
+                (step + chunk, other, bits / self.chunks)
+                for chunk in range(self.chunks)
+                for step, other, bits in pattern
+            )
+            return
         for play in range(self.repeats):
             for step, other, bits in pattern:
                 yield play * self.steps + step, other, bits
@@ -250,7 +260,8 @@ def _part(route: Route, device: int) -> Exchange | None:
     sends, receives = steps(sender, receiver), steps(receiver, sender)
     if not (sends or receives):
         return None
-    return Exchange(route.scheme, route.root, route.steps, route.repeats, sends, receives)
+    pattern = (route.steps, route.repeats, sends, receives, route.chunks)
+    return Exchange(route.scheme, route.root, *pattern)
 
 
 def _runs(values: Iterable[int]) -> Runs:

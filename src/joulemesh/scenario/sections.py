@@ -237,6 +237,12 @@ class PlanOptions(Section):
     coordination: bool = Field(
         False, description="price the flooding of link costs (64 bits per link) for the tree"
     )
+    chunks: Count | None = Field(
+        None, description="chunks of tree-chunked; unset: the fewest that are nearly the fastest"
+    )
+    tree_slack: NonNegative = Field(
+        0.05, description="share of joules that a faster tree of tree-chunked may cost more"
+    )
     ring_search_limit: Count = Field(200_000, description="nodes visited in search of a ring")
 
     @field_validator("exchange", mode="before")

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.pipeline import paths, turns_s
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.tree import half_duplex_s
 from joulemesh.world.links import LinkCosts
@@ -20,14 +21,6 @@ __all__ = ["exchange_energy_j", "exchange_latency_s", "pairwise_energy_j", "pair
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-
-def _transmission_costs(route: Route, costs: LinkCosts) -> tuple[FloatArray, FloatArray]:
-    """Seconds and joules of each transmission of the pattern."""
-    link = route.link_index[route.edge]
-    seconds = np.where(route.forward, costs.forward_s[link], costs.backward_s[link])
-    joules = np.where(route.forward, costs.forward_j[link], costs.backward_j[link])
-    return seconds * route.bits, joules * route.bits
 
 
 def exchange_energy_j(route: Route, costs: LinkCosts, devices: int, pays: str) -> FloatArray:
@@ -42,7 +35,7 @@ def exchange_energy_j(route: Route, costs: LinkCosts, devices: int, pays: str) -
     Returns:
         float64 [N].
     """
-    joules = _transmission_costs(route, costs)[1] * route.repeats
+    joules = route.joules(costs) * route.repeats
     spent = np.bincount(route.sender, joules, devices).astype(np.float64)
     if pays == "both-ends":
         spent += np.bincount(route.receiver, joules, devices)
@@ -54,41 +47,52 @@ def exchange_latency_s(
 ) -> float:
     """Seconds of one exchange.
 
-    ``clock="paper"`` is eq. `tcp`: K times the slowest link. ``"critical-path"`` follows the
-    messages: a device sends when it holds what it must send, and a link carries one message at a
-    time. A one-step pattern then takes exactly ``repeats`` times its slowest transmission, because
-    the slowest link is busy in every step.
+    ``clock="paper"`` is eq. `tcp`: K times the slowest link; it knows no order of messages, so that
+    a pipelined tree takes what the tree does. ``"critical-path"`` follows the messages: a device
+    sends when it holds what it must send, and a link carries one message at a time. A one-step
+    pattern then takes exactly ``repeats`` times its slowest transmission, because the slowest link
+    is busy in every step.
     """
     if not len(route.edge):
         return 0.0
-    seconds = _transmission_costs(route, costs)[0]
+    seconds = route.seconds(costs)
     if clock == "paper":
         return float(route.uses * np.max(seconds / route.bits) * model_bits)
     if duplex == "half":
         return _half_duplex_latency_s(route, costs, seconds, devices)
-    if route.steps == 1:
+    if route.chunks > 1 and _is_tree(route):
+        along = paths(route.edges, costs.take(route.link_index), devices, route.root)
+        return along.seconds(float(route.bits[0]), route.chunks)
+    if route.steps == 1:  # the chunks of one transmission follow each other without a gap
         return float(route.repeats * seconds.max())
-    return _follow_messages_s(route, seconds, devices)
+    return _follow_messages_s(route, seconds / route.chunks, devices)
 
 
 def _follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float:
-    """Play the steps in order; all transmissions of a step start from the state before it."""
-    ready = np.zeros(devices)
+    """Play the steps in order; all transmissions of a step start from the state before it.
+
+    The chunks of a pipelined route wait for each other at the links alone, so each is played from
+    the beginning to the end before the next.
+    """
     busy = np.zeros((2, len(route.edges)))  # until when each link carries a message, per direction
     bounds = np.searchsorted(route.step, np.arange(route.steps + 1))
     sender, receiver, way = route.sender, route.receiver, route.forward.astype(np.int64)
-    for _ in range(route.repeats):
-        for low, high in pairwise(bounds.tolist()):
-            link = (way[low:high], route.edge[low:high])
-            arrival = np.maximum(ready[sender[low:high]], busy[link]) + seconds[low:high]
-            busy[link] = arrival
-            np.maximum.at(ready, receiver[low:high], arrival)
+    for _ in range(route.chunks):
+        ready = np.zeros(devices)
+        for _ in range(route.repeats):
+            for low, high in pairwise(bounds.tolist()):
+                link = (way[low:high], route.edge[low:high])
+                arrival = np.maximum(ready[sender[low:high]], busy[link]) + seconds[low:high]
+                busy[link] = arrival
+                np.maximum.at(ready, receiver[low:high], arrival)
     return float(ready.max())
 
 
 def _half_duplex_latency_s(
     route: Route, costs: LinkCosts, seconds: FloatArray, devices: int
 ) -> float:
+    if route.chunks > 1:
+        return turns_s(route, seconds, devices)
     if _is_tree(route):
         bits = float(route.bits[0])
         return bits * half_duplex_s(route.edges, costs.take(route.link_index), devices, route.root)

@@ -1,0 +1,279 @@
+"""The pipelined tree: a spanning tree that carries the parameters in chunks, one behind another.
+
+A device forwards chunk c to its parent as soon as it has c from all of its children, and the root
+sends chunk c of the mean down as soon as it has it. Every link carries the whole vector once each
+way, whatever the number of chunks, so the joules are the tree's; the seconds fall from those of
+the longest path towards those of the slowest link (notes: pipelined-tree).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.tree import half_duplex_s, hang, tree_route
+from joulemesh.world.links import LinkCosts
+
+__all__ = [
+    "LEAST_CHUNK_BITS",
+    "Paths",
+    "chunked_tree_route",
+    "fewest_chunks",
+    "most_chunks",
+    "paths",
+    "pipelined_s",
+    "turns_s",
+]
+
+FloatArray = NDArray[np.float64]
+
+LEAST_CHUNK_BITS = 12_000.0  # 1,500 bytes, an Ethernet frame: below, headers would cost a share
+_NEAR = 1.01  # fewer chunks are taken for a hundredth of the seconds
+_EVERY = 8  # up to here every number of chunks is tried in half duplex
+
+
+def most_chunks(bits: float) -> int:
+    """The most chunks that are chosen for a vector: none is smaller than a network frame.
+
+    >>> most_chunks(159_010 * 32.0), most_chunks(100.0)
+    (424, 1)
+    """
+    return max(1, int(bits // LEAST_CHUNK_BITS))
+
+
+# Orthogonal links -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Sum and maximum of the seconds per bit on the path between the root and every device.
+
+    Attributes:
+        up_sum: float64 [A]: of the links towards the root.
+        up_max: float64 [A].
+        down_sum: float64 [A]: of the links from the root.
+        down_max: float64 [A].
+    """
+
+    up_sum: FloatArray
+    up_max: FloatArray
+    down_sum: FloatArray
+    down_max: FloatArray
+
+    def seconds(self, bits: float, chunks: int) -> float:
+        """Critical path of reduce plus broadcast in chunks, where links work at the same time.
+
+        A chain of links that each take a constant time per chunk is done with C chunks after the
+        sum of those times and C − 1 times the largest (a flow line). The last chunk is waited for
+        along one chain, from some device up to the root and down to some other. Since the maximum
+        of a chain is that of its way up or of its way down, two passes find the longest.
+
+        >>> one = np.array([1.0])
+        >>> Paths(one, one, one, one).seconds(8.0, 1), Paths(one, one, one, one).seconds(8.0, 4)
+        (16.0, 10.0)
+        """
+        more = chunks - 1
+        up = np.max(self.up_sum + more * self.up_max) + np.max(self.down_sum)
+        down = np.max(self.down_sum + more * self.down_max) + np.max(self.up_sum)
+        return float(max(up, down) * (bits / chunks))
+
+
+def paths(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> Paths:
+    """The paths of a tree, from its links, their costs and its root.
+
+    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
+    >>> paths(np.array([[0, 1], [1, 2]]), costs, 3, 0).up_sum.tolist()
+    [0.0, 1.0, 3.0]
+    """
+    tree = hang(edges, costs, devices, root)
+    total, most = np.zeros((2, devices)), np.zeros((2, devices))
+    each = np.stack([tree.up, tree.down])
+    for level in tree.levels[1:]:
+        above = tree.parent[level]
+        total[:, level] = total[:, above] + each[:, level]
+        most[:, level] = np.maximum(most[:, above], each[:, level])
+    return Paths(total[0], most[0], total[1], most[1])
+
+
+# Half duplex ------------------------------------------------------------------------------------
+
+
+def turns_s(route: Route, seconds: FloatArray, devices: int) -> float:
+    """Critical path of a pipelined route where a device serves one link at a time.
+
+    Messages take both of their ends, one after another in the order of `Route.messages`. Those on
+    links that share no device do not meet, and are played at once: the order is the same.
+
+    Args:
+        route: the pipelined route.
+        seconds: float64 [M]: time of each transmission of the pattern, all chunks together.
+        devices: number of devices of the graph.
+    """
+    lanes = _lanes(route, seconds / route.chunks)
+    ready = np.zeros(devices)
+    last = np.arange(route.length)
+    windows = [
+        np.searchsorted(lane.step, [last - route.chunks + 1, last + 1]).T.tolist() for lane in lanes
+    ]
+    for step in range(route.length):
+        for lane, window in zip(lanes, windows, strict=True):
+            low, high = window[step]
+            if low < high:
+                i, j = lane.ends[0, low:high], lane.ends[1, low:high]
+                ready[i] = ready[j] = np.maximum(ready[i], ready[j]) + lane.seconds[low:high]
+    return float(ready.max())
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """Transmissions of the pattern on links that share no device, sorted by step."""
+
+    step: IntArray
+    ends: IntArray  # [2, m]
+    seconds: FloatArray
+
+
+def _lanes(route: Route, seconds: FloatArray) -> list[_Lane]:
+    """The pattern in lanes, in the order in which they take turns within a step."""
+    group = _disjoint_runs(route.edges)[route.edge]
+    first = np.zeros(len(route.edge), np.bool_)
+    first[np.unique(route.edge, return_index=True)[1]] = True
+    # Both directions of a link have the same ends: the later one of the pattern comes second.
+    order = np.lexsort((route.step, ~first, group))
+    key = 2 * group[order] + ~first[order]
+    cuts = np.flatnonzero(np.diff(key)) + 1
+    sender, receiver = route.sender, route.receiver
+    return [
+        _Lane(route.step[rows], np.stack([sender[rows], receiver[rows]]), seconds[rows])
+        for rows in np.split(order, cuts)
+    ]
+
+
+def _disjoint_runs(edges: IntArray) -> IntArray:
+    """int [E']: number of the run of each link; the links of a run share no device."""
+    runs = np.zeros(len(edges), np.int64)
+    seen: dict[int, int] = {}
+    run = 0
+    for k, (i, j) in enumerate(edges.tolist()):
+        if run in (seen.get(i), seen.get(j)):
+            run += 1
+        seen[i] = seen[j] = runs[k] = run
+    return runs
+
+
+# Routes -----------------------------------------------------------------------------------------
+
+
+def chunked_tree_route(
+    graph_edges: IntArray, links: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str
+) -> Route:
+    """`tree_route` made fit for a pipeline: its links are listed in the order of their turns.
+
+    Links of one colour share no device; a tree whose busiest device has d links needs d colours.
+    The number of chunks is 1: ``dataclasses.replace(route, chunks=…)`` sets it.
+    """
+    plain = tree_route(graph_edges, links, costs, devices, bits, duplex)
+    half = len(plain.edge) // 2
+    down, depth = plain.edge[half:], plain.step[half:]
+    colour = _colours(plain.sender[half:], plain.receiver[half:], depth, devices)
+    order = down[np.lexsort((depth, colour))]
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return replace(
+        plain,
+        scheme="tree-chunked",
+        edges=plain.edges[order],
+        link_index=plain.link_index[order],
+        edge=place[plain.edge],
+    )
+
+
+def _colours(parent: IntArray, child: IntArray, depth: IntArray, devices: int) -> IntArray:
+    """Colours of a tree's links, listed level by level from the root, siblings in a row.
+
+    The children of a device take the colours 0, 1, …, except that of the link to its own parent.
+    """
+    number = np.arange(len(parent))
+    new = np.append(True, parent[1:] != parent[:-1])[: len(parent)]
+    rank = number - np.maximum.accumulate(np.where(new, number, 0))
+    own = np.full(devices, len(parent) + 1)  # colour of each device's link to its parent
+    bounds = np.append(np.flatnonzero(np.diff(depth, prepend=-1)), len(depth)).tolist()
+    for low, high in pairwise(bounds):
+        level = slice(low, high)
+        own[child[level]] = rank[level] + (rank[level] >= own[parent[level]])
+    return own[child]
+
+
+# Seconds, and how many chunks ---------------------------------------------------------------------
+
+
+def pipelined_s(
+    route: Route, costs: LinkCosts, devices: int, duplex: str
+) -> Callable[[int], float]:
+    """Seconds of a pipelined tree as a function of its number of chunks.
+
+    Args:
+        route: along the tree, with any number of chunks.
+        costs: price of one bit on every link of the graph.
+        devices: number of devices of the graph.
+        duplex: ``"orthogonal"`` or ``"half"``.
+
+    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
+    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 12.0, "orthogonal")
+    >>> seconds = pipelined_s(route, costs, 3, "orthogonal")
+    >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
+    [24.0, 18.0, 15.0, 13.0]
+    >>> seconds = pipelined_s(route, costs, 3, "half")  # the device in the middle is never idle
+    >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
+    [48.0, 48.0, 48.0, 48.0]
+    """
+    if not len(route.edge):
+        return lambda chunks: 0.0
+    own, bits = costs.take(route.link_index), float(route.bits[0])
+    if duplex != "half":
+        found = paths(route.edges, own, devices, route.root)
+        return lambda chunks: found.seconds(bits, chunks)
+    whole = route.seconds(costs)
+
+    def in_turns(chunks: int) -> float:
+        if chunks == 1:  # children in the best order, which one chunk allows
+            return bits * half_duplex_s(route.edges, own, devices, route.root)
+        return turns_s(replace(route, chunks=chunks), whole, devices)
+
+    return in_turns
+
+
+def fewest_chunks(seconds: Callable[[int], float], most: int, duplex: str) -> int:
+    """The fewest chunks that come within 1 % of the least seconds, among 1 to ``most``.
+
+    With orthogonal links more chunks never take longer (the sum along a chain is at least its
+    maximum), so the least seconds are those of ``most`` and bisection is exact. In half duplex the
+    seconds fall likewise, but not without exceptions: the numbers up to 8 are tried, then powers
+    of √2, and the gap before the first that is good enough is bisected.
+
+    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, "orthogonal")
+    826
+    """
+    tried = {most: seconds(most)}
+
+    def price(chunks: int) -> float:
+        if chunks not in tried:
+            tried[chunks] = seconds(chunks)
+        return tried[chunks]
+
+    grid = [1, most]
+    if duplex == "half":
+        steps = np.unique(np.rint(2 ** (np.arange(6, 2 * np.log2(max(most, 8))) / 2)).astype(int))
+        grid = sorted({*range(1, min(most, _EVERY) + 1), *steps[steps < most].tolist(), most})
+    enough = _NEAR * min(price(chunks) for chunks in grid)
+    after = next(k for k, chunks in enumerate(grid) if price(chunks) <= enough)
+    low, high = (grid[after - 1] if after else 0), grid[after]
+    while high - low > 1:  # low is not good enough, high is
+        middle = (low + high) // 2
+        low, high = (low, middle) if price(middle) <= enough else (middle, high)
+    return high

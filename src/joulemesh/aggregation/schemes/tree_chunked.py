@@ -1,0 +1,196 @@
+"""The pipelined spanning tree: chunks of the sums go up, chunks of the mean come down.
+
+It takes the joules of the tree and, with enough chunks, little more than the seconds of the tree's
+slowest link (`joulemesh.aggregation.pipeline`). A tree whose links cost a few more joules may be
+faster (`joulemesh.aggregation.tree_front`): the fastest is taken that costs at most
+``plan.tree_slack`` more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
+from joulemesh.aggregation.pipeline import (
+    chunked_tree_route,
+    fewest_chunks,
+    most_chunks,
+    pipelined_s,
+)
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.scheme import Conditions, Fit, RoutesToTry, SchemeKind
+from joulemesh.aggregation.schemes.base import ExactScheme
+from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.tree import shortest_path_tree
+from joulemesh.aggregation.tree_front import (
+    WeightedTree,
+    device_joules,
+    hull_of_trees,
+    weighted_tree,
+)
+from joulemesh.errors import ScenarioError
+from joulemesh.registries import SCHEMES
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["TreeChunked"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TreeChunked(ExactScheme):
+    """Reduce along a spanning tree in chunks to its best root, and broadcast back in chunks.
+
+    The weight and the number of chunks are chosen once, for the costs that were forecast.
+
+    Attributes:
+        duplex: ``"orthogonal"`` or ``"half"``; it decides the root.
+        chunks: number of chunks.
+        weight_w: joules that a second on a link is worth in the choice of the tree; 0 for the
+            minimum spanning tree.
+        fixed: was the number of chunks asked for?
+    """
+
+    duplex: str
+    chunks: int
+    weight_w: float = 0.0
+    fixed: bool = False
+
+    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
+        """Along the tree that is the cheapest by these costs, seconds weighed in."""
+        own = self.graph.own(costs)
+        return self._along(self._links(own), own)
+
+    def routes(self, forecast: LinkCosts) -> RoutesToTry:
+        """The tree of now, that of the forecast and a quick one, if the planner sees the costs.
+
+        Otherwise the tree of the forecast alone.
+        """
+        graph = self.graph
+        links = self._links(graph.own(forecast))
+
+        def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
+            own = graph.own(forecast if seen is None else seen)
+            if seen is not None:
+                yield self.route(seen, iteration)
+            yield self._along(links, own)
+            if seen is not None:
+                yield self._along(shortest_path_tree(graph.edges, own, graph.devices), own)
+
+        return to_try
+
+    def _links(self, own: LinkCosts) -> IntArray:
+        """The tree, as positions in the subgraph's edge list."""
+        graph = self.graph
+        return weighted_tree(graph.edges, own, graph.devices, self.weight_w).links
+
+    def _along(self, links: IntArray, own: LinkCosts) -> Route:
+        """The pipelined tree over some links of the subgraph, with its best root."""
+        graph, chunks = self.graph, self.chunks
+        route = chunked_tree_route(graph.edges, links, own, graph.devices, self.bits, self.duplex)
+        if self.duplex == "half" and not self.fixed and chunks > 1:
+            # Where one device limits the pace, turns between chunks may cost more than they save.
+            seconds = pipelined_s(route, own, graph.devices, self.duplex)
+            chunks = chunks if seconds(chunks) <= seconds(1) else 1
+        return graph.in_whole(replace(route, chunks=chunks))
+
+    def peer(self, device: int, route: Route) -> TreeChunkedPeer:
+        """A device of the tree."""
+        return TreeChunkedPeer(device, route)
+
+
+# The choice of the tree and of the chunks ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A tree of the front, with the chunks that suit it."""
+
+    tree: WeightedTree
+    chunks: int
+    seconds: float
+
+
+def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _Candidate:
+    graph, bits, duplex = conditions.graph, conditions.bits, conditions.duplex
+    route = chunked_tree_route(graph.edges, tree.links, own, graph.devices, bits, duplex)
+    seconds = pipelined_s(route, own, graph.devices, duplex)
+    chunks = conditions.options.chunks or fewest_chunks(seconds, most_chunks(bits), duplex)
+    return _Candidate(tree, chunks, seconds(chunks))
+
+
+def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
+    """The trees that may be taken, from the fewest joules on; each is faster than those before.
+
+    Neither the joules of all devices nor the largest share of any battery may exceed those of the
+    minimum spanning tree by more than ``plan.tree_slack``.
+    """
+    graph, more = conditions.graph, 1.0 + conditions.options.tree_slack
+    least = weighted_tree(graph.edges, own, graph.devices, 0.0)
+    trees = [least]
+    if conditions.options.tree_slack > 0:
+        trees += hull_of_trees(graph.edges, own, graph.devices, most_joules=more * least.joules)
+    allowed = more * _largest_share(graph, least, own, conditions.battery_j)
+    kept: list[_Candidate] = []
+    for tree in trees:
+        if tree is not least and (
+            np.array_equal(tree.links, least.links)
+            or _largest_share(graph, tree, own, conditions.battery_j) > allowed
+        ):
+            continue
+        one = _candidate(conditions, own, tree)
+        if not kept or one.seconds < kept[-1].seconds:
+            kept.append(one)
+    return kept
+
+
+def _largest_share(
+    graph: Subgraph, tree: WeightedTree, own: LinkCosts, battery_j: FloatArray
+) -> float:
+    """The largest share of a battery that one bit takes from any device."""
+    spent = device_joules(graph.edges, tree.links, own, graph.devices)
+    with np.errstate(divide="ignore"):  # an empty battery has no share to give
+        return float(np.max(spent / battery_j[graph.members], initial=0.0))
+
+
+def _ready(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
+    graph, bits, asked = conditions.graph, conditions.bits, conditions.options.chunks
+    if asked is not None and asked > bits:
+        raise ScenarioError(
+            f"plan.chunks = {asked:,} cuts a vector of {bits:,.0f} bits into chunks of less than "
+            f"one bit; lower plan.chunks to {max(int(bits), 1):,} at most, or leave it out"
+        )
+    front = _front(conditions, graph.own(conditions.costs))
+    best = front[-1]
+    said = [reason, f"{best.chunks:,} chunks of {bits / best.chunks:,.0f} bits"]
+    if best is not front[0]:
+        more = 100 * (best.tree.joules / front[0].tree.joules - 1)
+        less = 100 * (1 - best.seconds / front[0].seconds)
+        said.append(f"a tree of {more:.2g} % more joules and {less:.2g} % fewer seconds")
+    return TreeChunked(
+        TREE_CHUNKED,
+        "; ".join(said),
+        graph,
+        bits,
+        conditions.duplex,
+        best.chunks,
+        best.tree.weight_w,
+        asked is not None,
+    )
+
+
+TREE_CHUNKED = SCHEMES.register(
+    SchemeKind(
+        "tree-chunked",
+        "a spanning tree that carries the parameters in chunks, one behind another",
+        _ready,
+        words="along a tree in chunks",
+        floods_costs=True,
+        parameters=("chunks", "tree_slack"),
+        advised=True,
+    )
+)
