@@ -19,7 +19,8 @@ from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
 from joulemesh.aggregation.execute import execute
 from joulemesh.aggregation.pipeline import (
-    LEAST_CHUNK_BITS,
+    FRAME_BITS,
+    SMALL_FRAME_BITS,
     chunked_tree_route,
     fewest_chunks,
     most_chunks,
@@ -242,8 +243,10 @@ def test_the_chosen_chunks_are_within_1_percent_of_the_best(
 
 
 def test_no_chunk_is_smaller_than_a_frame() -> None:
-    assert most_chunks(LEAST_CHUNK_BITS * 10 - 1) == 9
-    assert most_chunks(LEAST_CHUNK_BITS) == most_chunks(1.0) == 1
+    assert most_chunks(FRAME_BITS * 10 - 1, 5) == 9
+    assert most_chunks(FRAME_BITS * 10 - 1, 50) == 50  # as many as the chunked ring has
+    assert most_chunks(SMALL_FRAME_BITS * 10, 50) == 10
+    assert most_chunks(SMALL_FRAME_BITS, 50) == most_chunks(1.0, 50) == 1
 
 
 def ready(net: Net, duplex: str = "orthogonal", bits: float = BITS, **options: Any) -> Scheme:
@@ -266,7 +269,7 @@ def test_the_number_of_chunks_can_be_asked_for() -> None:
     net = path(5)
     assert ready(net, chunks=7).route(net.costs).chunks == 7
     assert ready(net, "half", chunks=7).route(net.costs).chunks == 7
-    assert ready(net, bits=LEAST_CHUNK_BITS).route(net.costs).chunks == 1
+    assert ready(net, bits=SMALL_FRAME_BITS).route(net.costs).chunks == 1
     assert "7 chunks of 142,857 bits" in ready(net, chunks=7).reason
     with pytest.raises(ScenarioError, match=r"plan\.chunks = 9 .* lower plan\.chunks to 8"):
         ready(net, bits=8.0, chunks=9)

@@ -116,7 +116,7 @@ def price_of(network: tuple[Any, ...], links: NDArray[np.int64], duplex: str) ->
     graph, costs, _ = network
     route = chunked_tree_route(graph.edges, links, costs, graph.devices, BITS, duplex)
     price = pipelined_s(route, costs, graph.devices, duplex)
-    return price(fewest_chunks(price, most_chunks(BITS), duplex))
+    return price(fewest_chunks(price, most_chunks(BITS, graph.devices), duplex))
 
 
 @pytest.mark.parametrize("duplex", ["orthogonal", "half"])

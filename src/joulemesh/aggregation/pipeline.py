@@ -20,7 +20,8 @@ from joulemesh.aggregation.tree import half_duplex_s, hang, tree_route
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
-    "LEAST_CHUNK_BITS",
+    "FRAME_BITS",
+    "SMALL_FRAME_BITS",
     "Paths",
     "chunked_tree_route",
     "fewest_chunks",
@@ -32,18 +33,22 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-LEAST_CHUNK_BITS = 12_000.0  # 1,500 bytes, an Ethernet frame: below, headers would cost a share
+FRAME_BITS = 12_000.0  # 1,500 bytes: Ethernet and Wi-Fi
+SMALL_FRAME_BITS = 1_016.0  # 127 bytes: IEEE 802.15.4
 _NEAR = 1.01  # fewer chunks are taken for a hundredth of the seconds
 _EVERY = 8  # up to here every number of chunks is tried in half duplex
 
 
-def most_chunks(bits: float) -> int:
-    """The most chunks that are chosen for a vector: none is smaller than a network frame.
+def most_chunks(bits: float, devices: int) -> int:
+    """The most chunks that are chosen for a vector.
 
-    >>> most_chunks(159_010 * 32.0), most_chunks(100.0)
-    (424, 1)
+    The ledger does not charge for headers, so chunks are kept to the size of a network frame, or
+    to that of Ring-AllReduce, the vector in N parts, if that is less; but not below a small frame.
+
+    >>> most_chunks(159_010 * 32.0, 20), most_chunks(60_000.0, 20), most_chunks(100.0, 20)
+    (424, 20, 1)
     """
-    return max(1, int(bits // LEAST_CHUNK_BITS))
+    return max(1, int(bits // FRAME_BITS), min(devices, int(bits // SMALL_FRAME_BITS)))
 
 
 # Orthogonal links -------------------------------------------------------------------------------
@@ -182,14 +187,14 @@ def chunked_tree_route(
     down, depth = plain.edge[half:], plain.step[half:]
     colour = _colours(plain.sender[half:], plain.receiver[half:], depth, devices)
     order = down[np.lexsort((depth, colour))]
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
     return replace(
         plain,
         scheme="tree-chunked",
         edges=plain.edges[order],
         link_index=plain.link_index[order],
-        edge=place[plain.edge],
+        edge=position[plain.edge],
     )
 
 

@@ -119,7 +119,8 @@ def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _C
     graph, bits, duplex = conditions.graph, conditions.bits, conditions.duplex
     route = chunked_tree_route(graph.edges, tree.links, own, graph.devices, bits, duplex)
     seconds = pipelined_s(route, own, graph.devices, duplex)
-    chunks = conditions.options.chunks or fewest_chunks(seconds, most_chunks(bits), duplex)
+    most = most_chunks(bits, graph.devices)
+    chunks = conditions.options.chunks or fewest_chunks(seconds, most, duplex)
     return _Candidate(tree, chunks, seconds(chunks))
 
 
