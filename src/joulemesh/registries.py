@@ -87,10 +87,13 @@ MODELS: Registry[ModelKind] = Registry(
 
 POLICIES: Registry[Policy] = Registry(
     "rounds policy",
-    dict.fromkeys(
-        ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"),
-        "joulemesh.planning.rounds",
-    ),
+    {
+        **dict.fromkeys(
+            ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"),
+            "joulemesh.planning.rounds",
+        ),
+        "spread": "joulemesh.planning.spread",
+    },
 )
 
 REGISTRIES: tuple[Registry[Any], ...] = (

@@ -44,12 +44,15 @@ def _out_of_time(plan: Plan, full: BoolArray) -> BoolArray:
     because of the total.
     """
     round_s = plan.world.devices.round_latency_s
+    on_time = np.zeros_like(full)
+    if plan.deadline_s is not None:
+        in_time = rounds_cap(plan.deadline_s, float(plan.exchange_s.max()), round_s)
+        on_time = full & (plan.timeline.cap >= in_time).all(axis=0)
+    if plan.ground.policy.fit is not None:  # it leaves no room for a round
+        return ~on_time
     least_s = np.full(len(round_s), np.inf)
     for rounds, length_s, exchange_s in zip(
         plan.rounds, plan.latency_s, plan.exchange_s, strict=True
     ):
         least_s = np.minimum(least_s, (rounds + 1) * round_s + exchange_s - length_s)
-    if plan.deadline_s is not None:
-        in_time = rounds_cap(plan.deadline_s, float(plan.exchange_s.max()), round_s)
-        full = full & (plan.timeline.cap < in_time).all(axis=0)
-    return full | (least_s > plan.margin_total_s)
+    return (full & ~on_time) | (least_s > plan.margin_total_s)

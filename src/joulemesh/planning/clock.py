@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["TimeLeft", "TimeLimits", "keeps_total", "training_s"]
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,6 +76,17 @@ class TimeLimits:
             whole = rounds_in_all(self.total_s, exchange_s, round_s, iterations)
             caps.append(whole[None] // shares)
         return caps[0] if len(caps) == 1 else np.minimum(*caps)
+
+    def training_s(self, exchange_s: FloatArray, iterations: int) -> float:
+        """Seconds of the total that the exchanges leave for training; infinite without a total.
+
+        >>> TimeLimits(None, 10.0).training_s(np.array([1.5]), 4)
+        4.0
+        """
+        if self.total_s is None:
+            return math.inf
+        taken_s = exact_sum(exchange_s[:, None], iterations if len(exchange_s) == 1 else 1)
+        return math.fsum((self.total_s, *(-float(part[0]) for part in taken_s)))
 
     def tightened(self) -> TimeLimits:
         """A total smaller by a part in 10¹⁵, so that a ledger keeps it whose entries are rounded.
@@ -162,6 +174,13 @@ class TimeLeft:
     def rounds(self, ahead_s: FloatArray) -> IntArray:
         """[N] rounds, one after the other, for which some exchanges to come leave time."""
         return most_affordable(self.left_s, self.round_s, *exact_sum(ahead_s[:, None]), self.owed_s)
+
+    def training_s(self, ahead_s: FloatArray) -> float:
+        """Seconds that some exchanges to come leave for training; infinite without a total."""
+        if not self.limited:
+            return math.inf
+        taken_s = (*exact_sum(ahead_s[:, None]), self.owed_s)
+        return math.fsum((float(self.left_s[0]), *(-float(part[0]) for part in taken_s)))
 
     def caps(self, ahead_s: FloatArray, shares: int | None = None) -> IntArray:
         """[rows, N] rounds that fit each iteration to come, whose exchanges take ``ahead_s``.

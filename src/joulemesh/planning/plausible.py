@@ -49,6 +49,7 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
 
 def notes_on_outcome(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:
     """Notes on what the plan comes to."""
+    yield from _idle(timeline)
     yield from _rate(scenario, world, timeline)
     yield from _battery(world, timeline)
 
@@ -93,6 +94,17 @@ def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
                 f"{duration(least_s)} or more; check its unit, devices.cpu_hz and "
                 "devices.cycles_per_sample"
             )
+
+
+def _idle(timeline: Timeline) -> Iterator[str]:
+    """Devices that stay to the end and never train, where a policy may leave rounds out."""
+    idle = np.asarray(timeline.active.all(axis=0) & ~timeline.rounds.any(axis=0))
+    if idle.any():
+        yield (
+            f"{int(idle.sum())} of {len(idle)} devices (the first is device {np.argmax(idle)}) "
+            "never train, they only average and relay: their samples stay unseen; lower "
+            "plan.iterations, or raise what binds them"
+        )
 
 
 def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = [
     "MOST_PER_ITERATION",
     "Allocate",
+    "Fit",
     "Policy",
     "allocate",
     "count_iterations",
@@ -43,6 +44,12 @@ Allocate = Callable[[int, int, ArrayLike, ArrayLike, PlanOptions], IntArray]
 most that fits an iteration; the rounds are whole numbers [n−start+1, N].
 """
 
+Fit = Callable[[int, IntArray, NDArray[np.float64], float], IntArray]
+"""(iterations n, most [N], round_s [N], time_s) -> rounds [N] of each device in all, at most
+``most``, which the policy allocates so that the slowest training of each iteration, added up over
+the n iterations, takes no longer than ``time_s``.
+"""
+
 
 def _one(options: PlanOptions) -> int:
     return 1
@@ -64,7 +71,10 @@ class Policy:
             less; ``"least"``: to n times ``least``; ``"at-most"``: to no more than its total.
         causal: can the rest of a plan be allocated anew in any iteration? Fading and departures
             need that.
-        zeros: may it give an iteration no round? A plan then refuses it, a study may look at it.
+        zeros: may it give an iteration no round? A plan takes that if ``least`` is 0, so that a
+            device that does not train averages and relays; otherwise it refuses the rounds.
+        fit: how it keeps a total time, see `Fit`. Without it, every iteration has the same share
+            of that time for training, which ``cap`` then respects.
     """
 
     name: str
@@ -75,6 +85,7 @@ class Policy:
     spends: Literal["all", "least", "at-most"] = "all"
     causal: bool = True
     zeros: bool = False
+    fit: Fit | None = None
 
     @property
     def uses_zeta(self) -> bool:

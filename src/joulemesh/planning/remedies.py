@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.budget import at_least
+from joulemesh.planning.budget import (
+    at_least,
+    enough_s,
+    enough_total_s,
+    require_affordable,
+    rounds_cap,
+    rounds_in_all,
+)
 from joulemesh.planning.horizon import zeta_limit
+from joulemesh.units import duration
 
 if TYPE_CHECKING:
+    from joulemesh.planning.pricing import Prices
     from joulemesh.planning.static import StaticPlanner
 
-__all__ = ["fewer_iterations", "larger_batteries", "remedies"]
+__all__ = ["FirstRound", "fewer_iterations", "larger_batteries", "remedies", "require_somebody"]
 
 _MOST_TRIED = 200_000  # entries of a plan that is made only to see whether a remedy helps
+_ROUNDING = 1 + 1e-12  # of a sum that is itself rounded, before a figure is made of it
 _RAISE, _MOST_RAISED = 1.02, 400  # steps in which a battery is raised until it pays
 
 
@@ -73,3 +83,92 @@ def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> str:
             break
         figure = at_least(float(figure) * _RAISE)
     return " and ".join([f"raise budget.energy_j to at least {figure}", *lacks])
+
+
+@dataclass(frozen=True)
+class FirstRound:
+    """What the device lacks that is closest to a single round, where no round is compulsory.
+
+    Attributes:
+        device: its number.
+        lacks: for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to
+            raise.
+    """
+
+    device: int
+    lacks: dict[str, str]
+
+    @classmethod
+    def of(cls, planner: StaticPlanner, prices: Prices, n: int) -> FirstRound:
+        """Of a planner whose policy may leave rounds out, for n exchanges at some prices."""
+        devices, limits = planner.world.devices, planner.limits
+        round_s, exchange_s = devices.round_latency_s, prices.latency_s
+        short = {"energy": planner.total(prices, n) < 1}
+        worst_s = float(exchange_s.max())
+        if limits.deadline_s is not None:
+            some = rounds_cap(limits.deadline_s, float(exchange_s.min()), round_s) < 1
+            short["deadline"] = some | (rounds_cap(limits.deadline_s, worst_s, round_s) < 0)
+        if limits.total_s is not None:
+            short["time"] = rounds_in_all(limits.total_s, exchange_s, round_s, n) < 1
+        number = np.sum(list(short.values()), axis=0)
+        closest = np.flatnonzero(number == number.min())
+        device = int(closest[np.argmin(round_s[closest])])
+        one = round_s[device : device + 1]
+        need_j = float(prices.total_j(n)[0][device] + devices.round_energy_j[device])
+        figures = {
+            "energy": f"budget.energy_j to at least {at_least(need_j * _ROUNDING)}",
+            "deadline": f"budget.deadline_s to at least {enough_s(worst_s, one, 1)}",
+            "time": f"budget.total_s to at least {enough_total_s(exchange_s, one, n, 1)}",
+        }
+        lacks = {kind: f"raise {figures[kind]}" for kind in short if short[kind][device]}
+        return cls(device, lacks)
+
+    @property
+    def in_time(self) -> list[str]:
+        """Which limits of time have to be raised."""
+        return [text for kind, text in self.lacks.items() if kind != "energy"]
+
+
+def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
+    """Refuse a plan of a policy that may leave rounds out, if nobody can train a single one.
+
+    Args:
+        planner: of such a policy.
+        prices: of the exchanges.
+        n: number of iterations.
+
+    Raises:
+        InfeasibleError: naming the device that is closest to a round, and what it lacks.
+    """
+    first = FirstRound.of(planner, prices, n)
+    exchange_j, rest_j = prices.total_j(n)
+    taken_s = float(prices.latency_s.sum()) * (n if len(prices.latency_s) == 1 else 1)
+    unpaid = (planner.total(prices, n) < 0).any()
+    if unpaid and not first.in_time:
+        devices = planner.world.devices
+        require_affordable(
+            iterations=n,
+            least=0,
+            battery_j=devices.energy_budget_j,
+            exchange_j=exchange_j,
+            rest_j=rest_j,
+            round_j=devices.round_energy_j,
+            deadline_s=None,
+            exchange_s=prices.latency_s,
+            round_s=devices.round_latency_s,
+            longest=0,
+            remedies=lambda need_j: remedies(planner, need_j, n),
+        )
+    if not first.lacks:
+        return
+    remedy = " and ".join(first.lacks.values())
+    if unpaid:
+        remedy = larger_batteries(planner, float(exchange_j.max()), n)
+    words = {"energy": "energy", "deadline": "time before the deadline", "time": "time in all"}
+    raise InfeasibleError(
+        f"no device has {' and '.join(words[kind] for kind in first.lacks)} for a single round "
+        f"beside {n} exchanges, which take {duration(taken_s, digits=6)} (device {first.device} is "
+        f"closest to it); {remedy}",
+        device=first.device,
+        constraint=next(iter(reversed(first.lacks))),
+    )

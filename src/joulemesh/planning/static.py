@@ -25,7 +25,13 @@ from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
 from joulemesh.planning.policy import MOST_PER_ITERATION, allocate, require_countable
 from joulemesh.planning.pricing import Prices
-from joulemesh.planning.remedies import fewer_iterations, larger_batteries, remedies
+from joulemesh.planning.remedies import (
+    FirstRound,
+    fewer_iterations,
+    larger_batteries,
+    remedies,
+    require_somebody,
+)
 from joulemesh.planning.timeline import Timeline
 from joulemesh.scenario import Scenario
 
@@ -120,8 +126,10 @@ class StaticPlanner:
             # A balance moves with the batteries, so that their figure has to be tried.
             moves = self.options.gossip_rounds == "balanced"
             remedy = (lambda need_j: larger_batteries(self, n * need_j, n)) if moves else None
-            walker = CausalPlanner(self.ground, n, remedy)
-            return walker.walk()
+            walked = CausalPlanner(self.ground, n, remedy).walk()
+            if not walked.rounds.any():
+                self.require(prices, n)
+            return walked
         return self.static(scheme, prices, n)
 
     def require_size(self, n: int, count: int) -> None:
@@ -149,7 +157,10 @@ class StaticPlanner:
         return Iterations(self).longest(limit)
 
     def require(self, prices: Prices, n: int) -> None:
-        """Refuse n iterations that a battery or the deadline does not allow."""
+        """Refuse n iterations that a battery or the time does not allow."""
+        if self.least == 0:
+            require_somebody(self, prices, n)
+            return
         devices = self.world.devices
         exchange_j, rest_j = prices.total_j(n)
         require_affordable(
@@ -180,6 +191,9 @@ class StaticPlanner:
         scheme = self.ground.ready(n)
         prices, round_s = self.prices(scheme, n), self.world.devices.round_latency_s
         paid = bool((self.total(prices, n) >= n * self.least).all())
+        if self.least == 0:
+            first = FirstRound.of(self, prices, n)
+            return paid and "energy" not in first.lacks, first.in_time
         limits = (self.limits.deadline_s, self.limits.total_s)
         return paid, missing_time(n, self.least, *limits, prices.latency_s, round_s)
 
@@ -187,12 +201,12 @@ class StaticPlanner:
         """All n iterations at once, for a channel that does not change."""
         total = self.total(prices, n)
         rounds, cap = self._allocated(n, total, prices.latency_s)
-        if self.ground.policy.zeros and (rounds < 1).any():
+        if self.ground.policy.zeros and self.least and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
             raise ScenarioError(
                 f'plan.rounds = "{self.options.rounds}" gives device {device} no round in '
                 f"iteration {t + 1} (it does so in {int((rounds < 1).sum())} places); use "
-                '"theorem4"'
+                '"theorem4", or "spread", which may'
             )
         return Timeline(
             scheme=scheme,
@@ -213,18 +227,43 @@ class StaticPlanner:
     ) -> tuple[IntArray, IntArray]:
         """Rounds [n, N] and the caps that they keep."""
         round_s, whole_s = self.world.devices.round_latency_s, self.limits.total_s
+        fitted = self.ground.policy.fit is not None and whole_s is not None
 
         def within(limits: TimeLimits) -> tuple[IntArray, IntArray]:
+            if fitted:
+                return self._fitted(n, total, exchange_s, limits)
             cap = self._only_where_trained(limits.caps(exchange_s, round_s, n), n)
-            narrow = cap[0] if len(cap) == 1 else cap
-            return allocate(self.ground.policy, n, total, narrow, options=self.options), cap
+            return self._by_policy(n, total, cap), cap
 
         rounds, cap = within(self.limits)
         if whole_s is not None and not keeps_total(whole_s, rounds, round_s, exchange_s):
             tighter = self.limits.tightened()  # the exact sum keeps it, the ledger's rounds up
-            if (tighter.caps(exchange_s, round_s, n) >= self.least).all():
+            if fitted or (tighter.caps(exchange_s, round_s, n) >= self.least).all():
                 return within(tighter)
         return rounds, cap
+
+    def _by_policy(self, n: int, total: IntArray, cap: IntArray) -> IntArray:
+        narrow = cap[0] if len(cap) == 1 else cap
+        return allocate(self.ground.policy, n, total, narrow, options=self.options)
+
+    def _fitted(
+        self, n: int, total: IntArray, exchange_s: FloatArray, limits: TimeLimits
+    ) -> tuple[IntArray, IntArray]:
+        """Rounds of a policy that fits them to the total time by itself, and their caps."""
+        round_s, fit = self.world.devices.round_latency_s, self.ground.policy.fit
+        assert fit is not None  # for mypy: such policies only
+        assert limits.total_s is not None
+        cap = self._only_where_trained(limits.loose_caps(exchange_s, round_s, n), n)
+        rounds = self._by_policy(n, total, cap)
+        if keeps_total(limits.total_s, rounds, round_s, exchange_s):
+            return rounds, cap
+        # All iterations that train are given the cap of the tightest, so that they are alike.
+        trains = np.broadcast_to((cap > 0).any(axis=1), (n,))
+        count = max(1, int(trains.sum()))
+        cap = np.where(trains[:, None], cap[cap.any(axis=1)].min(axis=0), 0)
+        most = np.minimum(total, count * np.minimum(cap.max(axis=0), total // count + 1))
+        goal = fit(count, most, round_s, limits.training_s(exchange_s, n))
+        return self._by_policy(n, goal, cap), cap
 
     def _only_where_trained(self, cap: IntArray, n: int) -> IntArray:
         """No rounds in the iterations that ``plan.exchange`` keeps for mixing."""

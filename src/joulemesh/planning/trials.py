@@ -68,7 +68,8 @@ class Prospects:
     @cached_property
     def alike(self) -> bool:
         """Do prices give the rounds exactly, because all exchanges cost the same?"""
-        exact = self.plan.ground.policy.spends != "at-most"
+        policy = self.plan.ground.policy
+        exact = policy.spends != "at-most" and not (policy.fit and self.plan.total_s)
         return self.static and len(self.plan.exchange_j) == 1 and exact
 
     @cached_property
@@ -94,7 +95,8 @@ class Prospects:
     @cached_property
     def lasts(self) -> FloatArray:
         """float64 [N]: iterations for which each battery lasts."""
-        return self.plan.energy_budget_j / self.iteration_j
+        with np.errstate(divide="ignore"):  # an exchange without a round may cost nothing
+            return np.asarray(self.plan.energy_budget_j / self.iteration_j)
 
     @cached_property
     def lasts_s(self) -> float:

@@ -88,7 +88,9 @@ class Budget:
         return goal.astype(np.int64), cap.astype(np.int64)
 
 
-def read_budget(count: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1) -> Budget:
+def read_budget(
+    count: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1, least: int = 1
+) -> Budget:
     """Check what the devices can afford and have time for in ``count`` iterations.
 
     Args:
@@ -96,9 +98,10 @@ def read_budget(count: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1)
         total: rounds that each device can afford in all, scalar or [N]; may be infinite.
         cap: rounds that fit one iteration, scalar, [N] or [count, N]; may be infinite.
         start: number of the first of these iterations, for messages.
+        least: rounds that every iteration must have time for.
 
     Returns:
-        The budget, with time for at least one round in every iteration.
+        The budget, with time for at least one round in every iteration, or for the least.
 
     Raises:
         ScenarioError: NaN, or shapes that do not fit.
@@ -130,7 +133,7 @@ def read_budget(count: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1)
                 f"the rounds {what} of {budget.name(int(np.argmax(bad)))} is NaN; "
                 "give a finite battery, deadline and cost of a round"
             )
-    budget.require_cap(1, "raise budget.deadline_s or make its rounds or exchange faster")
+    budget.require_cap(least, "raise budget.deadline_s or make its rounds or exchange faster")
     return budget
 
 

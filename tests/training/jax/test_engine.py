@@ -119,6 +119,40 @@ def test_engine_equals_reference(
     assert_equal_to_reference(engine, 1e-10)
 
 
+@pytest.mark.parametrize(
+    ("machine", "start", "trains"),
+    [
+        ("one processor", "own", "nobody ever"),
+        ("one processor", "shared", "some"),
+        ("rows together", "own", "nobody in the first and the last"),
+        ("rows together", "shared", "nobody ever"),
+    ],
+    indirect=["machine"],
+)
+def test_iterations_without_a_round_average_all_the_same(
+    toy: Dataset,
+    unevaluated: Callable[[Engine], Engine],
+    machine: Machine,
+    start: str,
+    trains: str,
+) -> None:
+    rounds = np.random.default_rng(0).integers(0, 2, (4, DEVICES))
+    rounds[[0, 3]] *= trains == "some"
+    rounds *= trains != "nobody ever"
+    engine = unevaluated(
+        Engine(
+            build("mlp", toy.shape, 3, (6,)),
+            toy,
+            held_by(toy, (0, 7)),
+            Schedule(rounds),
+            usual(precision="float64"),
+            (0, 7),
+            machine=replace(machine, start=start),
+        )
+    )
+    assert_equal_to_reference(engine, 1e-10)
+
+
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "resample"])
 def test_engine_equals_reference_on_every_partition(
     toy: Dataset, unevaluated: Callable[[Engine], Engine], kind: str
