@@ -38,7 +38,7 @@ def ranks(iterations: int) -> IntArray:
     whole numbers modulo 2⁶⁴, so that every beginning of it is evenly spread.
 
     >>> ranks(5).tolist()
-    [4, 1, 3, 2, 0]
+    [3, 1, 4, 2, 0]
     """
     visited = np.arange(iterations, dtype=np.uint64) * _GOLDEN  # wraps round
     rank = np.empty(iterations, np.int64)
@@ -62,8 +62,8 @@ def spread(
         rounds in two iterations differ by one at most, unless a cap is lower.
 
     >>> spread(5, [2, 7], 4).T
-    array([[0, 0, 1, 0, 1],
-           [1, 1, 2, 1, 2]])
+    array([[0, 1, 0, 0, 1],
+           [1, 2, 1, 1, 2]])
     """
     count = count_iterations(iterations, start)
     budget = read_budget(count, total, cap, start=start, least=0)
@@ -172,7 +172,7 @@ def fit_time(iterations: int, most: IntArray, round_s: FloatArray, time_s: float
         int64 [N], at most ``most``. One more round of any device that has fewer takes too long.
 
     >>> fit_time(4, np.array([2, 9]), np.array([5.0, 1.0]), 9.0).tolist()
-    [1, 8]
+    [1, 6]
     """
     rounds = level_of(iterations, most, round_s, time_s)
     if time_s < 0 or (rounds == most).all():
@@ -193,7 +193,7 @@ def level_of(iterations: int, most: IntArray, round_s: FloatArray, time_s: float
         time_s: seconds of training of all iterations together.
 
     >>> level_of(4, np.array([2, 9]), np.array([5.0, 1.0]), 9.0).tolist()
-    [1, 8]
+    [1, 6]
     """
 
     def rounds(seconds: float) -> IntArray:
