@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from joulemesh.errors import InfeasibleError
-from joulemesh.methods import Ledger, Setting, build, lookup, names
+from joulemesh.methods import EQUAL, Ledger, Setting, build, lookup, names
 from joulemesh.methods.gossip_learning import GossipLearning
+from joulemesh.methods.pattern import exact_scheme
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.scenario import Scenario
 from joulemesh.training import Trace
@@ -31,13 +32,21 @@ STEADY = (
     "pens:sampled=2,top=1,phase1=5,tau=3",
     "d-psgd",
     "fedavg:3",
+    "gossip-pga:4",
+    "led:3",
 )
-OWN = [name for name in STEADY if name.startswith(("gossip", "pens")) or "compress" in name]
+# What they do in an iteration depends on how many there are.
+PACED = ("merge", "skiptrain:2,sync=3,tau=3")
+OWN = [
+    name
+    for name in STEADY
+    if name.startswith(("gossip-learning", "pens", "led")) or "compress" in name
+]
 BITS = 650 * 32.0
 
 
-@pytest.mark.parametrize("name", [*PLANNED, *STEADY])
-@pytest.mark.parametrize("equal", ["iterations", "batteries", "time"])
+@pytest.mark.parametrize("name", [*PLANNED, *STEADY, *PACED])
+@pytest.mark.parametrize("equal", EQUAL)
 def test_equal_terms(small: Scenario, name: str, equal: str) -> None:
     setting = Setting(small, equal)
     contender, ledger = build(name, setting), build(name, setting).ledger()
@@ -47,17 +56,17 @@ def test_equal_terms(small: Scenario, name: str, equal: str) -> None:
     np.testing.assert_allclose(contender.leftover_j(), setting.battery_j - ledger.spent_j)
     if equal == "iterations":
         assert n == 24
-    elif equal == "batteries":
+    if equal in ("batteries", "budget"):
         assert (ledger.spent_j <= setting.battery_j * (1 + 1e-9)).all()
-    else:
+    if equal in ("time", "budget"):
         assert ledger.latency_s.sum() <= setting.reference.latency_s.sum() * (1 + 1e-9)
     overdrawn = (ledger.spent_j > setting.battery_j * (1 + 1e-9)).any()
     assert any("overdraws" in note for note in contender.notes) == overdrawn
 
 
-@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("name", [*STEADY, "merge"])
 @pytest.mark.parametrize("topology", ["ring", "complete"])
-@pytest.mark.parametrize("equal", ["batteries", "time"])
+@pytest.mark.parametrize("equal", ["batteries", "time", "budget"])
 def test_stops_one_iteration_before_overspending(
     small: Scenario, name: str, topology: str, equal: str
 ) -> None:
@@ -65,15 +74,15 @@ def test_stops_one_iteration_before_overspending(
     made = build(name, scenario, equal=equal)
     n = made.schedule.iterations
     longer = build(name, scenario.override({"plan.iterations": n + 1})).ledger()
-    np.testing.assert_allclose(longer.first(n).exchange_j, made.ledger().exchange_j)
-    np.testing.assert_allclose(longer.first(n).compute_j, made.ledger().compute_j)
-    if equal == "batteries":
-        assert (longer.spent_j > made.battery_j).any()
-    else:
-        assert longer.latency_s.sum() > Setting(scenario).reference.latency_s.sum()
+    alike = n - 1 if name == "merge" else n  # its last iteration is another
+    np.testing.assert_allclose(longer.exchange_j[:alike], made.ledger().exchange_j[:alike])
+    np.testing.assert_allclose(longer.compute_j[:alike], made.ledger().compute_j[:alike])
+    overdrawn = bool((longer.spent_j > made.battery_j).any())
+    late = bool(longer.latency_s.sum() > Setting(scenario).reference.latency_s.sum())
+    assert {"batteries": overdrawn, "time": late, "budget": overdrawn or late}[equal]
 
 
-@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("name", [*STEADY, *PACED])
 def test_one_iteration_too_dear(small: Scenario, name: str) -> None:
     with pytest.raises(InfeasibleError, match=r"cannot pay for one iteration.*raise budget") as no:
         build(name, small.override({"budget.energy_j": 1e-4}), equal="energy")
@@ -99,6 +108,19 @@ def _from_plan(setting: Setting, t: int) -> Iterator[Message]:
     route = setting.reference.route(t + 1)
     if route is not None:
         yield from ((i, j, bits) for _, i, j, bits in route.messages())
+
+
+def _periodic(setting: Setting, t: int) -> Iterator[Message]:
+    if (t + 1) % 4:
+        yield from _mixings(setting, 1, BITS)
+    else:
+        yield from _merged(setting, t)
+
+
+def _merged(setting: Setting, t: int) -> Iterator[Message]:
+    """An exact average in iteration t."""
+    route = exact_scheme(setting)[0].route(setting.ground.seen_costs(t), t)
+    yield from ((i, j, bits) for _, i, j, bits in route.messages())
 
 
 def _mixings(setting: Setting, mixings: int, bits: float) -> Iterator[Message]:
@@ -137,6 +159,10 @@ EXPECTED: dict[str, Callable[[Setting, int], Iterator[Message]]] = {
     "balanced:tau1=3,tau2=1,compress=randk:0.1": lambda s, t: _mixings(s, 1, 65 * 32.0),
     "balanced:tau1=3,tau2=1,compress=qsgd:8": lambda s, t: _mixings(s, 1, 650 * 5 + 32.0),
     "d-psgd": lambda s, t: _mixings(s, 1, BITS),
+    "gossip-pga:4": _periodic,
+    "merge": lambda s, t: _merged(s, t) if t == 23 else _mixings(s, 1, BITS),
+    "skiptrain": lambda s, t: _mixings(s, 1, BITS),
+    "led:3": lambda s, t: _mixings(s, 1, BITS),
 }
 
 CASES: tuple[dict[str, Any], ...] = (
@@ -175,15 +201,19 @@ def test_ledger_is_the_sum_of_its_messages(small: Scenario, name: str, case: int
         _check(setting, ledger, t, list(EXPECTED[name](setting, t)))
 
 
-@pytest.mark.parametrize("name", [*PLANNED, "fixed:3"])
-def test_coordination_is_on_the_air(small: Scenario, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [*((name, 0) for name in PLANNED), ("fixed:3", 0), ("gossip-pga:4", 3), ("merge", 23)],
+)
+def test_coordination_is_on_the_air(small: Scenario, name: str, first: int) -> None:
     plain, told = (
         build(name, small.override({"plan.coordination": on})).ledger() for on in (False, True)
     )
     # Six links, each carries six reports of 64 bits in both directions, once.
-    np.testing.assert_allclose(told.bits - plain.bits, [2 * 6 * 6 * 64.0] + [0.0] * 23)
-    assert (told.exchange_j[0] > plain.exchange_j[0]).all()
-    np.testing.assert_allclose(told.exchange_j[1:], plain.exchange_j[1:])
+    np.testing.assert_allclose(told.bits - plain.bits, 2 * 6 * 6 * 64.0 * (np.arange(24) == first))
+    assert (told.exchange_j[first] > plain.exchange_j[first]).all()
+    rest = np.arange(24) != first
+    np.testing.assert_allclose(told.exchange_j[rest], plain.exchange_j[rest])
 
 
 # Twice the same, whatever it is batched with -----------------------------------------------------

@@ -9,7 +9,8 @@ from joulemesh.methods.base import Contender, Ledger
 from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import Parameter, choice, number, whole
 from joulemesh.methods.registry import Method, build, lookup, names, register, split
-from joulemesh.methods.setting import EQUAL, Setting
+from joulemesh.methods.setting import Setting
+from joulemesh.methods.terms import EQUAL
 
 __all__ = [
     "EQUAL",

@@ -29,7 +29,8 @@ class MethodAccount:
 
     Attributes:
         method: as the user wrote it, for instance ``"fixed:3"``.
-        equal: what decides how long it runs: ``"batteries"``, ``"time"`` or ``"iterations"``.
+        equal: what decides how long it runs: ``"batteries"``, ``"time"``, ``"budget"`` or
+            ``"iterations"``.
         scenario: what was asked.
         work: size of the model and of a round.
         rounds: integers [n, N].

@@ -89,7 +89,7 @@ def _first(schedule: Schedule, n: int) -> Schedule:
 
 
 def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
-    """A plan as a contender; on equal time it may be cut short."""
+    """A plan as a contender; where time is limited it may be cut short."""
     n = plan.iterations
     whole = Ledger(
         plan.compute_j,
@@ -99,7 +99,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
         np.zeros(n),
     )
     # No battery ends it: the plan itself pays for all of its iterations.
-    ledger = cut(setting, name, whole) if setting.equal == "time" else whole
+    ledger = cut(setting, name, whole) if setting.limits_time else whole
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.timeline.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")

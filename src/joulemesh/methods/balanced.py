@@ -117,8 +117,8 @@ def choose_pair(
     """The balance: the (τ1, τ2) of the least bound, K being what the budget then pays for.
 
     Args:
-        setting: the terms; batteries limit K, on equal time so does the clock, and on equal
-            iterations n does.
+        setting: the terms; batteries limit K, where time is limited so does the clock, and on
+            equal iterations n does.
         tau1: fixed, if given.
         tau2: fixed, if given.
         bits: of one message; the whole model unless given.
@@ -160,9 +160,9 @@ def _affordable(setting: Setting, tau1: Any, tau2: Any, bits: float) -> FloatArr
     priced = setting.pricer.route(one, setting.forecast)
     each_j = tau1[..., None] * devices.round_energy_j + tau2[..., None] * priced.energy_j[0]
     most = (setting.battery_j / each_j).min(axis=-1)
-    if setting.equal == "time":
+    if setting.limits_time:
         each_s = tau1 * devices.round_latency_s.max() + tau2 * priced.latency_s[0]
-        most = np.minimum(most, setting.clock_s / each_s)
+        most = np.minimum(most, setting.limit_s / each_s)
     elif setting.equal == "iterations":
         most = np.minimum(most, setting.iterations)
     return np.asarray(np.floor(most), np.float64)

@@ -24,11 +24,10 @@ from jax import lax
 
 from joulemesh.methods.compression import Compressor
 from joulemesh.methods.sampling import hashed, key_words, permuted
-from joulemesh.methods.stacked import flatten
+from joulemesh.methods.stacked import flatten, mixed
 from joulemesh.models.core import Params
 from joulemesh.training import draws
-from joulemesh.training.jax import exchange
-from joulemesh.training.jax.exchange import Context, Exchange, SparseMixing
+from joulemesh.training.jax.exchange import Context, Exchange
 
 _U = np.uint32
 
@@ -59,7 +58,7 @@ def choco(squeeze: Compressor, size: int, mixings: int, gamma: float) -> Exchang
             x, y = carry
             each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
             y = y + compress(squeeze, x - y, each)
-            return x + gamma * (_mixed(y, context) - y), y
+            return x + gamma * (mixed(y, context) - y), y
 
         flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
         return back(flat), copies, ()
@@ -69,19 +68,6 @@ def choco(squeeze: Compressor, size: int, mixings: int, gamma: float) -> Exchang
 
 def _numbers(count: int) -> Any:
     return np.arange(count, dtype=np.uint32)
-
-
-def _mixed(y: jax.Array, context: Context) -> jax.Array:
-    """C y, with the engine's own mixing."""
-    mixing = exchange.dense
-    if isinstance(context.mixing, SparseMixing):
-        mixing = exchange.sparse
-        # The engine's lists may have more rows than devices: the rest only pads.
-        index, weight, rounds = context.mixing
-        once = SparseMixing(index[: len(y)], weight[: len(y)], jnp.ones_like(rounds))
-        context = context._replace(mixing=once)
-    mixed: jax.Array = mixing.apply(y[:, None], (), jnp.zeros(0), context)[0][:, 0]
-    return mixed
 
 
 def compress(squeeze: Compressor, x: jax.Array, keys: draws.Key) -> jax.Array:

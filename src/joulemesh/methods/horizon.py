@@ -1,8 +1,8 @@
-"""How long a method runs: equal iterations, equal batteries, or equal time."""
+"""How long a method runs: equal iterations, equal batteries, equal time, or an equal budget."""
 
 from __future__ import annotations
 
-__all__ = ["cut", "notes_on", "run_length", "stop_notes"]
+__all__ = ["cut", "notes_on", "payable", "refusal", "run_length", "stop_notes"]
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.methods.base import Ledger
+from joulemesh.methods.base import FloatArray, Ledger
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.exact import exact_sum, within
 from joulemesh.units import duration, energy
@@ -20,16 +20,23 @@ if TYPE_CHECKING:
 
 _BLOCK = 64  # iterations priced at first; then twice as many each time
 _MOST = 1_000_000
-_ROUNDING = 1e-12  # of a clock or a sum that is itself rounded; no budget is exceeded by it
+_ROUNDING = 1e-12  # of a sum that is itself rounded; no budget is exceeded by it
 
 
-def run_length(setting: Setting, name: str, prices: Callable[[int, int], Ledger]) -> Ledger:
+def run_length(
+    setting: Setting,
+    name: str,
+    prices: Callable[[int, int], Ledger],
+    last: Callable[[int], Ledger] | None = None,
+) -> Ledger:
     """Price as many iterations as the method may run.
 
     Args:
         setting: says what is equal, and the budgets.
         name: of the method.
         prices: the ledger of iterations start..stop−1; one row if all are alike.
+        last: the ledger of iteration t (from 0) if it is the last one, for a method that ends
+            otherwise than it goes on: its price is reserved.
 
     Returns:
         The ledger of the n iterations.
@@ -39,20 +46,21 @@ def run_length(setting: Setting, name: str, prices: Callable[[int, int], Ledger]
     """
     if setting.equal == "iterations":
         ledger = prices(0, setting.iterations)
-        return ledger if ledger.iterations > 1 else ledger.tiled(setting.iterations)
+        whole = ledger if ledger.iterations > 1 else ledger.tiled(setting.iterations)
+        return whole if last is None else _ended(whole, setting.iterations, last)
     ledger = prices(0, _BLOCK)
     if ledger.iterations == 1:
         ledger = ledger.tiled(max(1, _alike(setting, ledger)))
     else:
-        while _payable(setting, ledger) == ledger.iterations <= _MOST:
+        while payable(setting, ledger) == ledger.iterations <= _MOST:
             ledger = ledger.then(prices(ledger.iterations, 2 * ledger.iterations))
     if ledger.iterations > _MOST:
-        what = "budget.energy_j" if setting.equal == "batteries" else "plan.iterations"
+        what = "plan.iterations" if setting.equal == "time" else "budget.energy_j"
         raise ScenarioError(
             f"the budget pays for more than {_MOST} iterations of {name}, more than are simulated: "
             f"lower {what}"
         )
-    return cut(setting, name, ledger)
+    return cut(setting, name, ledger) if last is None else _reserved(setting, name, ledger, last)
 
 
 def cut(setting: Setting, name: str, ledger: Ledger) -> Ledger:
@@ -68,45 +76,89 @@ def cut(setting: Setting, name: str, ledger: Ledger) -> Ledger:
     """
     if setting.equal == "iterations":
         return ledger
-    n = _payable(setting, ledger)
+    n = payable(setting, ledger)
     if n == 0:
-        _refuse(setting, name, ledger)
+        raise refusal(setting, name, ledger)
     return ledger.first(n)
+
+
+def _ended(ledger: Ledger, n: int, last: Callable[[int], Ledger]) -> Ledger:
+    """The first n iterations, of which the last is another."""
+    end = last(n - 1)
+    return end if n == 1 else ledger.first(n - 1).then(end)
+
+
+def _reserved(setting: Setting, name: str, ledger: Ledger, last: Callable[[int], Ledger]) -> Ledger:
+    """As many iterations as leave enough for the last one."""
+    most = min(payable(setting, ledger) + 1, ledger.iterations)
+    end, before = last(most - 1), ledger.first(most - 1)
+    fits = np.ones(most, bool)
+    if setting.limits_time:
+        seconds = np.append(0.0, np.cumsum(before.latency_s)) + end.latency_s[0]
+        fits &= seconds <= setting.limit_s
+    if setting.limits_energy:
+        joules = np.cumsum(before.energy_j, axis=0)
+        joules = np.concatenate([np.zeros((1, setting.devices)), joules]) + end.energy_j[0]
+        fits &= (joules <= setting.battery_j).all(axis=1)
+    # Sums are rounded, and under fading the end has another price: what is taken is checked.
+    for n in range(max(1, int(fits.sum())), 0, -1):
+        found = _ended(ledger, n, last)
+        if payable(setting, found) == n:
+            return found
+    raise refusal(setting, name, _ended(ledger, 1, last))
 
 
 def _alike(setting: Setting, one: Ledger) -> int:
     """How many iterations, all alike, the budget may pay for, or one more."""
-    if setting.equal == "batteries":
-        ratio = float(np.min(setting.battery_j / one.energy_j[0]))
-    else:
-        ratio = setting.clock_s / float(one.latency_s[0])
+    ratios = []
+    if setting.limits_energy:
+        ratios.append(float(np.min(setting.battery_j / one.energy_j[0])))
+    if setting.limits_time:
+        ratios.append(setting.limit_s / float(one.latency_s[0]))
+    ratio = min(ratios)
     return _MOST + 1 if ratio > _MOST else min(int(ratio) + 1, _MOST)
 
 
-def _payable(setting: Setting, ledger: Ledger) -> int:
-    """How many of the iterations the budget pays for."""
-    if setting.equal == "time":
-        late = np.cumsum(ledger.latency_s) > setting.clock_s * (1 + _ROUNDING)
-        return int(np.argmax(late)) if late.any() else ledger.iterations
-    over = (np.cumsum(ledger.energy_j, axis=0) > setting.battery_j).any(axis=1)
-    n = int(np.argmax(over)) + 1 if over.any() else ledger.iterations
+def payable(setting: Setting, ledger: Ledger) -> int:
+    """How many of the iterations the budget pays for: the batteries, the clock, or both.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        ledger: of the iterations.
+    """
+    n = ledger.iterations
+    if setting.limits_time:
+        n = _paid(np.array([setting.limit_s]), ledger.latency_s[:, None])
+    return _paid(setting.battery_j, ledger.energy_j[:n]) if setting.limits_energy else n
+
+
+def _paid(budget: FloatArray, costs: FloatArray) -> int:
+    """How many rows of the costs [n, N] the budgets [N] pay for."""
+    over = (np.cumsum(costs, axis=0) > budget).any(axis=1)
+    n = int(np.argmax(over)) + 1 if over.any() else len(costs)
     # That sum is rounded; the exact one decides.
-    while n and not within(setting.battery_j, *exact_sum(ledger.energy_j[:n])).all():
+    while n and not within(budget, *exact_sum(costs[:n])).all():
         n -= 1
     return n
 
 
-def _refuse(setting: Setting, name: str, one: Ledger) -> None:
-    if setting.equal == "time":
-        raise InfeasibleError(
-            f"one iteration of {name} takes {duration(one.latency_s[0], digits=6)}, but the "
-            f"adaptive plan, whose clock is shared, takes {duration(setting.clock_s, digits=6)} in "
-            "all: raise plan.iterations",
+def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
+    """Why not even one iteration can be paid.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        name: of the method.
+        one: the ledger of its first iteration.
+    """
+    if setting.limits_time and one.latency_s[0] > setting.limit_s:
+        return InfeasibleError(
+            f"one iteration of {name} takes {duration(one.latency_s[0], digits=6)}, but "
+            f"{setting.limit_words}",
             constraint="time",
         )
     device = int(np.argmax(one.energy_j[0] / setting.battery_j))
     need = float(one.energy_j[0, device])
-    raise InfeasibleError(
+    return InfeasibleError(
         f"device {device} cannot pay for one iteration of {name} from its battery of "
         f"{energy(setting.battery_j[device], digits=6)}: computing takes "
         f"{energy(one.compute_j[0, device], digits=6)} and the exchange "
@@ -118,21 +170,24 @@ def _refuse(setting: Setting, name: str, one: Ledger) -> None:
 
 
 def stop_notes(setting: Setting, ledger: Ledger) -> tuple[str, ...]:
-    """Why a plan ends, if on equal batteries it is none of these that ends it.
+    """Why a plan ends, if it is none of the equal budgets that ends it.
 
     Args:
-        setting: has the batteries.
+        setting: has the batteries and the clock.
         ledger: of the whole plan. A battery ends it if it could not pay for one more iteration
-            like the last.
+            like the last; on an equal budget, so does the clock.
     """
     left_j = setting.battery_j - ledger.spent_j
-    if setting.equal != "batteries" or (left_j < ledger.energy_j[-1]).any():
+    left_s = setting.limit_s - float(ledger.latency_s.sum()) if setting.limits_time else 0.0
+    late = setting.limits_time and left_s < ledger.latency_s[-1]
+    if not setting.limits_energy or late or (left_j < ledger.energy_j[-1]).any():
         return ()
     share = float(left_j.sum() / setting.battery_j.sum())
+    time = f" and {duration(left_s)}" if setting.limits_time else ""
     return (
         f"stops because the {ledger.iterations} iterations of its plan are over, not at a battery: "
-        f"{100 * share:.3g} % of the joules are left; raise plan.iterations or the time "
-        "of [budget] to use more",
+        f"{100 * share:.3g} % of the joules{time} are left; raise plan.iterations or the time of "
+        "[budget] to use more",
     )
 
 

@@ -104,7 +104,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
             f"devices keep every model that they look at (sampled = {pens.sampled}, top = {top}), "
             "so that they select nobody and average with their neighbours"
         )
-    if setting.equal == "batteries":
+    if setting.limits_energy:
         notes.append(
             "who is asked in phase 2 depends on the weights: an answer to every neighbour is "
             "reserved, and what was not asked for stays in the batteries"

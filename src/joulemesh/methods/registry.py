@@ -69,6 +69,10 @@ METHODS: Registry[Method] = Registry(
         "pens": "joulemesh.methods.pens",
         "d-psgd": "joulemesh.methods.d_psgd",
         "fedavg": "joulemesh.methods.fedavg",
+        "skiptrain": "joulemesh.methods.skiptrain",
+        "gossip-pga": "joulemesh.methods.gossip_pga",
+        "merge": "joulemesh.methods.merge",
+        "led": "joulemesh.methods.led",
     },
 )
 
@@ -168,7 +172,7 @@ def build(
     Args:
         name: for instance ``"adaptive:backfill"``, ``"fixed:3"``, ``"balanced:tau1=4,tau2=2"``.
         scenario: what is asked; or a `Setting`, made once for several methods.
-        equal: ``"iterations"``, ``"batteries"`` or ``"time"``; see `Setting`.
+        equal: ``"iterations"``, ``"batteries"``, ``"time"`` or ``"budget"``; see `Setting`.
         seeds: repetition seeds.
         model: the user's own model.
         parameters: its size, if the model itself is not at hand.

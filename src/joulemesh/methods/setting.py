@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EQUAL", "Prices", "Setting", "equal_terms"]
+__all__ = ["Prices", "Setting"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +17,7 @@ from joulemesh.data import Dataset, spec_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
+from joulemesh.methods.terms import equal_terms
 from joulemesh.own_code import place_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
@@ -26,6 +27,7 @@ from joulemesh.planning.static import plan_of
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.training.schedule import Mixing, Schedule
+from joulemesh.units import duration
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 
@@ -33,24 +35,11 @@ if TYPE_CHECKING:
     from joulemesh.models.core import Model
     from joulemesh.training.jax.exchange import Exchange
 
-EQUAL = ("iterations", "batteries", "time")
-_ALIASES = {"energy": "batteries"}
+_CLOCK_ROUNDING = 1e-12  # of the plan's clock, a sum that is itself rounded
 
 Prices: TypeAlias = Callable[[int, int], Ledger]
 """Ledger of iterations start..stop−1 (from 0); one row only, whatever is asked, if all are alike.
 """
-
-
-def equal_terms(equal: str) -> str:
-    """What is equal for all methods, by its own name.
-
-    >>> equal_terms("energy"), equal_terms("time")
-    ('batteries', 'time')
-    """
-    named = _ALIASES.get(equal, equal)
-    if named not in EQUAL:
-        raise ScenarioError(f"equal = {equal!r} is unknown: use one of {', '.join(EQUAL)}")
-    return named
 
 
 class Setting:
@@ -60,8 +49,10 @@ class Setting:
         scenario: what is asked.
         equal: what is the same for all methods: ``"iterations"`` (the adaptive plan's n, whether
             or not the batteries would pay), ``"batteries"`` (a method stops before the first
-            iteration that some battery cannot pay; ``"energy"`` is another name for it)
-            or ``"time"`` (before the first that would exceed the adaptive plan's seconds).
+            iteration that some battery cannot pay; ``"energy"`` is another name for it),
+            ``"time"`` (before the first that would exceed the adaptive plan's seconds) or
+            ``"budget"`` (before the first that some battery cannot pay or that would exceed
+            ``budget.total_s``, or the adaptive plan's seconds where the scenario has none).
         seeds: repetition seeds.
         model: the user's own model, in place of the scenario's.
         parameters: its size, if the model itself is not at hand.
@@ -135,6 +126,41 @@ class Setting:
         """Seconds of the whole adaptive plan."""
         return self.reference.time_s
 
+    # What ends a method -------------------------------------------------------------------------
+
+    @property
+    def limits_energy(self) -> bool:
+        """Does a method stop before it overdraws a battery?"""
+        return self.equal in ("batteries", "budget")
+
+    @property
+    def limits_time(self) -> bool:
+        """Does a method stop when its time is over?"""
+        return self.equal in ("time", "budget")
+
+    @cached_property
+    def limit_s(self) -> float:
+        """Seconds that a method has where time is limited."""
+        total_s = self._total_s
+        return self.clock_s * (1 + _CLOCK_ROUNDING) if total_s is None else total_s
+
+    @property
+    def _total_s(self) -> float | None:
+        return getattr(self.scenario.budget, "total_s", None) if self.equal == "budget" else None
+
+    @property
+    def limit_words(self) -> str:
+        """Where that limit comes from and what raises it, to follow "but"."""
+        if self._total_s is not None:
+            whole = duration(self._total_s, digits=6)
+            return f"budget.total_s gives the whole training {whole}: raise it"
+        whole = duration(self.clock_s, digits=6)
+        return (
+            f"the adaptive plan, whose clock is shared, takes {whole} in all: raise plan.iterations"
+        )
+
+    # The rounds ---------------------------------------------------------------------------------
+
     @cached_property
     def rounds(self) -> int:
         """Rounds per iteration of methods that name none: the adaptive plan's mean, rounded.
@@ -182,7 +208,7 @@ class Setting:
         """Add the price of training to that of k exchanges.
 
         Args:
-            rounds: τ of every device, or [N].
+            rounds: τ of every device, [N] or [k, N].
             exchange_j: [k, N].
             exchange_s: [k].
             bits: [k].
@@ -192,7 +218,7 @@ class Setting:
         """
         devices = self.world.devices
         compute_j = np.broadcast_to(rounds * devices.round_energy_j, exchange_j.shape)
-        latency_s = np.max(rounds * devices.round_latency_s) + exchange_s
+        latency_s = np.max(rounds * devices.round_latency_s, axis=-1) + exchange_s
         if own_samples is not None:
             share = own_samples / devices.round_samples
             compute_j = compute_j + share * devices.round_energy_j

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["flatten"]
+__all__ = ["flatten", "mixed"]
 
 import math
 from collections.abc import Callable
@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from joulemesh.models.core import Params
+from joulemesh.training.jax import exchange
+from joulemesh.training.jax.exchange import Context, SparseMixing
 
 
 def flatten(params: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
@@ -39,3 +41,25 @@ def flatten(params: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
         return jax.tree.unflatten(tree, parts)
 
     return flat, back
+
+
+def mixed(values: jax.Array, context: Context) -> jax.Array:
+    """W times the devices' values, once, with the engine's own mixing.
+
+    Args:
+        values: [N, P].
+        context: of the exchange; its ``mixing`` is W.
+
+    Returns:
+        [N, P].
+    """
+    mixing = exchange.dense
+    if isinstance(context.mixing, SparseMixing):
+        mixing = exchange.sparse
+        # The engine's lists may have more rows than devices: the rest only pads.
+        index, weight, rounds = context.mixing
+        count = len(values)
+        once = SparseMixing(index[:count], weight[:count], jnp.ones_like(rounds))
+        context = context._replace(mixing=once)
+    made: jax.Array = mixing.apply(values[:, None], (), jnp.zeros(0), context)[0][:, 0]
+    return made

@@ -116,6 +116,7 @@ def contender_digest(contender: Contender) -> str | None:
         parts += array_parts(mixing)
     if contender.exchange is not None:
         own += [contender.exchange.init, contender.exchange.apply]
+        own += [contender.exchange.correction] if contender.exchange.correction else []
     for function in own:
         place = _file_of(function)
         if place is None:

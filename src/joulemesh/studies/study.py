@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
-from joulemesh.methods.setting import equal_terms
+from joulemesh.methods.terms import equal_terms
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import CURVES, Record
 from joulemesh.studies.statistics import estimate

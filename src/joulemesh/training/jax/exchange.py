@@ -64,6 +64,8 @@ class Exchange:
         init: params stacked [N, ...] -> state.
         apply: (params [N, ...], state, key, context) -> (params, state, sent).
         all_seeds: ``apply`` takes all seeds at once: params [N, S, ...], weights [N, S], no key.
+        correction: state -> what local training subtracts from the parameters [N, ...] in the
+            course of an iteration, in equal parts, one after each step; None for nothing.
 
     >>> swap = Exchange(lambda params: (), lambda params, state, key, context: (
     ...     jax.tree.map(lambda leaf: leaf[::-1], params), state, ()))
@@ -74,9 +76,12 @@ class Exchange:
     init: Callable[[Params], ExchangeState]
     apply: Callable[[Params, ExchangeState, jax.Array, Context], tuple[Params, ExchangeState, Sent]]
     all_seeds: bool = False
+    correction: Callable[[ExchangeState], Params] | None = None
 
     def __post_init__(self) -> None:
         require_call(self.init, "params", "the exchange's init")
+        if self.correction is not None:
+            require_call(self.correction, "state", "the exchange's correction")
         require_call(self.apply, "params, state, key, context", "the exchange's apply")
 
     def applied(

@@ -28,7 +28,7 @@ from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.jax.evaluation.scores import consensus_error
 from joulemesh.training.jax.exchange import Context, WeighedMixing, sparse_or_mean, weighed
-from joulemesh.training.jax.local_sgd import Carry, LocalWork, train_rows
+from joulemesh.training.jax.local_sgd import Carry, LocalWork, steps_of, train_rows
 from joulemesh.training.jax.platform import ROWS, WHOLE
 from joulemesh.training.jax.shared_start import train_shared
 from joulemesh.training.jax.types import (
@@ -170,10 +170,25 @@ def _train(
     stride, block = key.strategy.stride, key.strategy.block * key.seeds
     trained: Carry = key.sharded(
         partial(train_rows, key.local, stride=stride, block=block), (_WORK, WHOLE, ROWS), ROWS
-    )(work, segment.step, Carry(state.params, state.optimizer, zeros))
+    )(work, segment.step, Carry(state.params, state.optimizer, zeros, _pull(key, work, state)))
     finite = jnp.all(jnp.isfinite(trained.loss).reshape(key.places, key.seeds), axis=0)
     bad = jnp.where(finite, NEVER, state.iteration + 1)
     return state._replace(params=trained.params, optimizer=trained.optimizer), bad
+
+
+def _pull(key: ProgramKey, work: LocalWork, state: State) -> Any:
+    """What every row's steps subtract, [rows, ...]: the method's correction in equal parts."""
+    if key.exchange.correction is None:
+        return ()
+    steps = jnp.maximum(steps_of(key.local, work)[1], 1)
+    pad = key.places - key.devices
+
+    def each(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1))
+        rows = padded.reshape(-1, *leaf.shape[2:])
+        return rows / steps.reshape(-1, *(1,) * (rows.ndim - 1)).astype(rows.dtype)
+
+    return jax.tree.map(each, jax.vmap(key.exchange.correction, out_axes=1)(state.exchange))
 
 
 def _exchange(

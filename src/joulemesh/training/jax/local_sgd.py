@@ -64,6 +64,7 @@ class Carry(NamedTuple):
     params: Params
     optimizer: Any
     loss: Array  # of the latest step; not finite from the first such step on
+    pull: Any = ()  # subtracted from the parameters at every step; () for nothing
 
 
 def draw(
@@ -126,7 +127,11 @@ def sgd_step(
         updates = jax.tree.map(lambda new: jnp.where(going, new, 0), updates)
         moments = jax.tree.map(partial(jnp.where, going), moments, carry.optimizer)
     latest = jnp.where(going, value, carry.loss)
-    return Carry(optax.apply_updates(carry.params, updates), moments, latest)
+    params = optax.apply_updates(carry.params, updates)
+    if jax.tree.leaves(carry.pull):
+        pulled = jax.tree.map(lambda pull: jnp.where(going, pull, 0), carry.pull)
+        params = jax.tree.map(jnp.subtract, params, pulled)
+    return Carry(params, moments, latest, carry.pull)
 
 
 def steps_of(settings: LocalSettings, work: LocalWork) -> tuple[Rows, jax.Array]:

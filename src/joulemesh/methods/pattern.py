@@ -1,0 +1,214 @@
+"""Methods whose iterations differ: neighbours mix in most, and in some all devices average exactly.
+
+Gossip-PGA, a single final merge and SkipTrain are such patterns. An exact average goes by the
+scheme of the scenario's own plan where that is exact, and otherwise by the exact scheme of least
+joules; either way it is priced by the common ledger, the flooding of link costs included.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Pattern", "Rounds", "exact_scheme", "steady"]
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.errors import InfeasibleError
+from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.methods.horizon import notes_on, run_length
+from joulemesh.methods.setting import Setting
+from joulemesh.planning.pricing import flood_bits
+from joulemesh.registries import SCHEMES
+from joulemesh.training.schedule import Schedule
+
+BoolArray = NDArray[np.bool_]
+Rounds = Callable[[int, int], IntArray]
+"""(start, stop) -> the rounds of iterations start..stop−1 (from 0), int [stop − start, N]."""
+
+_Exchange = tuple[FloatArray, float, float]  # joules [N], seconds and bits of one exchange
+
+
+def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
+    """The scheme of a method's exact averages, and which one it is, in words.
+
+    Args:
+        setting: the terms of the comparison.
+
+    Returns:
+        The scenario's own scheme, if it is exact; otherwise the exact one of least joules.
+
+    >>> from joulemesh import Scenario
+    >>> gossip = Scenario.preset("default").override({"plan.aggregation": "gossip"})
+    >>> scheme, words = exact_scheme(Setting(gossip))
+    >>> scheme.exact, words
+    (True, 'averages exactly along a tree, the exact scheme of least joules')
+    """
+    own = setting.scheme
+    if own.exact:
+        return own, f"averages exactly {own.kind.words}, as the scenario's plan does"
+    ground = setting.ground
+    found: list[tuple[float, Scheme]] = []
+    for kind in SCHEMES:
+        if not kind.exact:
+            continue
+        try:
+            scheme = choose(ground.conditions, kind.name).ready(ground.conditions)
+        except InfeasibleError:  # a ring, on a graph without one
+            continue
+        priced = ground.pricer.route(scheme.route(ground.forecast, 0), ground.forecast)
+        found.append((float(priced.energy_j.sum()), scheme))
+    if not found:
+        raise InfeasibleError(
+            "no exact scheme fits this graph: add links, or register one", constraint="topology"
+        )
+    scheme = min(found, key=lambda pair: pair[0])[1]
+    return scheme, f"averages exactly {scheme.kind.words}, the exact scheme of least joules"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Who trains how much in which iteration, and which exchange ends it.
+
+    Attributes:
+        setting: the terms of the comparison.
+        rounds: of every iteration and device.
+        every: in iterations P, 2P, … (from 1) all devices average exactly; None for never.
+        final: whether the last iteration ends with an exact average, which is reserved from the
+            start. In all others neighbours mix once, with Metropolis weights.
+    """
+
+    setting: Setting
+    rounds: Rounds
+    every: int | None = None
+    final: bool = False
+
+    @cached_property
+    def _exact(self) -> tuple[Scheme, str]:
+        return exact_scheme(self.setting)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How its exact averages are made, if it has any."""
+        if self.every is None and not self.final:
+            return ()
+        end = ", in the last iteration, for which joules and seconds are reserved"
+        return (f"{self._exact[1]}{end if self.final else ''}",)
+
+    def exact_at(self, start: int, stop: int) -> BoolArray:
+        """Whether iterations start..stop−1 (from 0) end with an exact average, if none is last."""
+        if self.every is None:
+            return np.zeros(stop - start, bool)
+        return np.asarray(np.arange(start + 1, stop + 1) % self.every == 0)
+
+    # What it costs ------------------------------------------------------------------------------
+
+    def prices(self, start: int, stop: int) -> Ledger:
+        """The ledger of iterations start..stop−1, if none of them is the last."""
+        return self._ledger(self.rounds(start, stop), start, self.exact_at(start, stop))
+
+    def last(self, t: int) -> Ledger:
+        """The ledger of iteration t, if it is the last."""
+        return self._ledger(self.rounds(t, t + 1), t, np.ones(1, bool))
+
+    def _ledger(self, rounds: IntArray, start: int, exact: BoolArray) -> Ledger:
+        devices, count = self.setting.devices, len(exact)
+        joules, seconds, bits = np.zeros((count, devices)), np.zeros(count), np.zeros(count)
+        if self.setting.fading:
+            for row, flag in enumerate(exact.tolist()):
+                joules[row], seconds[row], bits[row] = self._exchange(start + row, exact=flag)
+        else:
+            for flag, which in ((True, exact), (False, ~exact)):
+                if which.any():
+                    one = self._average if flag else self._mixing
+                    joules[which], seconds[which], bits[which] = one
+        for row in np.flatnonzero(exact).tolist():
+            if self._floods(start + row):
+                scheme, ground = self._exact[0], self.setting.ground
+                flood = ground.pricer.coordination(scheme, ground.costs(start + row))
+                joules[row] += flood.energy_j[0]
+                seconds[row] += float(flood.latency_s[0])
+                bits[row] += flood_bits(scheme)
+        return self.setting.ledger(rounds, joules, seconds, bits)
+
+    @cached_property
+    def _average(self) -> _Exchange:
+        """An exact average, where links do not change."""
+        return self._exchange(0, exact=True)
+
+    @cached_property
+    def _mixing(self) -> _Exchange:
+        """A mixing with all neighbours, where links do not change."""
+        return self._exchange(0, exact=False)
+
+    def _exchange(self, t: int, *, exact: bool) -> _Exchange:
+        setting = self.setting
+        if exact:
+            route = self._exact[0].route(setting.ground.seen_costs(t), t)
+        else:
+            route = metropolis_route(setting.world.graph.edges, setting.work.model_bits, 1)
+        priced = setting.pricer.route(route, setting.costs(t))
+        return priced.energy_j[0], float(priced.latency_s[0]), route.bits.sum() * route.repeats
+
+    def _floods(self, t: int) -> bool:
+        """Are link costs flooded before the exact average of iteration t?
+
+        They are before the first one, and again if the tree has changed since the one before.
+        """
+        ground = self.setting.ground
+        if not ground.floods(self._exact[0]):
+            return False
+        before = 0 if self.every is None else t // self.every * self.every
+        # ``before`` counts iterations up to the exact average before this one.
+        return before == 0 or ground.tree_number(t) != ground.tree_number(before - 1)
+
+    # The contender ------------------------------------------------------------------------------
+
+    def contender(
+        self, name: str, *, ledger: Ledger | None = None, notes: Sequence[str] = ()
+    ) -> Contender:
+        """Make a method ready that follows the pattern, for as long as it may.
+
+        Args:
+            name: as the user wrote it.
+            ledger: of its iterations, if their number is decided already.
+            notes: what a reader of the results should know.
+
+        Raises:
+            InfeasibleError: not even one iteration can be paid.
+        """
+        setting = self.setting
+        if ledger is None:
+            last = self.last if self.final else None
+            ledger = run_length(setting, name, self.prices, last)
+        n = ledger.iterations
+        exact = self.exact_at(0, n)
+        exact[-1] |= self.final
+        schedule = Schedule(
+            self.rounds(0, n).astype(np.int32),
+            exchanged=ledger.bits > 0,
+            mixing=metropolis_weights(setting.world.graph.edges, setting.devices),
+            exact=exact,
+        )
+        every = (*self.notes, *notes, *notes_on(setting, ledger))
+        return Contender(name, schedule, None, ledger, setting.battery_j, every)
+
+
+def steady(setting: Setting, tau: int) -> Rounds:
+    """The same rounds on every device in every iteration.
+
+    >>> from joulemesh import Scenario
+    >>> steady(Setting(Scenario.preset("default")), 3)(5, 7).shape
+    (2, 20)
+    """
+
+    def rounds(start: int, stop: int) -> IntArray:
+        return np.full((stop - start, setting.devices), tau, np.int64)
+
+    return rounds

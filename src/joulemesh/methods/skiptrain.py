@@ -1,0 +1,198 @@
+"""SkipTrain, constrained by batteries: some iterations with training, then some with mixing only.
+
+Dhasade, Dini, Guerra, Kermarrec, Miozzo, Pires, Sharma, de Vos: "Energy-Aware Decentralized
+Learning with Intermittent Model Training", IPDPS Workshops 2024, arXiv:2407.01283; the authors'
+code is sacs-epfl/SkipTrain. T iterations come in blocks of Γ_train, in which device i trains with
+probability p_i as long as it can afford to, and Γ_sync, in which nobody trains; neighbours mix in
+all of them, with Metropolis weights:
+
+    p_i = min(τ_i / T_train, 1),   T_train: iterations of the T in which training is allowed
+
+τ_i is how often the battery can afford to train beside its T exchanges (the authors neglect these;
+the common ledger does not). T is given in the paper; here it is
+
+    - the adaptive plan's n on equal iterations;
+    - what the clock allows on equal time;
+    - otherwise the T, within batteries and clock, of which devices train most often in all: few
+      iterations leave energy, many spend it on exchanges.
+
+Who trains is drawn from the scenario's seed: known before training, and the same in every
+repetition.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Blocks", "trained"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.methods.citation import Citation
+from joulemesh.methods.horizon import payable, refusal
+from joulemesh.methods.parameters import AS_PLANNED, whole
+from joulemesh.methods.pattern import Pattern, steady
+from joulemesh.methods.registry import register
+from joulemesh.methods.setting import Setting
+from joulemesh.training import draws
+
+_BLOCK = 4  # Γ_train and Γ_sync: half of the iterations train
+_SKIPTRAIN = 0x736B6970  # purpose of the draws
+_POINTS = 257  # of the search for T, twice
+_ROUNDING = 1e-12  # of sums of joules, so that none is exceeded by it
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Γ_train iterations with training, then Γ_sync without, and so on."""
+
+    train: int
+    sync: int
+
+    def allowed(self, iterations: int) -> NDArray[np.bool_]:
+        """In which of the first iterations devices may train.
+
+        >>> Blocks(2, 1).allowed(4).tolist()
+        [True, True, False, True]
+        """
+        return np.asarray(np.arange(iterations) % (self.train + self.sync) < self.train)
+
+    def count(self, iterations: Any) -> IntArray:
+        """T_train of T iterations, numbers that broadcast.
+
+        >>> Blocks(2, 1).count([1, 4]).tolist()
+        [1, 3]
+        """
+        whole_blocks, rest = np.divmod(np.asarray(iterations), self.train + self.sync)
+        return np.asarray(whole_blocks * self.train + np.minimum(rest, self.train))
+
+
+def trained(seed: int, blocks: Blocks, iterations: int, affordable: IntArray) -> NDArray[np.bool_]:
+    """Who trains when: bool [T, N].
+
+    Args:
+        seed: the scenario's.
+        blocks: when training is allowed.
+        iterations: T.
+        affordable: int [N], τ_i.
+
+    >>> who = trained(0, Blocks(1, 1), 100, np.array([50, 25, 0]))
+    >>> int(who[:, 0].sum()), bool(who[1::2].any()), bool(who[:, 1].sum() <= 25)
+    (50, False, True)
+    """
+    allowed = blocks.allowed(iterations)
+    chance = np.minimum(affordable / max(1, int(allowed.sum())), 1.0)
+    key = draws.fold(
+        draws.seed_key(seed % 2**64, _SKIPTRAIN), np.arange(iterations, dtype=np.uint32)
+    )
+    devices = np.arange(len(affordable), dtype=np.uint32)
+    word = draws.fold((key[0][:, None], key[1][:, None]), devices)[0]
+    wish = (word * 2.0**-32 < chance) & allowed[:, None]
+    done: NDArray[np.bool_] = wish & (np.cumsum(wish, axis=0) <= affordable)
+    return done
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What decides who trains when."""
+
+    setting: Setting
+    blocks: Blocks
+    tau: int
+
+    @property
+    def training_j(self) -> FloatArray:
+        """float64 [N]: joules of a device that trains in an iteration."""
+        return np.asarray(self.tau * self.setting.world.devices.round_energy_j)
+
+    def affordable(self, exchanges_j: FloatArray) -> IntArray:
+        """τ_i beside the joules of all exchanges, [..., N]."""
+        left_j = self.setting.battery_j * (1 - _ROUNDING) - exchanges_j
+        return np.asarray(np.maximum(left_j // self.training_j, 0), np.int64)
+
+    def pattern(self, iterations: int) -> Pattern:
+        """Who trains in each of T iterations."""
+        idle = Pattern(self.setting, steady(self.setting, 0)).prices(0, iterations)
+        affordable = self.affordable(idle.exchange_j.sum(axis=0))
+        who = trained(self.setting.scenario.seed, self.blocks, iterations, affordable)
+        rounds = who * np.int64(self.tau)
+        return Pattern(self.setting, lambda start, stop: rounds[start:stop])
+
+    def horizon(self) -> int:
+        """T before anybody's training is drawn: what batteries and clock allow, or more."""
+        setting = self.setting
+        one = Pattern(setting, steady(setting, 0)).prices(0, 1)  # an iteration without training
+        if not setting.limits_energy:
+            return max(1, _ratio(setting.limit_s, one.latency_s[0]))
+        most = _ratio(1.0, float(np.max(one.exchange_j[0] / setting.battery_j)))
+        if setting.limits_time:
+            most = min(most, _ratio(setting.limit_s, one.latency_s[0]))
+        low, high = 1, max(1, most)
+        for _ in range(2):  # a coarse search, and a fine one about its best
+            tried = np.unique(np.linspace(low, high, _POINTS).astype(np.int64))
+            often = [self._often(int(t), one.exchange_j[0]) for t in tried]
+            best = int(np.argmax(often))
+            low, high = int(tried[max(best - 1, 0)]), int(tried[min(best + 1, len(tried) - 1)])
+        return int(tried[best])
+
+    def _often(self, iterations: int, exchange_j: FloatArray) -> int:
+        """How often devices train in all, if T iterations have such exchanges."""
+        affordable = self.affordable(iterations * exchange_j)
+        return int(np.minimum(affordable, self.blocks.count(iterations)).sum())
+
+
+def _ratio(budget: float, each: float) -> int:
+    """How many fit, at most a million."""
+    return int(min(budget / each, 1e6)) if each > 0 else 1_000_000
+
+
+def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
+    blocks = Blocks(given.get("train", _BLOCK), given.get("sync", _BLOCK))
+    terms = _Terms(setting, blocks, given.get("tau", setting.rounds))
+    n = setting.iterations if setting.equal == "iterations" else terms.horizon()
+    pattern, ledger = _played(terms, n)
+    while setting.equal != "iterations" and (paid := payable(setting, ledger)) < n:
+        if not paid:
+            raise refusal(setting, name, ledger)
+        n = paid  # with fewer iterations more can be trained in each: draw again
+        pattern, ledger = _played(terms, n)
+    return pattern.contender(name, ledger=ledger, notes=_notes(terms, ledger))
+
+
+def _played(terms: _Terms, iterations: int) -> tuple[Pattern, Ledger]:
+    pattern = terms.pattern(iterations)
+    return pattern, pattern.prices(0, iterations)
+
+
+def _notes(terms: _Terms, ledger: Ledger) -> list[str]:
+    n = ledger.iterations
+    often = (ledger.compute_j > 0).sum(axis=0)
+    return [
+        f"devices train in {often.min()} to {often.max()} of the {int(terms.blocks.count(n))} "
+        f"iterations in which training is allowed, of {n}"
+    ]
+
+
+register(
+    "skiptrain",
+    _build,
+    description="Blocks of iterations in which each device trains as often as its battery "
+    "affords, and blocks without training; one Metropolis mixing with all neighbours in each.",
+    citation=Citation(
+        "Dhasade, Dini, Guerra, Kermarrec, Miozzo, Pires, Sharma, de Vos",
+        "Energy-Aware Decentralized Learning with Intermittent Model Training",
+        2024,
+        "IPDPS Workshops",
+        arxiv="2407.01283",
+    ),
+    parameters={
+        "train": whole(meaning="consecutive iterations with training", default=str(_BLOCK)),
+        "sync": whole(0, meaning="consecutive iterations of mixing only", default=str(_BLOCK)),
+        "tau": whole(meaning="rounds of a device that trains", default=AS_PLANNED),
+    },
+    main="train",
+)
