@@ -47,7 +47,7 @@ def compare(
         str,
         typer.Option(
             "--equal",
-            help="What is equal for all: batteries, time or iterations.",
+            help="What is equal for all: batteries, time, budget (both) or iterations.",
             autocompletion=completion.equalities,
         ),
     ] = "batteries",
@@ -62,6 +62,23 @@ def compare(
         float | None,
         typer.Option("--target", help="Accuracy to reach; 95 % of the best unless given."),
     ] = None,
+    tune_lr: Annotated[
+        bool,
+        typer.Option(
+            "--tune-lr",
+            help="Give each method its own learning rate: the best of a quarter to eight times the "
+            "scenario's, tried on seeds that the result does not use.",
+        ),
+    ] = False,
+    lr_grid: Annotated[
+        str | None,
+        typer.Option(
+            "--lr-grid", help="The learning rates to try, with commas; implies --tune-lr."
+        ),
+    ] = None,
+    tune_seeds: Annotated[
+        int, typer.Option("--tune-seeds", min=1, help="Seeds on which learning rates are tried.")
+    ] = 2,
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
     ] = None,
@@ -74,6 +91,9 @@ def compare(
 
     `--worlds K` compares in K worlds that differ in all that is drawn from the scenario's seed;
     intervals are then over worlds, and differences are paired by world.
+
+    `--tune-lr` gives each method its own learning rate. All are tried at the same rates on the same
+    seeds, which the result does not use; the highest final accuracy of the mean model decides.
 
     Runs are kept: another method or seed computes only what is new, and a comparison that was
     stopped goes on when it is asked for again. A method that cannot run is a row that says why.
@@ -89,6 +109,8 @@ def compare(
             code=load or [],
             worlds=worlds or 1,
             target=target,
+            tune_lr=lr_grid if lr_grid is not None else tune_lr,
+            tune_seeds=tune_seeds,
             cache=cache,
             quiet=json,
         )
@@ -132,11 +154,13 @@ def _with_progress(
             if math.isfinite(step.accuracy) or step.completed == 0:
                 accuracy = step.accuracy
             world = f" (world {step.world + 1} of {step.worlds})" if step.worlds > 1 else ""
+            tried = "" if step.rate is None else f" at learning rate {step.rate:g}"
+            times = seeds if step.rate is None else options["tune_seeds"]
             display.step(
-                f"{step.position + 1}/{step.methods} {step.method}{world}",
+                f"{step.position + 1}/{step.methods} {step.method}{tried}{world}",
                 step.completed / step.iterations if step.iterations else 1.0,
-                _facts(replace(step, accuracy=accuracy), seeds, pace),
-                name=step.method,
+                _facts(replace(step, accuracy=accuracy), times, pace),
+                name=f"{step.method}{tried}",
             )
 
         found = study(
@@ -169,5 +193,7 @@ def _facts(step: Step, seeds: int, pace: Pace) -> list[str]:
         step.iterations,
         accuracy=step.accuracy,
         energy_j=step.energy_j,
-        seconds_left=pace.left_s(f"{step.method} {step.world}", step.completed, step.iterations),
+        seconds_left=pace.left_s(
+            f"{step.method} {step.rate} {step.world}", step.completed, step.iterations
+        ),
     )

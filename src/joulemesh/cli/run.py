@@ -60,7 +60,8 @@ def run(
         str | None,
         typer.Option(
             "--equal",
-            help="How long --method runs, as in compare: batteries (default), time or iterations.",
+            help="How long --method runs, as in compare: batteries (default), time, budget or "
+            "iterations.",
             autocompletion=completion.equalities,
         ),
     ] = None,

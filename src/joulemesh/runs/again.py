@@ -43,6 +43,8 @@ def keep_study(
         "equal": study.equal,
         **study.repeated,
         "target": study.wanted,
+        "rates": list(study.rates),
+        "tuned_on": list(study.tuned_on),
         "versions": versions(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -64,6 +66,9 @@ def command_for(study: Study, code: Sequence[Path] = ()) -> str | None:
     words += ["--equal", study.equal, *repeats]
     if study.wanted is not None:
         words += ["--target", repr(study.wanted)]
+    if study.rates:
+        words += ["--lr-grid", ",".join(map(repr, study.rates))]
+        words += ["--tune-seeds", str(len(study.tuned_on))]
     for path in code:
         words += ["--load", f"{FOLDER}/{path.name}"]
     return shlex.join(words)

@@ -21,6 +21,7 @@ from joulemesh.optional import frame, require
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import the_dataset, with_data
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
+from joulemesh.studies.rates import TUNING_SEEDS, Rates
 from joulemesh.studies.study import AXES, Study
 from joulemesh.studies.worlds import WorldsStudy, compare_worlds
 
@@ -56,6 +57,8 @@ class Comparison(Study):
     def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
         """Write ``comparison.csv``, ``table.csv``, the figures and ``report.html``.
 
+        Where learning rates were tuned, ``rates.csv`` has what each method reached at each.
+
         What it takes to make the comparison again is written too, with names relative to the
         folder: ``scenario.toml``, copies of the files that it names (``inputs/``), and
         ``study.json``, which has methods, seeds, terms, versions and the command.
@@ -80,6 +83,8 @@ class Comparison(Study):
         keep_study(self, place, self.own_data, own_model=self.own_model, code=code)
         self.to_csv(place / "comparison.csv")
         write_text(place / "table.csv", self.table_csv())
+        if self.rates:
+            write_text(place / "rates.csv", self.rates_csv())
         for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
             drawn = self.figure(axes)
             for suffix in (".png", ".svg"):
@@ -132,6 +137,8 @@ def compare(
     model: Any = None,
     data: Any = None,
     target: float | None = None,
+    tune_lr: Rates = None,
+    tune_seeds: int = TUNING_SEEDS,
     cache: str | Path | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
@@ -148,8 +155,9 @@ def compare(
             one text with commas; differences in the table are against the first.
         equal: ``"batteries"`` (each method stops before the first iteration that some battery
             cannot pay; ``"energy"`` is another name for it), ``"time"`` (before it would exceed
-            the adaptive plan's seconds) or ``"iterations"`` (the adaptive plan's number;
-            overdrafts are reported).
+            the adaptive plan's seconds), ``"budget"`` (before either: the same batteries, and
+            the seconds of ``budget.total_s``, or of the adaptive plan without it) or
+            ``"iterations"`` (the adaptive plan's number; overdrafts are reported).
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world.
         worlds: in how many worlds: the scenario's own, and others whose seeds are higher by whole
@@ -159,6 +167,12 @@ def compare(
         data: the user's own, as in `joulemesh.run`.
         target: accuracy of the mean model, for energy and time to target; 95 % of the best final
             accuracy unless given.
+        tune_lr: give each method its own learning rate, of one grid: True (a quarter to eight
+            times the scenario's), or the rates, for instance ``[0.05, 0.1, 0.2]``. All methods
+            are tried at all of them on the same seeds, which the result does not use; the highest
+            final accuracy of the mean model decides, and a rate that diverges loses. What a
+            method plans from the learning rate stays as the scenario's has it.
+        tune_seeds: how many seeds that is decided on.
         cache: folder of kept runs; in the user's cache folder unless given.
         on_progress: called after every chunk of iterations.
         on_stage: called with what is begun before that: ``"loading data"`` and ``"planning"``.
@@ -184,6 +198,7 @@ def compare(
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)
     options = {"model": model, "data": own, "target": target, "cache": cache}
+    options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds}
     options |= {"on_progress": on_progress, "on_stage": on_stage}
     kind: type[Comparison] = Comparison
     if worlds == 1:

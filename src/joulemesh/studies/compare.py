@@ -6,7 +6,7 @@ __all__ = ["DEFAULT_METHODS", "Progress", "compare_methods"]
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import the_dataset, the_model
+from joulemesh.studies.bench import Bench, Tell
 from joulemesh.studies.cache import Cache
-from joulemesh.studies.contest import Contest, Learning
-from joulemesh.studies.fingerprint import data_digest, model_digest, run_key, world_digest
-from joulemesh.studies.record import Record
-from joulemesh.studies.study import Entry, Study
+from joulemesh.studies.contest import Learning
+from joulemesh.studies.entry import Entry
+from joulemesh.studies.fingerprint import data_digest, model_digest, world_digest
+from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of, tuning_seeds
+from joulemesh.studies.study import Study
 from joulemesh.studies.target import check_target
 from joulemesh.training.jax.platform import configure
 
@@ -52,6 +54,7 @@ class Progress:
             weights); NaN for a method that cannot run.
         world: number of the world, from 0.
         worlds: how many there are.
+        rate: the learning rate that is being tried; None for the runs of the result.
     """
 
     method: str
@@ -64,6 +67,7 @@ class Progress:
     energy_j: float = math.nan
     world: int = 0
     worlds: int = 1
+    rate: float | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -78,6 +82,8 @@ def compare_methods(
     model: Any = None,
     data: Any = None,
     target: float | None = None,
+    tune_lr: Rates = None,
+    tune_seeds: int = TUNING_SEEDS,
     cache: str | Path | None = None,
     on_progress: OnProgress | None = None,
     on_stage: Callable[[str], None] | None = None,
@@ -88,6 +94,8 @@ def compare_methods(
     """
     wanted, chosen = _methods(methods), _seeds(scenario, seeds)
     check_target(target)
+    rates = rates_of(scenario, tune_lr)
+    tuned_on = tuning_seeds(scenario, tune_seeds, chosen) if rates else ()
     stage = on_stage or (lambda words: None)
     configure()
     stage("loading data")
@@ -102,15 +110,16 @@ def compare_methods(
     digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)
     store, entries, computed = Cache(cache), [], 0
     store.require_usable()
+    bench = Bench(setting, learning, store, digest)
     for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
-        turn = (name, position, len(wanted))
+        turn = _Turn(name, position, len(wanted), on_progress)
         if isinstance(made, str):
             entries.append(Entry.refused(name, made, len(chosen), setting.devices))
-            _tell(on_progress, *turn, 0, 0, float("nan"), 0)
+            turn.cannot_run()
             continue
-        found, new = _runs(made, setting, learning, store, digest, turn, on_progress)
+        entry, new = _entry(made, bench, chosen, rates, tuned_on, turn)
         computed += new
-        entries.append(Entry.of(name, found, made.battery_j, made.notes))
+        entries.append(entry)
     return Study(
         scenario,
         equal,
@@ -122,6 +131,8 @@ def compare_methods(
         dataset.name,
         learner.name,
         learner.parameters,
+        rates,
+        tuned_on,
     )
 
 
@@ -167,37 +178,47 @@ def _ready(name: str, setting: Setting) -> Contender | str:
         return str(error)
 
 
-def _runs(
+@dataclass(frozen=True)
+class _Turn:
+    """A method's turn, and who hears of it."""
+
+    name: str
+    position: int
+    methods: int
+    on_progress: OnProgress | None
+
+    def cannot_run(self) -> None:
+        self._tell(0, 0, math.nan, 0)
+
+    def teller(self, made: Contender) -> Tell:
+        """Tells of the method's trainings."""
+        spent_j = np.append(0.0, np.cumsum(made.reserve.energy_j.sum(axis=1)))
+
+        def tell(done: int, accuracy: float, cached: int, *, rate: float | None) -> None:
+            n, joules = made.schedule.iterations, float(spent_j[done])
+            self._tell(done, n, accuracy, cached, energy_j=joules, rate=rate)
+
+        return tell
+
+    def _tell(self, *figures: Any, **more: Any) -> None:
+        if self.on_progress is not None:
+            self.on_progress(Progress(self.name, self.position, self.methods, *figures, **more))
+
+
+def _entry(
     made: Contender,
-    setting: Setting,
-    learning: Learning,
-    store: Cache,
-    digest: str,
-    turn: tuple[str, int, int],
-    on_progress: OnProgress | None,
-) -> tuple[dict[int, Record], int]:
-    """All runs of one method: those kept, and the rest, trained together and kept."""
-    keys = {seed: run_key(setting, made, seed=seed, learned=digest) for seed in setting.seeds}
-    kept = {seed: record for seed, key in keys.items() if (record := store.find(key)) is not None}
-    missing = tuple(seed for seed in setting.seeds if seed not in kept)
-    n = made.schedule.iterations
-    spent_j = np.append(0.0, np.cumsum(made.reserve.energy_j.sum(axis=1)))
-
-    def tell(t: int, accuracy: float, cached: int) -> None:
-        _tell(on_progress, *turn, t, n, accuracy, cached, float(spent_j[t]))
-
-    if missing:
-        contest = Contest(learning, made, setting, store.unfinished, keys)
-        before = len(kept)
-        done = contest.train(missing, lambda t, accuracy: tell(t, accuracy, before))
-        for seed, record in done:
-            store.keep(keys[seed], record)
-            kept[seed] = record
-        contest.forget()
-    tell(n, math.nan, len(setting.seeds) - len(missing))
-    return {seed: kept[seed] for seed in setting.seeds}, len(missing)
-
-
-def _tell(on_progress: OnProgress | None, *figures: Any) -> None:
-    if on_progress is not None:
-        on_progress(Progress(*figures))
+    bench: Bench,
+    seeds: tuple[int, ...],
+    rates: tuple[float, ...],
+    tuned_on: tuple[int, ...],
+    turn: _Turn,
+) -> tuple[Entry, int]:
+    """One method's entry, and how many runs were trained for it."""
+    tell, rate = turn.teller(made), bench.setting.scenario.training.learning_rate
+    tuned, tried = None, 0
+    if rates:
+        tuned, tried = bench.tuned(made, rates, tuned_on, tell)
+        rate = tuned.chosen
+    found, new = bench.results(made, seeds, tell, rate)
+    entry = Entry.of(made.name, found, made.battery_j, made.notes)
+    return replace(entry, learning_rate=rate, tuned=tuned), tried + new

@@ -54,6 +54,7 @@ class Contest:
         setting: the terms of the comparison.
         folder: where trainings under way are kept, or None.
         keys: under which runs are kept, by seed; None for one that is not.
+        final_only: evaluate after the last iteration only.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class Contest:
         setting: Setting,
         folder: Path | None = None,
         keys: Mapping[int, str | None] | None = None,
+        *,
+        final_only: bool = False,
     ) -> None:
         self.learning, self.contender, self.setting = learning, contender, setting
-        self.folder, self.keys = folder, dict(keys or {})
+        self.folder, self.keys, self.final_only = folder, dict(keys or {}), final_only
         self._unfinished = Unfinished(None)
 
     def train(
@@ -142,7 +145,8 @@ class Contest:
         of them, and some of them may be harder than the rest by more than methods differ.
         """
         training, schedule = self.learning.scenario.training, self.contender.schedule
-        at = evaluations(self.setting, self.contender.reserve)
+        end = (schedule.iterations,)
+        at = end if self.final_only else evaluations(self.setting, self.contender.reserve)
         test = len(self.learning.dataset.y_test)
         if test <= _SMALL_TEST:
             return Options.from_scenario(

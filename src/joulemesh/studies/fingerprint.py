@@ -147,7 +147,15 @@ def _with_neighbours(place: Path) -> list[Path]:
     return [place, *sorted(path for path in below if not {place, _HOME} & {path, *path.parents})]
 
 
-def run_key(setting: Setting, contender: Contender, *, seed: int, learned: str) -> str | None:
+def run_key(
+    setting: Setting,
+    contender: Contender,
+    *,
+    seed: int,
+    learned: str,
+    rate: float | None = None,
+    trial: bool = False,
+) -> str | None:
     """The name under which a run is kept.
 
     Args:
@@ -155,6 +163,8 @@ def run_key(setting: Setting, contender: Contender, *, seed: int, learned: str) 
         contender: the method, made ready.
         seed: the repetition's.
         learned: digest of data, model and world.
+        rate: the learning rate; the scenario's unless given.
+        trial: whether only the end was evaluated, to choose a learning rate.
 
     Returns:
         64 hexadecimal digits, or None for a run that cannot be kept.
@@ -166,4 +176,6 @@ def run_key(setting: Setting, contender: Contender, *, seed: int, learned: str) 
     asked = setting.scenario.model_dump(mode="json", exclude={"training": _PLACES})
     own = [digest([path.read_bytes()]) for path in files_run()]  # schemes, models, … of the user's
     said = [contender.name, setting.equal, seed, learned, done, code_digest(), own]
+    if trial or rate not in (None, setting.scenario.training.learning_rate):
+        said.append({"rate": rate, "trial": trial})
     return digest([json.dumps([asked, *said], sort_keys=True).encode()])

@@ -15,7 +15,7 @@ from joulemesh.methods import Citation, lookup
 from joulemesh.studies.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:
-    from joulemesh.studies.study import Entry
+    from joulemesh.studies.entry import Entry
     from joulemesh.studies.worlds import WorldsEntry
 
 FloatArray = NDArray[np.float64]
@@ -75,6 +75,7 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
         "seeds": len(entry.totals) - len(entry.diverged) if entry.ran else 0,
         "iterations": int(entry.iteration[-1]) if entry.ran else None,
         "reached": int(np.isfinite(taken.value).sum()),
+        "learning_rate": _plain(entry.learning_rate),
     }
     for name, figures in mine.items():
         against = rivals[name]

@@ -14,7 +14,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +73,9 @@ class WorldsEntry(Entry):
             end([one.leftover_j for one in each]),
             end([one.totals for one in each]),
             samples=_fewest(len(iteration), [one.samples for one in each if len(one.samples)]),
+            learning_rate=float(
+                np.mean([one.learning_rate for one in each if one.ran] or [np.nan])
+            ),
             each=tuple(each),
         )
 
@@ -114,7 +117,7 @@ class WorldsEntry(Entry):
     def _shared_notes(self) -> Iterator[str]:
         kinds: dict[str, list[tuple[int, str]]] = {}
         for k, entry in enumerate(self.each):
-            for note in entry.notes:
+            for note in entry.all_notes:
                 kinds.setdefault(_FIGURE.sub("#", note), []).append((k, note))
         for found in kinds.values():
             where = tuple(dict.fromkeys(k for k, _ in found))
@@ -200,6 +203,8 @@ class WorldsStudy(Study):
             worlds[0].dataset,
             worlds[0].model,
             worlds[0].parameters,
+            worlds[0].rates,
+            worlds[0].tuned_on,
             worlds=tuple(worlds),
         )
 
@@ -244,16 +249,14 @@ class WorldsStudy(Study):
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """All curves in long form: one line per method, world, seed and evaluation."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        for k, study in enumerate(self.worlds):
-            head, *rows = csv.reader(io.StringIO(study.to_csv()))
-            if k == 0:
-                writer.writerow(["world", *head])
-            writer.writerows([k, *row] for row in rows)
+        text = _one_below_another(study.to_csv() for study in self.worlds)
         if path is not None:
-            write_text(path, text.getvalue())
-        return text.getvalue()
+            write_text(path, text)
+        return text
+
+    def rates_csv(self) -> str:
+        """What every method reached at every learning rate that was tried, in every world."""
+        return _one_below_another(study.rates_csv() for study in self.worlds)
 
     def _to_one_target(self) -> list[Study]:
         """The worlds, all with the same target: by themselves each has its own."""
@@ -278,6 +281,18 @@ class WorldsStudy(Study):
             for k, study in enumerate(self._to_one_target())
         ]
         return {**super().summary(), "redrawn": self.repeats_note, "each": each}
+
+
+def _one_below_another(tables: Iterable[str]) -> str:
+    """The worlds' tables in one, with the number of the world before each line."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for k, table in enumerate(tables):
+        head, *rows = csv.reader(io.StringIO(table))
+        if k == 0:
+            writer.writerow(["world", *head])
+        writer.writerows([k, *row] for row in rows)
+    return text.getvalue()
 
 
 def compare_worlds(

@@ -22,6 +22,7 @@ from joulemesh.views.comparison.table import (
     difference_text,
     figure_text,
     method_text,
+    rate_text,
     target_text,
 )
 from joulemesh.views.plan.digest import every
@@ -40,6 +41,8 @@ _EQUAL = {
     "iterations": "the adaptive plan's number of iterations, whether or not the batteries pay",
     "batteries": "each stops before the first iteration that some battery cannot pay",
     "time": "each stops before it would take longer than the adaptive plan",
+    "budget": "each stops before the first iteration that some battery cannot pay, or that would "
+    "exceed the total time (budget.total_s; without one, the adaptive plan's)",
 }
 _SCRIPTS = ("svg.js", "comparison.js")
 
@@ -107,6 +110,12 @@ def reading(study: Study) -> str:
         f"Target: {study.target_words}, when a curve first reaches it, interpolated between "
         f"evaluations; in brackets, how far these leave that open. {_rests_on(study)}"
     ).rstrip()
+    if study.rates:
+        text += (
+            f" Each method has its own learning rate, of {len(study.rates)} from "
+            f"{study.rates[0]:g} to {study.rates[-1]:g} that all were tried at, on "
+            f"{len(study.tuned_on)} other seeds."
+        )
     if len(study.seeds) < 2:
         return text + " One seed has no intervals."
     over = "" if study.unit == "seed" else f" over {study.unit}s"
@@ -143,8 +152,9 @@ def table_html(study: Study) -> str:
         "iterations",
         "energy to target",
         "time to target",
+        *(("learning rate",) if study.rates else ()),
     )
-    body = "".join(_row(row) for row in study.table())
+    body = "".join(_row(row, tuned=bool(study.rates)) for row in study.table())
     top = "".join(
         f'<th scope="col"{"" if k == 0 else " class=n"}>{html.escape(name)}</th>'
         for k, name in enumerate(head)
@@ -155,11 +165,11 @@ def table_html(study: Study) -> str:
     )
 
 
-def _row(row: Mapping[str, Any]) -> str:
+def _row(row: Mapping[str, Any], *, tuned: bool) -> str:
     name = f'<th scope="row">{html.escape(method_text(row))}</th>'
     if row["iterations"] is None:
         why = html.escape(row["notes"][0] if row["notes"] else row["status"])
-        return f'<tr class="out">{name}<td colspan="9">{row["status"]}: {why}</td></tr>'
+        return f'<tr class="out">{name}<td colspan="{9 + tuned}">{row["status"]}: {why}</td></tr>'
 
     def cell(key: str, kind: str = "") -> str:
         return figure_text(row[key], row[f"{key}_ci95"], kind)
@@ -177,6 +187,7 @@ def _row(row: Mapping[str, Any]) -> str:
         f"{row['iterations']:,}",
         target_text(dict(row), "energy_to_target_j", "J"),
         target_text(dict(row), "time_to_target_s", "s"),
+        *([rate_text(row)] if tuned else []),
     )
     return f"<tr>{name}{''.join(map(_cell, cells))}</tr>"
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["difference_text", "figure_text", "method_text", "show_comparison", "target_text"]
+__all__ = [
+    "difference_text",
+    "figure_text",
+    "method_text",
+    "rate_text",
+    "show_comparison",
+    "target_text",
+]
 
 import math
 from collections.abc import Mapping
@@ -89,14 +96,25 @@ def method_text(row: Mapping[str, Any]) -> str:
     return row["method"] if ran == asked else f"{row['method']} ({ran} of {asked} worlds)"
 
 
+def rate_text(row: Mapping[str, Any]) -> str:
+    """The learning rate that a method was trained with, in few digits.
+
+    >>> rate_text({"learning_rate": 0.2}), rate_text({"learning_rate": None})
+    ('0.2', '–')
+    """
+    rate = row["learning_rate"]
+    return "–" if rate is None else f"{rate:.3g}"
+
+
 def show_comparison(study: Study, console: Console) -> None:
     """Print a comparison: a table with intervals, the target, and everybody's notes."""
     rows = study.table()
-    learned = ("accuracy [%]", f"vs {rows[0]['method']}", "devices' own [%]", "iterations")
+    tuned = ("learning rate",) if study.rates else ()
+    learned = ("accuracy [%]", f"vs {rows[0]['method']}", "devices' own [%]", *tuned, "iterations")
     paid = ("energy", "time", "energy to target", "time to target")
     method = Column("method", figures=False)
     columns = [method, *(Column(name) for name in (*learned, *paid))]
-    cells = [[method_text(row), *_cells(row)] for row in rows]
+    cells = [[method_text(row), *_cells(row, tuned=bool(tuned))] for row in rows]
     half = 1 + len(learned)
     if fits(console, columns, cells, SIMPLE_HEAD):
         show_table(console, columns, cells, box=SIMPLE_HEAD)
@@ -132,9 +150,9 @@ def _caption(study: Study) -> str:
     )
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], *, tuned: bool) -> list[str]:
     if row["iterations"] is None:
-        return [row["status"], *["–"] * 7]
+        return [row["status"], *["–"] * (8 if tuned else 7)]
 
     def cell(name: str, unit: str = "") -> str:
         return figure_text(row[name], row[f"{name}_ci95"], unit)
@@ -143,6 +161,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         cell("accuracy"),
         difference_text(row["accuracy_difference"], row["accuracy_difference_ci95"]),
         cell("device_accuracy"),
+        *([rate_text(row)] if tuned else []),
         f"{row['iterations']:,}",
         cell("energy_j", "J"),
         cell("time_s", "s"),

@@ -1,0 +1,166 @@
+"""One method in a comparison: its curves and costs at every seed."""
+
+from __future__ import annotations
+
+__all__ = ["Entry"]
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.studies.rates import TunedRate
+from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.statistics import estimate
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One method in a comparison; seeds in the order of the study's, NaN where one diverged.
+
+    Attributes:
+        name: as the user wrote it.
+        iteration: int64 [E], iterations done at each evaluation.
+        curves: each of `CURVES`, float64 [E, S].
+        final: each of `CURVES` after the last iteration, on all test samples, float64 [S].
+        energy_j: float64 [E, S], joules of all devices so far.
+        time_s: float64 [E, S], seconds of the modelled clock so far.
+        spent_j: float64 [S, N], joules that each battery paid.
+        leftover_j: float64 [S, N], what stayed in it; negative where it is overdrawn.
+        totals: float64 [S, 4]: joules of training, of the radio, of a server; bits on the air.
+        notes: what a reader should know, one line each.
+        infeasible: why the method cannot run at all; None if it can.
+        diverged: the iteration in which each seed that diverged did so.
+        samples: int64 [E, 2], on how many test samples each evaluation was made, and on how many
+            of these devices were compared with the mean model; [0, 2] where that is not kept.
+        learning_rate: that it was trained with; NaN where that is not kept.
+        tuned: how that rate was chosen; None if it is the scenario's.
+    """
+
+    name: str
+    iteration: NDArray[np.int64]
+    curves: Mapping[str, FloatArray]
+    final: Mapping[str, FloatArray]
+    energy_j: FloatArray
+    time_s: FloatArray
+    spent_j: FloatArray
+    leftover_j: FloatArray
+    totals: FloatArray
+    notes: tuple[str, ...] = ()
+    infeasible: str | None = None
+    diverged: Mapping[int, int] = field(default_factory=dict)
+    samples: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    learning_rate: float = math.nan
+    tuned: TunedRate | None = None
+
+    @classmethod
+    def refused(cls, name: str, why: str, seeds: int, devices: int) -> Entry:
+        """The entry of a method that cannot run."""
+        none, shape = np.zeros((0, seeds)), (seeds, devices)
+        return cls(
+            name,
+            np.zeros(0, np.int64),
+            dict.fromkeys(CURVES, none),
+            dict.fromkeys(CURVES, np.full(seeds, np.nan)),
+            none,
+            none,
+            np.full(shape, np.nan),
+            np.full(shape, np.nan),
+            np.full((seeds, 4), np.nan),
+            infeasible=why,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        records: Mapping[int, Record],
+        battery_j: FloatArray,
+        notes: Sequence[str] = (),
+    ) -> Entry:
+        """Put one method's runs side by side.
+
+        Args:
+            name: of the method.
+            records: by seed, in order.
+            battery_j: [N].
+            notes: what a reader should know.
+        """
+        ran = [record for record in records.values() if not record.diverged]
+        iteration = ran[0].iteration if ran else np.zeros(0, np.int64)
+        length, devices = len(iteration), len(battery_j)
+
+        def side_by_side(part: str, *shape: int) -> FloatArray:
+            missing = np.full(shape, np.nan)
+            columns = [missing if r.diverged else getattr(r, part) for r in records.values()]
+            return np.stack(columns, axis=0)
+
+        curves = side_by_side("curves", length, len(CURVES))
+        final = side_by_side("final", len(CURVES))
+        spent_j = side_by_side("spent_j", devices)
+        return cls(
+            name,
+            iteration,
+            {curve: curves[:, :, k].T for k, curve in enumerate(CURVES)},
+            {curve: final[:, k] for k, curve in enumerate(CURVES)},
+            side_by_side("energy_j", length).T,
+            side_by_side("time_s", length).T,
+            spent_j,
+            battery_j - spent_j,
+            side_by_side("totals", 4),
+            tuple(notes),
+            diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
+            samples=ran[0].samples if ran else np.zeros((0, 2), np.int64),
+        )
+
+    def __repr__(self) -> str:
+        """In a few words."""
+        if not self.ran:
+            return f"Entry({self.name}: {self.status})"
+        accuracy = estimate(self.final["test_accuracy"]).mean
+        return (
+            f"Entry({self.name}: {int(self.iteration[-1]):,} iterations, accuracy {accuracy:.4f})"
+        )
+
+    @property
+    def status(self) -> str:
+        """``"ran"``, ``"infeasible"``, or ``"diverged"`` (at one seed at least)."""
+        if self.infeasible is not None:
+            return "infeasible"
+        return "diverged" if self.diverged else "ran"
+
+    @property
+    def ran(self) -> bool:
+        """Is there a run of at least one seed?"""
+        return len(self.iteration) > 0
+
+    @property
+    def total_energy_j(self) -> FloatArray:
+        """float64 [S]: joules of all batteries together."""
+        return np.asarray(self.spent_j.sum(axis=1))
+
+    @property
+    def total_time_s(self) -> FloatArray:
+        """float64 [S]: seconds of the whole run."""
+        return self.time_s[-1] if self.ran else np.full(len(self.totals), np.nan)
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, after those on how its learning rate was chosen."""
+        return self.notes if self.tuned is None else (*self.tuned.notes, *self.notes)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, with why it could not run and which seeds diverged before them."""
+        if self.infeasible is not None:
+            return (self.infeasible, *self.notes)
+        notes = self.all_notes
+        lost = [f"seed {seed} in iteration {when}" for seed, when in self.diverged.items()]
+        if not lost:
+            return notes
+        rest = "; figures are of the other seeds" if self.ran else ""
+        return (f"diverged: {', '.join(lost)}{rest}", *notes)
