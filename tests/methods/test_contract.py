@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -80,6 +81,30 @@ def test_stops_one_iteration_before_overspending(
     overdrawn = bool((longer.spent_j > made.battery_j).any())
     late = bool(longer.latency_s.sum() > Setting(scenario).reference.latency_s.sum())
     assert {"batteries": overdrawn, "time": late, "budget": overdrawn or late}[equal]
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("name", ["adaptive", *STEADY, *PACED])
+def test_an_equal_budget_is_that_of_the_scenario(small: Scenario, name: str, share: float) -> None:
+    """Within every battery and within budget.total_s, exactly, with or without a deadline."""
+    total_s = share * Setting(small).clock_s
+    for deadline in ({}, {"budget.deadline_s": None}):
+        setting = Setting(small.override({"budget.total_s": total_s, **deadline}), "budget")
+        assert setting.limit_s == total_s
+        try:
+            ledger = build(name, setting).ledger()
+        except InfeasibleError:
+            if name != "adaptive":  # whose 24 iterations may not fit
+                raise
+            continue
+        assert sum(map(Fraction, ledger.latency_s.tolist())) <= Fraction(total_s)
+        for device, battery in enumerate(setting.battery_j.tolist()):
+            assert sum(map(Fraction, ledger.energy_j[:, device].tolist())) <= Fraction(battery)
+
+
+def test_a_total_time_too_short_is_refused_by_name(small: Scenario) -> None:
+    with pytest.raises(InfeasibleError, match=r"one iteration of d-psgd takes .* budget.total_s"):
+        build("d-psgd", small.override({"budget.total_s": 1e-6}), equal="budget")
 
 
 @pytest.mark.parametrize("name", [*STEADY, *PACED])

@@ -136,7 +136,7 @@ def test_the_merge_is_reserved(ring: Scenario, aggregation: str) -> None:
 
 def test_the_cheapest_exact_scheme_is_said(ring: Scenario) -> None:
     gossip = ring.override({"plan.aggregation": "gossip", "plan.gossip_rounds": 5})
-    assert "as the scenario's plan does" in exact_scheme(Setting(ring))[1]
+    assert "the scheme of plan.aggregation" in exact_scheme(Setting(ring))[1]
     scheme, words = exact_scheme(Setting(gossip))
     assert words == f"averages exactly {scheme.kind.words}, the exact scheme of least joules"
     setting = Setting(gossip)
@@ -145,6 +145,18 @@ def test_the_cheapest_exact_scheme_is_said(ring: Scenario) -> None:
     for name in ("tree", "ring", "ring-chunked"):
         other = Setting(ring.override({"plan.aggregation": name})).scheme
         assert mine <= setting.pricer.route(other.route(costs, 0), costs).energy_j.sum()
+
+
+def test_methods_beside_a_plan_whose_exchanges_differ(ring: Scenario) -> None:
+    """They average by the plan's exact scheme, whatever its pattern is."""
+    setting, plain = (
+        Setting(ring.override({"plan.exchange": exchange}), "batteries")
+        for exchange in ({"between": "neighbours", "every": 4}, "exact")
+    )
+    for name in ("fixed:2", "merge", "gossip-pga"):
+        ours, theirs = build(name, setting).ledger(), build(name, plain).ledger()
+        np.testing.assert_array_equal(ours.energy_j, theirs.energy_j)
+        np.testing.assert_array_equal(ours.latency_s, theirs.latency_s)
 
 
 # SkipTrain ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.data import Dataset, spec_for
@@ -141,18 +142,15 @@ class Setting:
     @cached_property
     def limit_s(self) -> float:
         """Seconds that a method has where time is limited."""
-        total_s = self._total_s
-        return self.clock_s * (1 + _CLOCK_ROUNDING) if total_s is None else total_s
-
-    @property
-    def _total_s(self) -> float | None:
-        return getattr(self.scenario.budget, "total_s", None) if self.equal == "budget" else None
+        if self.equal == "budget" and self.total_s is not None:
+            return self.total_s
+        return self.clock_s * (1 + _CLOCK_ROUNDING)
 
     @property
     def limit_words(self) -> str:
         """Where that limit comes from and what raises it, to follow "but"."""
-        if self._total_s is not None:
-            whole = duration(self._total_s, digits=6)
+        if self.equal == "budget" and self.total_s is not None:
+            whole = duration(self.total_s, digits=6)
             return f"budget.total_s gives the whole training {whole}: raise it"
         whole = duration(self.clock_s, digits=6)
         return (
@@ -191,9 +189,13 @@ class Setting:
 
     @cached_property
     def scheme(self) -> Scheme:
-        """The aggregation scheme that the plan uses, whether or not it can be paid for."""
+        """The aggregation scheme that the plan uses, whether or not it can be paid for.
+
+        Of a plan whose exchanges differ, the one of its exact averages.
+        """
         balanced = self.scenario.plan.gossip_rounds == "balanced"
-        return self.ground.ready(self.iterations if balanced else 1)
+        scheme = self.ground.ready(self.iterations if balanced else 1)
+        return scheme.average if isinstance(scheme, Patterned) else scheme
 
     def ledger(
         self,
