@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import ROOT, machine, table
+from joulemesh.metrics.curves import CURVES
 from joulemesh.scenario import Scenario
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.views.comparison.figure import comparison_figure
 from joulemesh.views.markdown import Markdown, escape

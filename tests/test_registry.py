@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import json
 import subprocess
 import sys
@@ -81,8 +82,9 @@ def texts(path: Path) -> set[str]:
     }
 
 
-# Methods ("fixed", "inverse") and the weights of a mean ("uniform") have these names, too.
-HOMONYMS = {"none", "fixed", "inverse", "uniform"}
+# Methods ("fixed", "inverse"), the weights of a mean ("uniform") and figures of a summary
+# ("accuracy", "loss") have these names, too.
+HOMONYMS = {"none", "fixed", "inverse", "uniform", "accuracy", "loss"}
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
@@ -208,7 +210,27 @@ def build(shape, classes):
     )
 MODELS.register(ModelKind("mine", "without biases", build))
 """,
+    "network.fading": HALVES.replace('"halves"', '"mine"'),
+    "training.metrics": """
+from joulemesh.registries import METRICS
+from joulemesh.metrics import Metric
+METRICS.register(Metric("mine", "share of errors", lambda logits, y: logits.argmax(axis=1) != y,
+                        better="lower", share=True))
+""",
 }
+
+
+def test_every_registry_has_an_entry_from_outside() -> None:
+    """Fields of OWN choose from each of them, so that what follows holds for every kind."""
+    named = {name for text in OWN.values() for name in texts_of(text)}
+    constants = {name for name, value in vars(registries).items() if isinstance(value, Registry)}
+    assert constants <= named
+    assert len(OWN) == len(REGISTRIES)
+
+
+def texts_of(code: str) -> set[str]:
+    """Names that some code uses."""
+    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
 
 
 @pytest.fixture
@@ -230,6 +252,9 @@ def typed(
         return code, *capsys.readouterr()
 
     return run
+
+
+COMPARED = ("--methods", "adaptive,fixed:1", "--seeds", "1", "--cache", "kept", "--json")
 
 
 @pytest.mark.parametrize("field", OWN)
@@ -258,10 +283,36 @@ def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
     code, _, said = typed("run", *asked, "--out", "r")
     assert code == 0, said
     assert Path("r/inputs/own.py").read_text() == OWN[field]
-    compare = ("--methods", "adaptive,fixed:1", "--seeds", "1", "--cache", "kept", "--json")
-    code, compared, said = typed("compare", *asked, *compare)
+    code, compared, said = typed("compare", *asked, *COMPARED)
     assert code == 0, said
     assert len(json.loads(compared)["methods"]) == 2
+
+
+def test_one_file_with_an_entry_of_every_kind_is_planned_run_and_compared(
+    typed: Callable[..., tuple[int, str, str]],
+) -> None:
+    Path("own.py").write_text("".join(OWN.values()))
+    Path("small.toml").write_text(SMALL)
+    fields = [word for field in OWN for word in ("--set", f"{field}=mine")]
+    asked = ("small.toml", "--load", "own.py", *fields)
+    code, planned, said = typed("plan", *asked, "--json")
+    assert code == 0, said
+    assert json.loads(planned)["scheme"] == "mine"
+    code, _, said = typed("run", *asked, "--out", "r")
+    assert code == 0, said
+    result, page = json.loads(Path("r/result.json").read_text()), Path("r/report.html").read_text()
+    assert result["test_mine"] == pytest.approx(1 - result["accuracy"], abs=1e-6)
+    with open("r/metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        assert float(row["test_mine"]) == pytest.approx(1 - float(row["test_accuracy"]), abs=1e-6)
+    assert 'data-y="mine"' in page
+    assert '"test_mine":{"mean":' in page
+    code, compared, said = typed("compare", *asked, *COMPARED, "--out", "c")
+    assert code == 0, said
+    for row in json.loads(compared)["methods"]:
+        assert row["test_mine"] == pytest.approx(1 - row["accuracy"], abs=1e-6)
+    assert 'data-y="test_mine"' in next(Path("c").glob("*.html")).read_text()
 
 
 def test_a_comparison_plans_a_policy_of_the_users_own(

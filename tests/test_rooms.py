@@ -21,7 +21,7 @@ from tools.house import (
     says,
 )
 
-LATE = ("data", "models")  # they load JAX when a function is first asked for
+LATE = ("data", "metrics", "models")  # they load JAX when a function is first asked for
 NEVER_JAX = [room for rooms in ORDER[: LINE["planning"] + 1] for room in rooms if room not in LATE]
 PACKAGES = [room for room in LINE if HOME.joinpath(*room.split("."), "__init__.py").exists()]
 

@@ -50,7 +50,7 @@ ORDER = (
     ),
     ("fading", "presets", "profiles", "templates"),
     ("scenario",),
-    ("data", "models"),
+    ("data", "metrics", "models"),
     ("world",),
     ("aggregation",),
     ("theory",),

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind
     from joulemesh.data.partition import PartitionKind
     from joulemesh.fading.model import FadingModel
+    from joulemesh.metrics.metric import Metric
     from joulemesh.models.kind import ModelKind
     from joulemesh.planning.policy import Policy
     from joulemesh.world.topology import Topology
 
 __all__ = [
     "CHANNELS",
+    "METRICS",
     "MODELS",
     "PARTITIONS",
     "POLICIES",
@@ -96,6 +98,11 @@ POLICIES: Registry[Policy] = Registry(
     },
 )
 
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    dict.fromkeys(("accuracy", "loss", "brier", "balanced_accuracy"), "joulemesh.metrics.metric"),
+)
+
 REGISTRIES: tuple[Registry[Any], ...] = (
     CHANNELS,
     SCHEMES,
@@ -103,6 +110,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     PARTITIONS,
     MODELS,
     POLICIES,
+    METRICS,
 )
 
 

@@ -24,6 +24,7 @@ SLOW = (
     "equal-energy",
     "worlds",
     "add-your-own",
+    "add-a-metric",
 )
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 

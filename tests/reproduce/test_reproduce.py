@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from joulemesh.cli.reproduce import reproduce as command
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.curves import CURVES
 from joulemesh.reproduce import FIGURES, LEARNED, fig6, fig9, redo
 from joulemesh.reproduce.clock import Account, Chunk
 from joulemesh.reproduce.folder import Reproduction, redraw_folder, reproduce
@@ -24,7 +25,7 @@ from joulemesh.reproduce.page import write_page
 from joulemesh.reproduce.runner import Runner, Step
 from joulemesh.reproduce.sentences import SENTENCES
 from joulemesh.reproduce.stage import DIGITS
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry
 from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape

@@ -14,6 +14,7 @@ import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build, register
+from joulemesh.metrics.curves import CURVES
 from joulemesh.models import Model
 from joulemesh.models import build as build_model
 from joulemesh.scenario import Scenario
@@ -26,7 +27,7 @@ from joulemesh.studies.fingerprint import (
     run_key,
     world_digest,
 )
-from joulemesh.studies.record import CURVES, Record, from_bytes, to_bytes
+from joulemesh.studies.record import Record, from_bytes, to_bytes
 from joulemesh.training import Exchange
 
 

@@ -51,7 +51,13 @@ def test_it_draws_and_switches(page: Any) -> None:
     for axis, text in (("iterations", "iteration"), ("seconds", "simulated time")):
         page.click(f"#curves button[data-x={axis}]")
         assert page.evaluate(label).startswith(text)
-    for curve in ("devices", "weakest", "loss", "consensus", "accuracy"):
+    for curve in (
+        "device_accuracy_mean",
+        "device_accuracy_min",
+        "test_loss",
+        "consensus",
+        "test_accuracy",
+    ):
         page.click(f"#curves button[data-y={curve}]")
         assert page.evaluate(LINES) == 7
         assert page.evaluate(BROKEN) == 0

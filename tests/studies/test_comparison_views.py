@@ -118,7 +118,7 @@ def test_a_page_that_asks_for_nothing_and_escapes_everything(mixed: Comparison) 
     shown = data["methods"][0]
     np.testing.assert_allclose(shown["joules"], first.energy_j.mean(axis=1), rtol=1e-4)
     np.testing.assert_allclose(
-        shown["accuracy"]["mean"], first.curves["test_accuracy"].mean(axis=1), rtol=1e-4
+        shown["test_accuracy"]["mean"], first.curves["test_accuracy"].mean(axis=1), rtol=1e-4
     )
     for name in ("Equal batteries", "paired by seed", "[devices]", "why: &lt;/script&gt;"):
         assert name in text

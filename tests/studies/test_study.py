@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.curves import CURVES
 from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.views.comparison.table import show_comparison
 

@@ -15,9 +15,10 @@ import pytest
 import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.curves import CURVES
 from joulemesh.runs.compare import Comparison, WorldsComparison
 from joulemesh.scenario import Scenario
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
 from joulemesh.studies.study import Entry, Study
 from joulemesh.studies.worlds import WorldsEntry, WorldsStudy
 from joulemesh.views.comparison.page import reading, render_comparison, sentence

@@ -56,7 +56,7 @@ class NoEvaluation(Evaluator):
         self.counts, self._seeds = engine.evaluator.counts, len(engine.seeds)
 
     def evaluate(self, params: Any, iteration: int) -> Evaluation:
-        return Evaluation(*[np.zeros(self._seeds)] * len(Evaluation._fields))
+        return Evaluation(*[np.zeros(self._seeds)] * (len(Evaluation._fields) - 1), own={})
 
 
 @pytest.fixture

@@ -61,11 +61,11 @@ def make_series(plan: Plan, seeds: Sequence[int]) -> dict[str, NDArray[Any]]:
         "time_s": plan.latency_s.cumsum(),
         "train_loss": 2 * np.exp(-when / 20) + 0.1 + noise,
         "test_loss": 2.2 * np.exp(-when / 20) + 0.1 + noise,
-        "accuracy": accuracy,
+        "test_accuracy": accuracy,
         "device_accuracy_mean": accuracy - 0.02,
         "device_accuracy_min": accuracy - 0.08,
         "device_accuracy_max": accuracy + 0.01,
-        "consensus_error": 0.2 * np.exp(-when / 10) + 1e-4 + noise / 1000,
+        "consensus": 0.2 * np.exp(-when / 10) + 1e-4 + noise / 1000,
     }
 
 
@@ -76,7 +76,7 @@ def make_view() -> Callable[..., ReportView]:
         summary = Summary(
             energy_j=float(plan.spent_j.sum()),
             time_s=float(plan.latency_s.sum()),
-            accuracy=float(np.mean(series["accuracy"], axis=-1).mean()),
+            accuracy=float(np.mean(series["test_accuracy"], axis=-1).mean()),
             device_accuracy_min=0.5,
         )
         count = plan.rounds.shape[1]

@@ -135,7 +135,13 @@ class Runner:
             self.account.computed += len(missing)
         found = {seed: record for seed, record in records.items() if record is not None}
         tell(job.contender.schedule.iterations, float("nan"))
-        return Entry.of(job.label, found, job.contender.battery_j, job.contender.notes)
+        return Entry.of(
+            job.label,
+            found,
+            job.contender.battery_j,
+            job.contender.notes,
+            job.scenario.training.metrics,
+        )
 
     def _digest(self, dataset: Dataset, model: Model) -> str:
         key = (dataset.name, model)

@@ -33,6 +33,7 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import strangers_in
 from joulemesh.files.whole import sweep
+from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.own_code import files_run
 from joulemesh.planning.account import Account
 from joulemesh.runs.accounts import save_account, write_ledger
@@ -42,8 +43,7 @@ from joulemesh.runs.inputs import FOLDER as INPUTS
 from joulemesh.runs.inputs import keep_inputs, portable
 from joulemesh.runs.kept import SETTLED, START, KeptRun
 from joulemesh.runs.result import ADAPTIVE, Chunk, Result, metrics
-from joulemesh.studies.record import CURVES
-from joulemesh.training.trace import COUNTS, Trace
+from joulemesh.training.trace import Trace
 from joulemesh.views.run.charts import labelled_devices
 from joulemesh.views.words import dataset_words
 
@@ -187,7 +187,8 @@ class RunFolder(KeptRun):
         rows, grown = io.StringIO(), self._growing["metrics.csv"]
         writer = csv.writer(rows, lineterminator="\n")
         if not grown.digest.bytes:
-            writer.writerow(["seed", "iteration", *CURVES, "energy_j", "time_s", *COUNTS])
+            names = column_names(account.scenario.training.metrics)
+            writer.writerow(["seed", "iteration", *names, "energy_j", "time_s", *COUNTS])
         for row in metrics(account, trace, seeds):
             writer.writerow(row.values())
         grown.append(rows.getvalue())

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.studies.record import CURVES
-from joulemesh.training.trace import COUNTS, Trace
+from joulemesh.metrics.curves import COUNTS, CURVES
+from joulemesh.training.trace import Trace
 
 __all__ = ["costs_of", "flat", "safetensors", "trace_of"]
 
 
 def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
     """The evaluations in the text of ``metrics.csv``; exactly as they were.
+
+    Columns between those of `CURVES` and the costs are of further metrics.
 
     >>> trace_of("", (0,), np.float32).test_loss.shape
     (0, 1)
@@ -29,7 +31,10 @@ def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
         return np.array(values, kind).reshape(len(seeds), len(iteration)).T
 
     curves = {name: column(name, dtype) for name in CURVES}
-    return Trace(iteration, **curves, **{name: column(name, np.int64) for name in COUNTS})
+    known = {"seed", "iteration", "energy_j", "time_s", *CURVES, *COUNTS}
+    own = {name: column(name, dtype) for name in (rows[0] if rows else ()) if name not in known}
+    counts = {name: column(name, np.int64) for name in COUNTS}
+    return Trace(iteration, **curves, **counts, own=own)
 
 
 def costs_of(text: str, seeds: tuple[int, ...]) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.planning.plan import Plan
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import costs_of, flat, trace_of
@@ -19,24 +20,13 @@ from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import portable
 from joulemesh.runs.result import Result, cumulative
 from joulemesh.studies.target import to_target
-from joulemesh.training.trace import COUNTS, Trace
+from joulemesh.training.trace import Trace
+from joulemesh.views.run.metrics import metric_tiles
 from joulemesh.views.run.report import ReportView, Summary, write_report
 from joulemesh.views.run.target import target_tile
 from joulemesh.views.words import Subject
 
 __all__ = ["report_of_folder", "write_run_report"]
-
-_FROM_TRACE = {
-    "train_loss": "train_loss",
-    "test_loss": "test_loss",
-    "accuracy": "test_accuracy",
-    "device_accuracy_mean": "device_accuracy_mean",
-    "device_accuracy_min": "device_accuracy_min",
-    "device_accuracy_max": "device_accuracy_max",
-    "drift": "drift",
-    "consensus_error": "consensus",
-    **{name: name for name in COUNTS},
-}
 
 
 def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> None:
@@ -135,12 +125,14 @@ def _write(
         "energy_j": energy.T,
         "time_s": clock.T,
     }
-    for name, column in _FROM_TRACE.items():
-        series[name] = np.asarray(getattr(trace, column)).T
+    metrics = view.plan.scenario.training.metrics
+    for name in (*column_names(metrics), *COUNTS):
+        series[name] = np.asarray(trace.curve(name)).T
     found = to_target(trace.iteration, trace.test_accuracy, energy, clock, target)
     means = float(energy[-1].mean()), float(clock[-1].mean())
     summary = replace(
         Summary.of(*means, trace.last, view.summary.wall_s),
         target=target_tile(found, len(view.seeds)),
+        further=metric_tiles(trace.last, metrics),
     )
     write_report(path, replace(view, summary=summary, series=series, scenario_toml=toml))

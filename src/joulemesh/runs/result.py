@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.account import MethodAccount
+from joulemesh.metrics.curves import COUNTS, column_names, own_curves
 from joulemesh.optional import frame
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.studies.record import CURVES
 from joulemesh.studies.target import to_target
-from joulemesh.training.trace import COUNTS, Trace
+from joulemesh.training.trace import Trace
 from joulemesh.units import duration, energy
 
 __all__ = [
@@ -93,13 +93,14 @@ def cumulative(
 
 def metrics(account: Account, trace: Trace, seeds: Sequence[int]) -> Iterator[Metrics]:
     """One row for every seed of the evaluations, with the joules and seconds so far."""
+    names = column_names(account.scenario.training.metrics)
     shape = (len(seeds), len(trace.iteration))
     energy, clock = (
         np.broadcast_to(so_far.T, shape) for so_far in cumulative(account, trace.iteration)
     )
     for k, iteration in enumerate(trace.iteration.tolist()):
         for s, seed in enumerate(seeds):
-            values = {name: float(getattr(trace, name)[k, s]) for name in CURVES}
+            values = {name: float(trace.curve(name)[k, s]) for name in names}
             costs = {"energy_j": float(energy[s, k]), "time_s": float(clock[s, k])}
             counts = {name: int(getattr(trace, name)[k, s]) for name in COUNTS}
             yield {"seed": seed, "iteration": iteration, **values, **costs, **counts}
@@ -240,6 +241,7 @@ class Result:
             "device_accuracy": float(final.device_accuracy_mean.mean()),
             "device_accuracy_min": float(final.device_accuracy_min.min()),
             "loss": float(final.test_loss.mean()),
+            **self._further(),
             "test_samples": int(final.test_samples.min()),
             **{f"curve_{name}": int(getattr(self.trace, name).min()) for name in COUNTS},
             "energy_j": float(self.energy_j[-1].mean()),
@@ -257,6 +259,18 @@ class Result:
             "notes": list(self.notes),
             **({"answer": self.account.answer.text} if isinstance(self.account, Plan) else {}),
         }
+
+    def _further(self) -> dict[str, float]:
+        """The final figures of the scenario's further metrics, means over seeds.
+
+        Of the devices' own models the smallest and the largest of all seeds.
+        """
+        figures = {}
+        for curve in own_curves(self.account.scenario.training.metrics):
+            values, over = self.final.own[curve.name], curve.of
+            end = values.min() if over == "min" else values.max()
+            figures[curve.name] = float(end if over in ("min", "max") else values.mean())
+        return figures
 
     def _priced(self) -> dict[str, Any]:
         """What a plan has and a method has not, and the other way round."""

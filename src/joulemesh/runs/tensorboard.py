@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.curves import COUNTS
 from joulemesh.optional import MissingPackageError
 from joulemesh.runs.result import Metrics
-from joulemesh.training.trace import COUNTS
 
 __all__ = ["TensorBoard"]
 

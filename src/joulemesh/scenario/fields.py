@@ -15,8 +15,8 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import MODELS, PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
-from joulemesh.scenario.registered import NamesSchema, Registered
+from joulemesh.registries import METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
+from joulemesh.scenario.registered import NamesSchema, Registered, RegisteredNames
 from joulemesh.units import example, is_quantity, parse
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Gains",
     "GossipRounds",
     "Iterations",
+    "MetricNames",
     "ModelName",
     "NonNegative",
     "PartitionName",
@@ -276,6 +277,7 @@ DeviceProfile = Annotated[
 ]
 PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:NAME"))]
 ModelName = Annotated[str, Registered(MODELS.names)]
+MetricNames = Annotated[tuple[str, ...], RegisteredNames(METRICS.names)]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
 _LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 Topology = Annotated[

@@ -12,7 +12,7 @@ from pydantic_core import core_schema
 
 from joulemesh.errors import ScenarioError
 
-__all__ = ["NamesSchema", "Registered", "parameters_of"]
+__all__ = ["NamesSchema", "Registered", "RegisteredNames", "parameters_of"]
 
 
 class Registered:
@@ -63,6 +63,31 @@ class Registered:
             if ":" in name
         ]
         return {"anyOf": [plain, *patterns]} if patterns else {**plain, "type": "string"}
+
+
+class RegisteredNames(Registered):
+    """Several such texts; one alone may be written without brackets.
+
+    >>> names = RegisteredNames(lambda: ("brier", "top3"))
+    >>> names.checked("brier"), names.checked(["top3", "brier", "top3"])
+    (('brier',), ('top3', 'brier'))
+    """
+
+    def checked(self, value: Any) -> tuple[str, ...]:
+        """The values, each once, if all are spellings."""
+        several = value if isinstance(value, list | tuple) else [value]
+        return tuple(dict.fromkeys(self.check(one) for one in several))
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        one = super().__get_pydantic_json_schema__(schema, handler)
+        return {"anyOf": [one, {"type": "array", "items": one}]}
 
 
 class NamesSchema:

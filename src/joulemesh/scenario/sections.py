@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from joulemesh.fading import spellings
-from joulemesh.registries import CHANNELS, MODELS, PARTITIONS, TOPOLOGIES
+from joulemesh.registries import CHANNELS, METRICS, MODELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
     AggregationName,
     Constant,
@@ -28,6 +28,7 @@ from joulemesh.scenario.fields import (
     Gains,
     GossipRounds,
     Iterations,
+    MetricNames,
     ModelName,
     NonNegative,
     PartitionName,
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 _PAPER_ZETA = 400.0
+_METRICS = " | ".join(METRICS.built_in[2:])
 
 
 class Section(BaseModel):
@@ -307,6 +309,9 @@ class Training(Section):
     eval_every: Count = Field(5, description="iterations between evaluations")
     eval_device_samples: Count = Field(
         1000, description="test samples for the devices' own models where they differ, at most"
+    )
+    metrics: MetricNames = Field(
+        (), description=f"metrics of evaluations besides accuracy and loss: {_METRICS}"
     )
     precision: Literal["float32", "float64", "bfloat16"] = Field(
         "float32", description="arithmetic; bfloat16 keeps float32 parameters"

@@ -110,11 +110,11 @@ def compare_methods(
     digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)
     store, entries, computed = Cache(cache), [], 0
     store.require_usable()
-    bench = Bench(setting, learning, store, digest)
+    bench, further = Bench(setting, learning, store, digest), scenario.training.metrics
     for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
         turn = _Turn(name, position, len(wanted), on_progress)
         if isinstance(made, str):
-            entries.append(Entry.refused(name, made, len(chosen), setting.devices))
+            entries.append(Entry.refused(name, made, len(chosen), setting.devices, further))
             turn.cannot_run()
             continue
         entry, new = _entry(made, bench, chosen, rates, tuned_on, turn)
@@ -220,5 +220,7 @@ def _entry(
         tuned, tried = bench.tuned(made, rates, tuned_on, tell)
         rate = tuned.chosen
     found, new = bench.results(made, seeds, tell, rate)
-    entry = Entry.of(made.name, found, made.battery_j, made.notes)
+    entry = Entry.of(
+        made.name, found, made.battery_j, made.notes, bench.learning.scenario.training.metrics
+    )
     return replace(entry, learning_rate=rate, tuned=tuned), tried + new

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.curves import column_names
 from joulemesh.studies.rates import TunedRate
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
 from joulemesh.studies.statistics import estimate
 
 FloatArray = NDArray[np.float64]
@@ -25,8 +26,8 @@ class Entry:
     Attributes:
         name: as the user wrote it.
         iteration: int64 [E], iterations done at each evaluation.
-        curves: each of `CURVES`, float64 [E, S].
-        final: each of `CURVES` after the last iteration, on all test samples, float64 [S].
+        curves: each of `metrics.curves.column_names`, float64 [E, S].
+        final: each of them after the last iteration, on all test samples, float64 [S].
         energy_j: float64 [E, S], joules of all devices so far.
         time_s: float64 [E, S], seconds of the modelled clock so far.
         spent_j: float64 [S, N], joules that each battery paid.
@@ -58,14 +59,16 @@ class Entry:
     tuned: TunedRate | None = None
 
     @classmethod
-    def refused(cls, name: str, why: str, seeds: int, devices: int) -> Entry:
+    def refused(
+        cls, name: str, why: str, seeds: int, devices: int, metrics: Sequence[str] = ()
+    ) -> Entry:
         """The entry of a method that cannot run."""
-        none, shape = np.zeros((0, seeds)), (seeds, devices)
+        none, shape, names = np.zeros((0, seeds)), (seeds, devices), column_names(metrics)
         return cls(
             name,
             np.zeros(0, np.int64),
-            dict.fromkeys(CURVES, none),
-            dict.fromkeys(CURVES, np.full(seeds, np.nan)),
+            dict.fromkeys(names, none),
+            dict.fromkeys(names, np.full(seeds, np.nan)),
             none,
             none,
             np.full(shape, np.nan),
@@ -81,6 +84,7 @@ class Entry:
         records: Mapping[int, Record],
         battery_j: FloatArray,
         notes: Sequence[str] = (),
+        metrics: Sequence[str] = (),
     ) -> Entry:
         """Put one method's runs side by side.
 
@@ -89,24 +93,25 @@ class Entry:
             records: by seed, in order.
             battery_j: [N].
             notes: what a reader should know.
+            metrics: those that the scenario adds to accuracy and loss.
         """
         ran = [record for record in records.values() if not record.diverged]
         iteration = ran[0].iteration if ran else np.zeros(0, np.int64)
-        length, devices = len(iteration), len(battery_j)
+        length, devices, names = len(iteration), len(battery_j), column_names(metrics)
 
         def side_by_side(part: str, *shape: int) -> FloatArray:
             missing = np.full(shape, np.nan)
             columns = [missing if r.diverged else getattr(r, part) for r in records.values()]
             return np.stack(columns, axis=0)
 
-        curves = side_by_side("curves", length, len(CURVES))
-        final = side_by_side("final", len(CURVES))
+        curves = side_by_side("curves", length, len(names))
+        final = side_by_side("final", len(names))
         spent_j = side_by_side("spent_j", devices)
         return cls(
             name,
             iteration,
-            {curve: curves[:, :, k].T for k, curve in enumerate(CURVES)},
-            {curve: final[:, k] for k, curve in enumerate(CURVES)},
+            {curve: curves[:, :, k].T for k, curve in enumerate(names)},
+            {curve: final[:, k] for k, curve in enumerate(names)},
             side_by_side("energy_j", length).T,
             side_by_side("time_s", length).T,
             spent_j,

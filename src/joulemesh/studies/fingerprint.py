@@ -39,6 +39,7 @@ _ROOMS = (
     "fading",
     "scenario",
     "data",
+    "metrics",
     "models",
     "world",
     "aggregation",

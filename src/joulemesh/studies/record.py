@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CURVES", "Record", "from_bytes", "to_bytes"]
+__all__ = ["Record", "from_bytes", "to_bytes"]
 
 import io
 from dataclasses import dataclass, field, fields
@@ -12,19 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.files.arrays import open_arrays
+from joulemesh.metrics.curves import CURVES
 
 FloatArray = NDArray[np.float64]
-
-CURVES = (
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "device_accuracy_mean",
-    "device_accuracy_min",
-    "device_accuracy_max",
-    "drift",
-    "consensus",
-)
 
 _EMPTY: FloatArray = np.zeros(0)
 
@@ -35,8 +25,9 @@ class Record:
 
     Attributes:
         iteration: int64 [E], iterations done at each evaluation.
-        curves: float64 [E, 8], the columns `CURVES` of each evaluation.
-        final: float64 [8], the same at the end, on all test samples.
+        curves: float64 [E, C], the columns `CURVES` of each evaluation, and behind them those of
+            the scenario's further metrics.
+        final: float64 [C], the same at the end, on all test samples.
         energy_j: float64 [E], joules of all devices so far.
         time_s: float64 [E], seconds of the modelled clock so far.
         spent_j: float64 [N], joules that each battery paid.
@@ -62,8 +53,9 @@ class Record:
         count = len(self.iteration)
         good = (
             self.iteration.shape == self.energy_j.shape == self.time_s.shape == (count,)
-            and self.curves.shape == (count, len(CURVES))
-            and self.final.shape == (len(CURVES),)
+            and self.final.ndim == 1
+            and len(self.final) >= len(CURVES)
+            and self.curves.shape == (count, len(self.final))
             and self.spent_j.ndim == 1
             and self.totals.shape == (4,)
             and self.samples.shape in ((0, 2), (count, 2))

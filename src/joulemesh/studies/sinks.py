@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from joulemesh.methods import Contender
-from joulemesh.studies.record import CURVES, FloatArray, Record
+from joulemesh.metrics.curves import CURVES
+from joulemesh.studies.record import FloatArray, Record
 from joulemesh.training.driver import TrainedChunk
 from joulemesh.training.trace import Trace
 
@@ -42,7 +43,8 @@ def records_of(contender: Contender, trace: Trace, *, samples: bool = True) -> l
         trace: of the whole training.
         samples: keep on how many samples each evaluation was made.
     """
-    curves = np.stack([np.asarray(getattr(trace, name), np.float64) for name in CURVES])
+    columns = (*CURVES, *trace.own)
+    curves = np.stack([np.asarray(trace.curve(name), np.float64) for name in columns])
     at, records = trace.iteration - 1, []
     rests_on = np.stack([trace.test_samples, trace.device_samples], axis=-1)
     for seed in range(curves.shape[2]):

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.methods.terms import equal_terms
+from joulemesh.metrics.curves import column_names
 from joulemesh.scenario import Scenario
 from joulemesh.studies.entry import Entry
-from joulemesh.studies.record import CURVES
 from joulemesh.studies.statistics import estimate
 from joulemesh.studies.table import row_of
 
@@ -153,14 +153,15 @@ class Study:
         rows = io.StringIO()
         writer = csv.writer(rows, lineterminator="\n")
         counts = ("test_samples", "device_samples")
-        writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *CURVES, *counts])
+        names = column_names(self.scenario.training.metrics)
+        writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *names, *counts])
         for entry in self.entries:
             for s, seed in enumerate(self.seeds):
                 if not entry.ran or seed in entry.diverged:
                     continue
                 for k, iteration in enumerate(entry.iteration):
                     costs = [float(entry.energy_j[k, s]), float(entry.time_s[k, s])]
-                    values = [float(entry.curves[name][k, s]) for name in CURVES]
+                    values = [float(entry.curves[name][k, s]) for name in names]
                     rests_on = entry.samples[k].tolist() if len(entry.samples) else ["", ""]
                     writer.writerow([entry.name, seed, int(iteration), *costs, *values, *rests_on])
         if path is not None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Citation, lookup
+from joulemesh.metrics.curves import CURVES
 from joulemesh.studies.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
     return {
         "accuracy": entry.final["test_accuracy"],
         "device_accuracy": entry.final["device_accuracy_mean"],
+        **{name: values for name, values in entry.final.items() if name not in CURVES},
         "energy_j": entry.total_energy_j,
         "time_s": entry.total_time_s,
         "energy_to_target_j": reached_at(entry.iteration, accuracy, entry.energy_j, target),

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from joulemesh.files import write_text
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import Progress, compare_methods
-from joulemesh.studies.record import CURVES
 from joulemesh.studies.study import Entry, Study
 from joulemesh.studies.table import worlds_row
 from joulemesh.world.redraw import redrawn_words, worlds_of
@@ -65,8 +64,8 @@ class WorldsEntry(Entry):
         return cls(
             each[0].name,
             iteration,
-            {name: curve([one.curves[name] for one in each]) for name in CURVES},
-            {name: end([one.final[name] for one in each]) for name in CURVES},
+            {name: curve([one.curves[name] for one in each]) for name in each[0].curves},
+            {name: end([one.final[name] for one in each]) for name in each[0].final},
             curve([one.energy_j for one in each]),
             curve([one.time_s for one in each]),
             end([one.spent_j for one in each]),

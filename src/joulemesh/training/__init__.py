@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "Checkpoints",
+    "DeviceTrainer",
     "DivergedError",
     "Engine",
     "Exchange",
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
+    from joulemesh.training.device import DeviceTrainer
     from joulemesh.training.driver import train
     from joulemesh.training.jax.checkpoint import Checkpoints
     from joulemesh.training.jax.engine import Engine, State
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 # JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
 _HOME = {
     "Checkpoints": "jax.checkpoint",
+    "DeviceTrainer": "device",
     "DivergedError": "learner",
     "Engine": "jax.engine",
     "Exchange": "jax.exchange",

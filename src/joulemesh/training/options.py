@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Options", "make_optimizer"]
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -42,6 +42,7 @@ class Options:
             reduced.
         chunk_iterations: iterations in one compiled call.
         deterministic: ask XLA for kernels that give the same bits in every run.
+        metrics: names of metrics to compute besides accuracy and loss.
 
     >>> Options(batch_size=0)
     Traceback (most recent call last):
@@ -62,6 +63,7 @@ class Options:
     eval_share: float = 0.08
     chunk_iterations: int = 20
     deterministic: bool = False
+    metrics: tuple[str, ...] = field(default=(), repr=False)  # they have a digest of their own
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "eval_every", "eval_device_samples", "chunk_iterations"):

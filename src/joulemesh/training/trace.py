@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["COUNTS", "Trace"]
+__all__ = ["Trace"]
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
 
-COUNTS = ("test_samples", "train_samples", "device_samples")
-"""Of a trace: on how many samples each evaluation was made."""
+_APART = ("own", "sent")  # mappings and trees of arrays, not arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +38,7 @@ class Trace:
             them where an exact exchange has left the devices with one model. If fewer, they are
             compared with the mean model on these, and their accuracy is its accuracy (on all)
             plus the difference.
+        own: the curves of further metrics (``training.metrics``), by name.
         sent: what a method's own exchange reported, a pytree of [iterations, seeds, ...].
     """
 
@@ -54,7 +54,22 @@ class Trace:
     test_samples: NDArray[np.int64]
     train_samples: NDArray[np.int64]
     device_samples: NDArray[np.int64]
+    own: Mapping[str, Floats] = field(default_factory=dict)
     sent: Any = ()
+
+    def curve(self, name: str) -> Floats:
+        """A curve by name, those of further metrics included.
+
+        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 11, own={"test_f1": np.ones((1, 2))})
+        >>> one.curve("test_f1").tolist(), one.curve("drift").tolist()
+        ([[1.0, 1.0]], [[0.0, 0.0]])
+        """
+        found: Floats = self.own[name] if name in self.own else getattr(self, name)
+        return found
+
+    @classmethod
+    def _columns(cls) -> list[str]:
+        return [one.name for one in fields(cls) if one.name not in _APART]
 
     @classmethod
     def join(cls, traces: Sequence[Trace]) -> Trace:
@@ -64,16 +79,19 @@ class Trace:
         >>> Trace.join([one, one]).train_loss.shape
         (2, 2)
         """
-        columns = [f.name for f in fields(cls) if f.name != "sent"]
-        joined = {
-            name: np.concatenate([getattr(trace, name) for trace in traces]) for name in columns
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(trace, name) for trace in traces])
+            for name in cls._columns()
+        }
+        joined["own"] = {
+            name: np.concatenate([trace.own[name] for trace in traces]) for name in traces[0].own
         }
         sent = jax.tree.map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
         return cls(**joined, sent=sent)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything by name, what was sent by position; `from_arrays` takes it back."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sent"}
+        columns = {name: getattr(self, name) for name in self._columns()} | dict(self.own)
         sent = {f"sent.{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(self.sent))}
         return columns | sent
 
@@ -93,9 +111,11 @@ class Trace:
         >>> Trace.from_arrays(one.to_arrays(), like=one).sent["asked"].shape
         (5, 2)
         """
-        columns = {f.name: arrays[f.name] for f in fields(cls) if f.name != "sent"}
-        leaves = [arrays[f"sent.{k}"] for k in range(len(arrays) - len(columns))]
-        return cls(**columns, sent=jax.tree.unflatten(jax.tree.structure(like.sent), leaves))
+        columns: dict[str, Any] = {name: arrays[name] for name in cls._columns()}
+        own = {name: arrays[name] for name in like.own}
+        leaves = [arrays[f"sent.{k}"] for k in range(len(arrays) - len(columns) - len(own))]
+        sent = jax.tree.unflatten(jax.tree.structure(like.sent), leaves)
+        return cls(**columns, own=own, sent=sent)
 
     @property
     def last(self) -> Trace:
@@ -105,5 +125,5 @@ class Trace:
         >>> two.last.iteration.tolist(), two.last.test_loss.tolist()
         ([9], [[2.0]])
         """
-        columns = [f.name for f in fields(self) if f.name != "sent"]
-        return Trace(**{name: getattr(self, name)[-1:] for name in columns})
+        columns: dict[str, Any] = {name: getattr(self, name)[-1:] for name in self._columns()}
+        return Trace(**columns, own={name: values[-1:] for name, values in self.own.items()})

@@ -247,4 +247,4 @@ def show_row(label: str, text: str, console: Console) -> None:
     for k, line in enumerate(lines):
         line.rstrip()
         head = label if k == 0 else ""
-        console.print(Text.assemble((f"{head:<{_LABEL}}", "bold"), line), soft_wrap=True)
+        console.print(Text.assemble((f"{head:<{_LABEL - 1}} ", "bold"), line), soft_wrap=True)

@@ -181,17 +181,17 @@ def learned(when: int, **changes: Any) -> dict[str, NDArray[Any]]:
     """Curves that cost nothing to make: devices two points below the mean model."""
     accuracy = 0.9 - 0.5 / np.arange(1, when + 1)
     curves = {name: np.arange(1.0, when + 1) for name in ("iteration", "energy_j", "time_s")}
-    curves |= {"accuracy": accuracy, "test_loss": 1 - accuracy, "train_loss": 1 - accuracy}
+    curves |= {"test_accuracy": accuracy, "test_loss": 1 - accuracy, "train_loss": 1 - accuracy}
     curves |= {f"device_accuracy_{kind}": accuracy - 0.02 for kind in ("mean", "min", "max")}
     return {name: np.broadcast_to(v, when) for name, v in {**curves, **changes}.items()}
 
 
 def test_devices_that_agree_are_one_line(page: Callable[..., Browser]) -> None:
-    same = learned(4)["accuracy"] + 1e-9  # rounding
+    same = learned(4)["test_accuracy"] + 1e-9  # rounding
     counts = {"test_samples": 360, "device_samples": 360, "train_samples": 500}
     own = {f"device_accuracy_{kind}": same for kind in ("mean", "min", "max")}
     browser = page(series=learned(4, **counts, **own))
-    assert browser.evaluate(LINES) == ["accuracy"]
+    assert browser.evaluate(LINES) == ["test_accuracy"]
     assert browser.evaluate(LEGEND) == [
         "mean model and every device’s own, which are the same (360 test samples)"
     ]
@@ -201,7 +201,7 @@ def test_devices_that_agree_are_one_line(page: Callable[..., Browser]) -> None:
 def test_the_legend_counts_the_samples_behind_each_line(page: Callable[..., Browser]) -> None:
     counts = {"test_samples": [1000, 1000, 1000, 10_000], "device_samples": [100] * 3 + [10_000]}
     browser = page(series=learned(4, **counts, train_samples=500))
-    assert browser.evaluate(LINES) == ["accuracy", "device_accuracy_mean"]
+    assert browser.evaluate(LINES) == ["test_accuracy", "device_accuracy_mean"]
     assert browser.evaluate(LEGEND) == [
         "mean model (1,000 test samples)",
         "devices’ own models, mean (compared with the mean model on 100 of these samples)",
@@ -266,7 +266,7 @@ def test_the_route_is_the_boldest_on_the_map(
 
 
 def test_a_single_evaluation_is_a_dot(page: Callable[..., Browser]) -> None:
-    once = {"iteration": [3], "energy_j": [1.0], "time_s": [2.0], "accuracy": [0.5]}
+    once = {"iteration": [3], "energy_j": [1.0], "time_s": [2.0], "test_accuracy": [0.5]}
     browser = page(series={name: np.array(values) for name, values in once.items()})
     assert browser.errors == []
     dots = "document.querySelectorAll('#learning circle.alone').length"

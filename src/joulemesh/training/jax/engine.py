@@ -14,21 +14,22 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.machine import Machine
+from joulemesh.metrics.metric import metrics_of
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.digests import digest
 from joulemesh.training.driver import chunks
 from joulemesh.training.jax import exchange
+from joulemesh.training.jax import state as states
 from joulemesh.training.jax.chunks import chunk_schedule, evaluated, longest_steps, part
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.evaluation.evaluator import Evaluator
-from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.evaluation.scores import Evaluation, checked_metrics
 from joulemesh.training.jax.exchange import Exchange
 from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
@@ -38,7 +39,6 @@ from joulemesh.training.jax.platform import ROWS, WHOLE, precision_scope, row_me
 from joulemesh.training.jax.platform import this_machine as at_hand
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
-from joulemesh.training.jax.state import first_state, load, save, saved_shapes, state_shapes
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
 from joulemesh.training.jax.types import ChunkReport, ChunkSchedule, ProgramKey, Segments, State
 from joulemesh.training.learner import DivergedError
@@ -134,6 +134,7 @@ class Engine:
             strategy=strategy,
             deterministic=options.deterministic,
             mesh=mesh,
+            metrics=checked_metrics(metrics_of(options.metrics), self.dataset.classes),
         )
         self.programs = programs(self.key)
         self._check_memory()
@@ -180,7 +181,7 @@ class Engine:
         """Draw the initial parameters: of each seed one set, the same for all its devices."""
         hosts.meet(self.key.mesh)
         with self._scope():
-            return first_state(self, [self.initial(seed) for seed in self.seeds])
+            return states.first_state(self, [self.initial(seed) for seed in self.seeds])
 
     @property
     def shardings(self) -> tuple[Any, Any]:
@@ -191,13 +192,11 @@ class Engine:
     def shapes(self) -> State:
         """Shapes and types of a state."""
         with self._scope():
-            return state_shapes(self, self._dtype)
+            return states.state_shapes(self, self._dtype)
 
     def initial(self, seed: int) -> Params:
         """The initial parameters of a seed, as NumPy arrays."""
-        words = np.stack(draws.seed_key(seed, draws.INIT), axis=-1)[0]
-        params = jax.jit(self.model.init)(jax.random.wrap_key_data(jnp.asarray(words)))
-        return jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), params)
+        return states.initial_params(self.model, seed, self._dtype)
 
     def advance(self, state: State) -> tuple[State, Trace]:
         """Run the next chunk of iterations, or those to the end of the schedule.
@@ -283,8 +282,8 @@ class Engine:
         last = np.array([max(done - 1, 0)])
         with self._scope():
             found = jax.device_get(self.evaluator.evaluate(state.params, int(last[0])))
-        columns = {name: values[None] for name, values in found._asdict().items()}
-        columns["drift"] = np.full((1, len(self.seeds)), np.nan, self._dtype)
+        unknown = np.full(len(self.seeds), np.nan, self._dtype)
+        columns = jax.tree.map(lambda v: v[None], found._replace(drift=unknown)._asdict())
         return Trace(np.array([done]), **columns, **self.evaluator.counts.columns(last))
 
     def _trace(
@@ -295,7 +294,7 @@ class Engine:
         if bad is not None:
             iteration, seed = bad
             raise DivergedError(iteration, self.seeds[seed], self.options.learning_rate)
-        columns = columns_of(reports, stop - start, self._dtype)
+        columns = columns_of(reports, stop - start, self.options.metrics, self._dtype)
         return Trace(iterations + 1, **columns, **self.evaluator.counts.columns(iterations))
 
     def params(self, state: State) -> Params:
@@ -322,16 +321,16 @@ class Engine:
 
     def saved_shapes(self) -> Shapes:
         """Names, shapes and types of the arrays that `save` gives."""
-        return saved_shapes(self)
+        return states.saved_shapes(self)
 
     def save(self, state: State) -> Arrays:
         """The state as named arrays in the order of devices, on the leader."""
-        return save(self, state)
+        return states.save(self, state)
 
     def load(self, arrays: Mapping[str, Any]) -> State:
         """The state that `save` gave, on however many processors there are now."""
         hosts.meet(self.key.mesh)
-        return load(self, arrays)
+        return states.load(self, arrays)
 
     def identity(self) -> dict[str, str]:
         """Digests of all that decides the numbers, by name, to refuse to resume something else.

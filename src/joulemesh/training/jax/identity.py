@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["model_digest", "run_identity"]
+__all__ = ["metrics_digest", "model_digest", "run_identity"]
 
 import re
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.metrics.metric import Metric, metrics_of
 from joulemesh.models.core import Model
 from joulemesh.training.digests import array_parts, data_digest, digest, scaling_digest
 from joulemesh.training.jax.exchange import Exchange
@@ -54,7 +55,7 @@ def run_identity(
         for partition in partitions
         for part in array_parts(partition.order.astype(np.int32), partition.offsets)
     ]
-    return {
+    digests = {
         "normalisation": scaling_digest(dataset),
         "data": data_digest(dataset),
         "model": model_digest(model, dataset.shape),
@@ -62,3 +63,26 @@ def run_identity(
         "plan": schedule.digest(),
         "options": digest([repr((options, method, seeds)).encode()]),
     }
+    if options.metrics:
+        digests["evaluation"] = metrics_digest(metrics_of(options.metrics), dataset.classes)
+    return digests
+
+
+def metrics_digest(metrics: Sequence[Metric], classes: int) -> str:
+    """A digest of what metrics compute, as JAX traces them.
+
+    >>> one, other = metrics_digest(metrics_of(), 10), metrics_digest(metrics_of(["brier"]), 10)
+    >>> one == other
+    False
+    """
+    logits, labels = np.zeros((2, classes), np.float32), np.zeros(2, np.int32)
+    parts: list[bytes | memoryview] = []
+    for metric in metrics:
+        programs = [jax.make_jaxpr(metric.values)(logits, labels)]
+        width = jax.eval_shape(metric.values, logits, labels).shape[1:] or (1,)
+        if metric.finish is not None:
+            programs.append(jax.make_jaxpr(metric.finish)(np.zeros(width, np.float32)))
+        parts.append(repr((metric.name, metric.share, metric.devices)).encode())
+        for program in programs:
+            parts += [_ADDRESS.sub("", str(program)).encode(), *array_parts(*program.consts)]
+    return digest(parts)

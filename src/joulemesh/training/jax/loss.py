@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Array", "Data", "gather", "scale_of", "weighted_loss"]
+__all__ = ["Array", "Data", "gather", "logits_of", "scale_of", "weighted_loss"]
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
+from joulemesh.metrics.metric import cross_entropy
 from joulemesh.models.core import Model, Params
 
 # Of JAX; of NumPy before it is placed; or a description of one (a shape, a sharding).
@@ -44,13 +45,26 @@ def gather(data: Data, index: Any) -> tuple[jax.Array, jax.Array]:
     return x, data.y[index]
 
 
+def logits_of(model: Model, params: Params, x: jax.Array, compute: Any) -> jax.Array:
+    """The logits [B, classes] of normalised samples, in float32 or wider.
+
+    Args:
+        model: supplies ``apply``.
+        params: of one device.
+        x: [B, ...], normalised.
+        compute: dtype in which the model computes.
+    """
+    low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+    logits = model.apply(low, x.astype(compute))
+    return logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+
+
 def weighted_loss(
     model: Model, params: Params, x: jax.Array, y: jax.Array, weight: jax.Array, compute: Any
 ) -> tuple[jax.Array, jax.Array]:
     """Σ_b weight_b · cross-entropy_b + (l2/2)·||params||², with the logits.
 
-    With weights 1/B this is ``models.loss``; weights also mask the end of a pass. The label's
-    logit is picked by comparison, not by index, because the gradient of an index is a scatter.
+    With weights 1/B this is ``models.loss``; weights also mask the end of a pass.
 
     Args:
         model: supplies ``apply`` and ``l2``.
@@ -69,12 +83,8 @@ def weighted_loss(
     >>> round(float(value), 4)  # ln 2 + 0.25 * 2
     1.1931
     """
-    low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
-    logits = model.apply(low, x.astype(compute))
-    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    chosen = y[:, None] == jnp.arange(logits.shape[1], dtype=y.dtype)
-    picked = jnp.sum(jnp.where(chosen, logits, 0), axis=1)
-    value = jnp.sum(weight * (jax.nn.logsumexp(logits, axis=1) - picked))
+    logits = logits_of(model, params, x, compute)
+    value = jnp.sum(weight * cross_entropy(logits, y))
     if model.l2:
         squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)]
         value += 0.5 * model.l2 * sum(squares[1:], start=squares[0])

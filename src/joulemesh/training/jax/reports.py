@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Reports", "columns_of", "first_bad"]
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.curves import own_curves
 from joulemesh.training.jax.evaluation.scores import Evaluation
 from joulemesh.training.jax.types import NEVER, ChunkReport
 
@@ -38,12 +40,30 @@ def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:
     return int(bad[seed]), seed
 
 
-def columns_of(reports: Reports, iterations: int, dtype: Any) -> dict[str, Any]:
-    """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...]."""
+def columns_of(
+    reports: Reports, iterations: int, metrics: Sequence[str], dtype: Any
+) -> dict[str, Any]:
+    """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...].
+
+    Args:
+        reports: of the chunk.
+        iterations: that were run.
+        metrics: further ones, whose curves there are; a chunk may have no evaluation.
+        dtype: of the columns.
+    """
     empty = np.zeros((0, len(reports.finite)), dtype)
+
+    def column(*values: Any) -> NDArray[Any]:
+        return np.concatenate([empty, *(one[None] for one in values)])
+
     columns: dict[str, Any] = {
-        name: np.concatenate([empty, *(getattr(one, name)[None] for one in reports.evaluations)])
+        name: column(*(getattr(one, name) for one in reports.evaluations))
         for name in Evaluation._fields
+        if name != "own"
+    }
+    columns["own"] = {
+        curve.name: column(*(one.own[curve.name] for one in reports.evaluations))
+        for curve in own_curves(metrics)
     }
     each = (report.sent for report in reports.chunks)
     sent = jax.tree.map(lambda *parts: reduce(np.add, parts), *each)

@@ -6,16 +6,18 @@ number of processors and processes; of several processes the leader gets and giv
 
 from __future__ import annotations
 
-__all__ = ["first_state", "load", "save", "saved_shapes", "state_shapes"]
+__all__ = ["first_state", "initial_params", "load", "save", "saved_shapes", "state_shapes"]
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.models.core import Params
+from joulemesh.models.core import Model, Params
+from joulemesh.training import draws
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.jax.types import State
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
     from joulemesh.training.learner import Learner
 
 _BY_DEVICE = ("params", "optimizer")  # parts of a state that each device has
+
+
+def initial_params(model: Model, seed: int, dtype: np.dtype[Any]) -> Params:
+    """The initial parameters of a seed, the same for all devices, as NumPy arrays."""
+    words = np.stack(draws.seed_key(seed, draws.INIT), axis=-1)[0]
+    params = jax.jit(model.init)(jax.random.wrap_key_data(jnp.asarray(words)))
+    return jax.tree.map(lambda leaf: np.asarray(leaf, dtype), params)
 
 
 def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from joulemesh.metrics.metric import Metric
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.jax.exchange import Exchange, mean
@@ -96,6 +97,7 @@ class ProgramKey:
     strategy: Strategy
     deterministic: bool
     mesh: Mesh
+    metrics: tuple[Metric, ...]
 
     @property
     def compute(self) -> Any:

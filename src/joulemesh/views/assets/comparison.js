@@ -1,6 +1,6 @@
 // Every method's curve with its band; axes and methods can be switched.
 
-const view = { x: "joules", y: "accuracy", hidden: new Set(), at: null };
+const view = { x: "joules", y: "test_accuracy", hidden: new Set(), at: null };
 const DASH = ["", "9 5", "3 3", "12 4 3 4"];
 const ink = (method) => `var(--m${method.place % 8})`;
 const dash = (method) => DASH[method.place % DASH.length];
@@ -10,13 +10,7 @@ const ACROSS = {
   joules: { name: (unit) => `energy spent by all devices [${unit}]`, unit: "J" },
   seconds: { name: (unit) => `simulated time [${unit}]`, unit: "s" },
 };
-const ALONG = {
-  accuracy: { name: "test accuracy of the mean model", share: true },
-  devices: { name: "test accuracy of the devices’ own models, mean", share: true },
-  weakest: { name: "test accuracy of the weakest device’s own model", share: true },
-  loss: { name: "test loss of the mean model" },
-  consensus: { name: "consensus error" },
-};
+const ALONG = data.curves;
 
 // Ends of an interval; a share is nowhere below 0 or above 1.
 const within = (along, low, high) => (along.share ? [Math.max(0, low), Math.min(1, high)] : [low, high]);
@@ -34,11 +28,14 @@ function drawCurves() {
   const right = Math.max(...shown.map((method) => Math.max(...finite(method[view.x]))), 1e-12);
   const ends = shown.flatMap((method) => finite([...method[view.y].low, ...method[view.y].high]));
   let low = Math.min(...ends), high = Math.max(...ends);
-  if (along.share) { low = Math.max(0, low); high = Math.min(1, high); } else low = Math.max(0, low);
+  // Intervals may reach below 0 where the figures themselves cannot.
+  const floor = shown.some((method) => finite(method[view.y].mean).some((v) => v < 0)) ? -Infinity : 0;
+  low = Math.max(floor, low);
+  if (along.share) high = Math.min(1, high);
   if (!ends.length) { low = 0; high = 1; }
   const room = 0.04 * (high - low || 1);
   const x = linear(0, right, box.left, box.right);
-  const y = linear(Math.max(0, low - room), along.share ? Math.min(1, high + room) : high + room, box.bottom, box.top);
+  const y = linear(Math.max(floor, low - room), along.share ? Math.min(1, high + room) : high + room, box.bottom, box.top);
   const { scale, unit } = across.unit ? unitOf(right, across.unit) : { scale: 1, unit: "" };
   axes(svg, box, Object.assign((v) => x(v * scale), { ticks: (n) => evenTicks(0, right / scale, n) }), y,
     { x: across.name(unit), y: along.name }, {}, along.share ? { y: percentTick } : {});
@@ -50,7 +47,7 @@ function drawCurves() {
     if (data.seeds > 1) svg.append(node("path", { class: "band", "data-method": method.name, fill: ink(method), d: area(xs, nan(c.low), nan(c.high)) }));
     svg.append(node("path", { class: "line", "data-method": method.name, stroke: ink(method), "stroke-dasharray": dash(method), d: path(xs, up(c.mean)) }));
   }
-  if (view.y === "accuracy" && data.target !== null && data.target >= low - room && data.target <= high + room) {
+  if (view.y === "test_accuracy" && data.target !== null && data.target >= low - room && data.target <= high + room) {
     const at = y(data.target);
     svg.append(node("line", { class: "target", x1: box.left, x2: box.right, y1: at, y2: at }));
     svg.append(node("text", { x: box.right, y: at - 5, "text-anchor": "end" }, `target ${percent(data.target)}`));

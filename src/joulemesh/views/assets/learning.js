@@ -10,8 +10,8 @@ const ACROSS = {
 
 const ALONG = {
   accuracy: {
-    name: "test accuracy", share: true,
-    lines: [{ key: "accuracy", text: "mean model", ink: "var(--a)", samples: "test" },
+    name: "test accuracy", share: true, devices: true,
+    lines: [{ key: "test_accuracy", text: "mean model", ink: "var(--a)", samples: "test" },
       { key: "device_accuracy_mean", text: "devices’ own models, mean", ink: "var(--b)", dashed: true, samples: "device" }],
     range: { low: "device_accuracy_min", high: "device_accuracy_max", text: "devices, worst to best", ink: "var(--b)" },
   },
@@ -22,23 +22,34 @@ const ALONG = {
   },
   consensus: {
     name: "relative consensus error",
-    lines: [{ key: "consensus_error", text: "after the exchange", ink: "var(--a)" },
+    lines: [{ key: "consensus", text: "after the exchange", ink: "var(--a)" },
       { key: "drift", text: "before the exchange", ink: "var(--b)", dashed: true }],
   },
 };
+
+// Metrics that the scenario adds.
+for (const metric of data.metrics) {
+  const key = (end) => `device_${metric.name}_${end}`;
+  ALONG[metric.name] = {
+    name: `test ${metric.label}`, share: metric.share, devices: metric.devices,
+    lines: [{ key: `test_${metric.name}`, text: "mean model", ink: "var(--a)", samples: "test" },
+      { key: key("mean"), text: "devices’ own models, mean", ink: "var(--b)", dashed: true, samples: "device" }],
+    range: { low: key("min"), high: key("max"), text: "devices, smallest to largest", ink: "var(--b)" },
+  };
+}
 
 const alike = (one, other) => one?.length === other?.length && (one || []).every((v, k) => v === other[k] || Math.abs(v - other[k]) < 2e-5);
 
 // After exact exchanges every device has the mean model: one line, which says so.
 function allAgree() {
-  const s = data.series, mean = s.accuracy, own = s.device_accuracy_mean;
+  const s = data.series, mean = s.test_accuracy, own = s.device_accuracy_mean;
   return Boolean(mean && own) && alike(own.mean, mean.mean) && alike(own.low, mean.low) && alike(own.high, mean.high) &&
     [s.device_accuracy_min, s.device_accuracy_max].every((end) => end && alike(end.mean, mean.mean));
 }
 
 function present(along) {
   const lines = along.lines.filter((line) => data.series[line.key]);
-  if (along !== ALONG.accuracy || !allAgree()) return lines;
+  if (!along.devices || !allAgree()) return lines;
   return [{ ...lines[0], text: "mean model and every device’s own, which are the same" }];
 }
 const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
@@ -54,7 +65,7 @@ function reach(along, lines, range) {
   const low = Math.min(...all), high = Math.max(...all);
   if (along.share) return { low: Math.max(0, Math.floor(low * 10 - 0.01) / 10), high: Math.min(1, Math.ceil(high * 10) / 10), log: false };
   const log = low > 0 && high > 30 * low;
-  return log ? { low: low / 1.2, high: high * 1.2, log } : { low: 0, high: high * 1.05 || 1, log };
+  return log ? { low: low / 1.2, high: high * 1.2, log } : { low: Math.min(0, low * 1.05), high: Math.max(0, high * 1.05) || (low < 0 ? 0 : 1), log };
 }
 
 // On how many samples a line's evaluations were made; empty where that is not known.
@@ -75,7 +86,7 @@ function sampleWords(line) {
 const endsWhole = (lines) => lines.some((line) => samplesOf(line).at(-1) !== samplesOf(line)[0]);
 
 function deviceRange(along) {
-  if (along === ALONG.accuracy && allAgree()) return null;
+  if (along.devices && allAgree()) return null;
   const low = along.range && data.series[along.range.low], high = along.range && data.series[along.range.high];
   return low && high ? { low: low.low || low.mean, high: high.high || high.mean } : null;
 }

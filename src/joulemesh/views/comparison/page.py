@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["reading", "render_comparison", "sentence", "table_html"]
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.curves import Curve, curves_of
+from joulemesh.metrics.metric import ACCURACY
 from joulemesh.studies.study import AXES, Entry, Study
 from joulemesh.studies.table import about
 from joulemesh.units import column, duration, energy
@@ -30,13 +32,6 @@ from joulemesh.views.run import fragments
 from joulemesh.views.run.report import embed_json
 
 _MOST_POINTS = 300
-_CURVES = {
-    "accuracy": "test_accuracy",
-    "devices": "device_accuracy_mean",
-    "weakest": "device_accuracy_min",
-    "loss": "test_loss",
-    "consensus": "consensus",
-}
 _EQUAL = {
     "iterations": "the adaptive plan's number of iterations, whether or not the batteries pay",
     "batteries": "each stops before the first iteration that some battery cannot pay",
@@ -67,6 +62,7 @@ def render_comparison(
         data=embed_json(_data(study)),
         summary=fragments.text(sentence(study)),
         terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
+        curves=_switches(study),
         methods=_methods(study),
         table=table_html(study),
         legend=fragments.text(reading(study)),
@@ -74,6 +70,21 @@ def render_comparison(
         batteries=_batteries(study),
         scenario=html.escape(study.scenario.to_toml()),
         provenance=_provenance(study, versions or {}),
+    )
+
+
+def _shown(study: Study) -> list[Curve]:
+    """The curves that can be switched to: accuracy first, then those of other metrics."""
+    shown = [curve for curve in curves_of(study.scenario.training.metrics) if curve.short]
+    return sorted(shown, key=lambda curve: curve.metric != ACCURACY.name)
+
+
+def _switches(study: Study) -> str:
+    """A button for each curve."""
+    return "\n".join(
+        f'<button type="button" data-y="{html.escape(curve.name)}" '
+        f'aria-pressed="{"false" if k else "true"}">{fragments.text(curve.short)}</button>'
+        for k, curve in enumerate(_shown(study))
     )
 
 
@@ -256,20 +267,26 @@ def _batteries(study: Study) -> str:
 
 def _data(study: Study) -> dict[str, Any]:
     """What the page's script draws, thinned to what a screen shows."""
-    methods = [_method(entry, index) for index, entry in enumerate(study.entries) if entry.ran]
+    shown = _shown(study)
+    methods = [
+        _method(entry, index, shown) for index, entry in enumerate(study.entries) if entry.ran
+    ]
     target = study.target if np.isfinite(study.target) else None
     repeats = {"seeds": len(study.seeds), "unit": study.unit}
-    return {"methods": methods, "target": target, **repeats}
+    curves = {
+        curve.name: {"name": curve.words.replace("'", "’"), "share": curve.share} for curve in shown
+    }
+    return {"methods": methods, "curves": curves, "target": target, **repeats}
 
 
-def _method(entry: Entry, index: int) -> dict[str, Any]:
+def _method(entry: Entry, index: int, shown: Sequence[Curve]) -> dict[str, Any]:
     at = every(len(entry.iteration), _MOST_POINTS)
     data: dict[str, Any] = {"name": entry.name, "place": index}
     for axis in AXES:
         data[axis] = _short(across(entry, axis)[at])
-    for name, curve in _CURVES.items():
-        mean, half = band(entry.curves[curve][at])
-        data[name] = {
+    for curve in shown:
+        mean, half = band(entry.curves[curve.name][at])
+        data[curve.name] = {
             "mean": _short(mean),
             "low": _short(mean - half),
             "high": _short(mean + half),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.metric import metrics_of
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.digest import (
@@ -31,6 +32,7 @@ __all__ = [
     "label_data",
     "labelled_devices",
     "map_data",
+    "metric_data",
     "rounds_data",
     "series_data",
 ]
@@ -56,11 +58,12 @@ def chart_data(
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
     >>> sorted(chart_data(made, {}, None))
-    ['battery', 'kinds', 'labels', 'map', 'rounds', 'series']
+    ['battery', 'kinds', 'labels', 'map', 'metrics', 'rounds', 'series']
     """
     return {
         "kinds": BINDING_WORDS,
         "series": series_data(series),
+        "metrics": metric_data(plan.scenario.training.metrics),
         "rounds": rounds_data(plan),
         "battery": battery_data(plan) if isinstance(plan, Plan) else None,
         "labels": None if histogram is None else label_data(plan, histogram, class_names),
@@ -91,6 +94,18 @@ def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
             data[name]["low"] = _short(rows.min(axis=0))
             data[name]["high"] = _short(rows.max(axis=0))
     return data
+
+
+def metric_data(metrics: Iterable[str]) -> list[dict[str, Any]]:
+    """The further metrics that the page can draw.
+
+    >>> metric_data(["brier"])
+    [{'name': 'brier', 'label': 'Brier score', 'share': False, 'devices': True}]
+    """
+    return [
+        {name: getattr(metric, name) for name in ("name", "label", "share", "devices")}
+        for metric in metrics_of(metrics)[2:]
+    ]
 
 
 def map_data(plan: Plan) -> dict[str, Any]:

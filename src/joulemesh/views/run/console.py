@@ -12,6 +12,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison.table import figure_text
 from joulemesh.views.plan.console import show_figures
+from joulemesh.views.run.metrics import metric_words
 from joulemesh.views.run.target import target_words
 from joulemesh.views.terminal import Column, picture, show_row, show_table
 
@@ -33,6 +34,7 @@ def show_result(result: Result, console: Console) -> None:
         "accuracy": f"{figures['accuracy']:.4f}{seeds}; of the devices' own models "
         f"{figures['device_accuracy']:.4f}, the weakest {figures['device_accuracy_min']:.4f}",
         "loss": f"{figures['loss']:.4f}",
+        **metric_words(result.final, result.account.scenario.training.metrics),
         "energy": f"{energy(figures['energy_j'], beside=held_j)} of {energy(held_j)}",
         "time": f"{duration(figures['time_s'])} on the modelled clock",
         "target": target_words(figures, len(result.seeds)),

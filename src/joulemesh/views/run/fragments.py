@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulemesh.metrics.metric import metrics_of
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
@@ -23,6 +24,7 @@ __all__ = [
     "devices",
     "events",
     "figures",
+    "metric_switches",
     "provenance",
     "spans",
     "text",
@@ -80,11 +82,25 @@ def tiles(plan: Account, summary: Summary) -> str:
         figures.insert(0, ("test accuracy", percent(summary.accuracy), note))
     if summary.target is not None:
         figures.insert(2, summary.target)
+    figures += summary.further
     if summary.wall_s is not None:
         figures.append(("simulated in", duration(summary.wall_s), "wall-clock time"))
     return "".join(
         f"<li><span>{text(name)}</span><strong>{text(value)}</strong><small>{text(note)}</small></li>"
         for name, value, note in figures
+    )
+
+
+def metric_switches(metrics: Iterable[str]) -> str:
+    """A button for the chart of each further metric.
+
+    >>> metric_switches(["brier"])
+    '<button type="button" data-y="brier" aria-pressed="false">Brier score</button>'
+    """
+    return "\n".join(
+        f'<button type="button" data-y="{html.escape(metric.name)}" aria-pressed="false">'
+        f"{text(metric.label)}</button>"
+        for metric in metrics_of(metrics)[2:]
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
+from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
@@ -26,24 +27,8 @@ from joulemesh.views.words import Subject
 if TYPE_CHECKING:
     from joulemesh.training.trace import Trace
 
-__all__ = ["SERIES", "ReportView", "Summary", "render_report", "write_report"]
+__all__ = ["ReportView", "Summary", "render_report", "write_report"]
 
-SERIES = (
-    "iteration",
-    "energy_j",
-    "time_s",
-    "train_loss",
-    "test_loss",
-    "accuracy",
-    "device_accuracy_mean",
-    "device_accuracy_min",
-    "device_accuracy_max",
-    "drift",
-    "consensus_error",
-    "test_samples",
-    "train_samples",
-    "device_samples",
-)
 _NEEDED = ("iteration", "energy_j", "time_s")
 _SCRIPTS = ("svg.js", "learning.js", "network.js", "devices.js", "report.js")
 
@@ -60,6 +45,7 @@ class Summary:
         wall_s: seconds that the simulation itself took, or None.
         alike: whether at the end every device has the mean model.
         target: what it took to reach the target: what this is called, the figure, and a note.
+        further: of each further metric what it is called, the final figure, and a note.
     """
 
     energy_j: float
@@ -69,6 +55,7 @@ class Summary:
     wall_s: float | None = None
     alike: bool = False
     target: tuple[str, str, str] | None = None
+    further: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def of(cls, energy_j: float, time_s: float, last: Trace, wall_s: float | None) -> Summary:
@@ -98,9 +85,9 @@ class ReportView:
     Attributes:
         plan: the plan that was carried out, or the account of a method.
         summary: the figures of the first sentence.
-        series: arrays over evaluations by the names of `SERIES`, each [E], or [S, E] when there
-            are several seeds; ``iteration``, ``energy_j`` and ``time_s`` are the axes. Empty for a
-            plan that has not been run.
+        series: arrays over evaluations, by name: curves (`metrics.curves`) and on how many
+            samples they rest; each [E], or [S, E] when there are several seeds; ``iteration``,
+            ``energy_j`` and ``time_s`` are the axes. Empty for a plan that has not been run.
         histogram: counts the labels in the data of some devices, int [D, classes], or None.
         scenario_toml: the scenario as text.
         versions: software and hardware, name by name.
@@ -123,15 +110,17 @@ class ReportView:
     class_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _check_series(self.series, max(len(self.seeds), 1))
+        metrics = self.plan.scenario.training.metrics
+        _check_series(self.series, max(len(self.seeds), 1), metrics)
 
 
-def _check_series(series: Mapping[str, NDArray[Any]], seeds: int) -> None:
+def _check_series(series: Mapping[str, NDArray[Any]], seeds: int, metrics: Sequence[str]) -> None:
     if not series:
         return
-    unknown = [name for name in series if name not in SERIES]
+    known = (*_NEEDED, *column_names(metrics), *COUNTS)
+    unknown = [name for name in series if name not in known]
     if unknown:
-        raise ScenarioError(f"series {unknown[0]!r} is unknown; known series: {', '.join(SERIES)}")
+        raise ScenarioError(f"series {unknown[0]!r} is unknown; known series: {', '.join(known)}")
     missing = [name for name in _NEEDED if name not in series]
     if missing:
         raise ScenarioError(f"series {missing[0]!r} is missing; add it, or give no series at all")
@@ -171,6 +160,7 @@ def render_report(view: ReportView) -> str:
         assumed=fragments.assumed(view.plan),
         tiles=fragments.tiles(view.plan, view.summary),
         learning="" if view.series else "hidden",
+        metrics=fragments.metric_switches(view.plan.scenario.training.metrics),
         labels="" if view.histogram is not None else "hidden",
         events=fragments.events(view.plan),
         devices=fragments.devices(view.plan),

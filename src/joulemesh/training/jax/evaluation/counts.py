@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Partition
+from joulemesh.metrics.curves import COUNTS
 from joulemesh.training.jax.evaluation.samples import train_sizes
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
-from joulemesh.training.trace import COUNTS
 
 # Forward passes that one sample of training costs (its backward pass costs at least another).
 _PASSES = 2

@@ -13,8 +13,9 @@ from joulemesh.models.core import Params
 from joulemesh.training.jax.evaluation.samples import EvalSamples
 from joulemesh.training.jax.evaluation.scores import (
     Evaluation,
+    MeanScores,
     consensus_error,
-    device_accuracy,
+    device_scores,
     mean_model,
     mean_scores,
 )
@@ -53,31 +54,43 @@ def evaluate(
     share = share / jnp.sum(share, axis=0)
     centre = params if key.strategy.shared else mean_model(view, share)
     scores = key.sharded(
-        partial(mean_scores, key.model, key.compute, key.mesh.size > 1),
+        partial(mean_scores, key),
         (WHOLE, WHOLE, samples.specs(), WHOLE, WHOLE),
         WHOLE,
     )(train, test, samples, centre, share)
-    agree = samples.device is None
-    accuracy = jnp.broadcast_to(scores.test_accuracy, (key.places, key.seeds))
-    if not agree:
-        own = key.sharded(
-            partial(device_accuracy, key.model, key.compute, key.loop),
-            (WHOLE, WHOLE, ROWS),
-            ROWS,
-        )(test, samples.device, params)
-        own = own.reshape(key.places, key.seeds)
-        accuracy = jnp.clip(accuracy + (own - scores.shared_accuracy), 0, 1)
-    nothing = jnp.zeros_like(scores.test_loss)
     here = active[:, None]
-    apart = jnp.where(here, accuracy - scores.test_accuracy, 0)  # nothing stays exactly nothing
-    count = jnp.sum(active)
+    own = _devices(key, params, test, samples, scores)
+    curves = {f"test_{m.name}": one for m, one in zip(key.metrics, scores.test, strict=True)}
+    for name, each in own.items():
+        centre_score = curves[f"test_{name}"]
+        apart = jnp.where(here, each - centre_score, 0)  # nothing stays exactly nothing
+        curves[f"device_{name}_mean"] = centre_score + jnp.sum(apart, axis=0) / jnp.sum(active)
+        curves[f"device_{name}_min"] = jnp.min(jnp.where(here, each, jnp.inf), axis=0)
+        curves[f"device_{name}_max"] = jnp.max(jnp.where(here, each, -jnp.inf), axis=0)
+    nothing = jnp.zeros_like(scores.train_loss)
+    always = {name: curves.pop(name) for name in Evaluation._fields if name in curves}
     return Evaluation(
         train_loss=scores.train_loss,
-        test_loss=scores.test_loss,
-        test_accuracy=scores.test_accuracy,
-        device_accuracy_mean=scores.test_accuracy + jnp.sum(apart, axis=0) / count,
-        device_accuracy_min=jnp.min(jnp.where(here, accuracy, jnp.inf), axis=0),
-        device_accuracy_max=jnp.max(jnp.where(here, accuracy, -jnp.inf), axis=0),
+        **always,
         drift=nothing,
-        consensus=nothing if agree else consensus_error(view, active),
+        consensus=nothing if samples.device is None else consensus_error(view, active),
+        own=curves,
     )
+
+
+def _devices(
+    key: ProgramKey, params: Params, test: Data, samples: EvalSamples, scores: MeanScores
+) -> dict[str, jax.Array]:
+    """Of each metric that measures them, the figures of the devices' own models, [places, S]."""
+    shape = (key.places, key.seeds)
+    measured = [k for k, metric in enumerate(key.metrics) if metric.devices]
+    found = {key.metrics[k].name: jnp.broadcast_to(scores.test[k], shape) for k in measured}
+    if samples.device is None:
+        return found
+    specs = (WHOLE, WHOLE, ROWS)
+    each = key.sharded(partial(device_scores, key), specs, ROWS)(test, samples.device, params)
+    for k, one in zip(measured, each, strict=True):
+        metric = key.metrics[k]
+        moved = found[metric.name] + (one.reshape(shape) - scores.shared[k])
+        found[metric.name] = jnp.clip(moved, 0, 1) if metric.share else moved
+    return found

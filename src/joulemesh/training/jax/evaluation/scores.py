@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = [
     "Evaluation",
     "MeanScores",
+    "checked_metrics",
     "consensus_error",
-    "device_accuracy",
+    "device_scores",
+    "figure",
     "in_groups",
     "mean_model",
     "mean_scores",
@@ -14,6 +16,7 @@ __all__ = [
     "score",
 ]
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,12 +24,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from joulemesh.errors import ScenarioError
+from joulemesh.metrics.metric import LOSS, Metric
 from joulemesh.models.core import Model, Params
 from joulemesh.training.jax.evaluation.samples import EvalSamples, SampleBatches
-from joulemesh.training.jax.loss import Array, Data, gather, weighted_loss
+from joulemesh.training.jax.loss import Array, Data, gather, logits_of
+from joulemesh.training.jax.types import ProgramKey
 
 # Devices whose models are evaluated side by side on an accelerator.
 _ROWS_TOGETHER = 32
+# Samples of the batch that a metric is tried on: a number that classes seldom have.
+_TRIED = 13
 
 
 class Evaluation(NamedTuple):
@@ -40,21 +48,19 @@ class Evaluation(NamedTuple):
     device_accuracy_max: Array
     drift: Array  # relative consensus error before the exchange
     consensus: Array  # and after it
+    own: dict[str, Array]  # the curves of further metrics, by name
 
 
 class MeanScores(NamedTuple):
     """Of the mean model, per seed."""
 
     train_loss: Array
-    test_loss: Array
-    test_accuracy: Array
-    shared_accuracy: Array  # on the samples that devices are evaluated on
+    test: tuple[Array, ...]  # each metric
+    shared: tuple[Array, ...]  # each metric, on the samples that devices are evaluated on
 
 
 def mean_scores(
-    model: Model,
-    compute: Any,
-    sharded: bool,
+    key: ProgramKey,
     train: Data,
     test: Data,
     samples: EvalSamples,
@@ -64,9 +70,7 @@ def mean_scores(
     """Score every seed's mean model on this processor's share of the samples, and add up.
 
     Args:
-        model: what is evaluated.
-        compute: dtype in which it computes.
-        sharded: whether there are other processors to add up with.
+        key: model, metrics, precision; and whether there are other processors to add up with.
         train: training samples.
         test: test samples.
         samples: which of them.
@@ -76,49 +80,111 @@ def mean_scores(
     Returns:
         The scores, [S] each.
     """
+    model, compute = key.model, key.compute
 
-    def seed(given: tuple[Any, ...]) -> tuple[jax.Array, ...]:
+    def seed(given: tuple[Any, ...]) -> tuple[Any, ...]:
         params, chosen, owner, mine = given
-        loss, correct = score(model, compute, test, samples.test, params)
+        sums = score(model, compute, test, samples.test, params, key.metrics)
         weight = chosen.weight * mine[owner][..., None].astype(chosen.weight.dtype)
-        trained, _ = score(model, compute, train, SampleBatches(chosen.index, weight), params)
-        return loss, correct, trained, jnp.sum(samples.test.weight, axis=(0, 1))
+        here = SampleBatches(chosen.index, weight)
+        (trained,) = score(model, compute, train, here, params, (LOSS,))
+        return sums, trained, jnp.sum(samples.test.weight, axis=(0, 1))
 
     # One seed after another: the same operations, and so the same bits, for any number of seeds.
-    sums = lax.map(seed, (centre, samples.train, samples.owner, share.T))
-    if sharded:
-        sums = lax.psum(sums, "rows")
-    loss, correct, trained, count = sums
+    totals = lax.map(seed, (centre, samples.train, samples.owner, share.T))
+    if key.mesh.size > 1:
+        totals = lax.psum(totals, "rows")
+    sums, trained, count = totals
     penalty = lax.map(lambda params: regulariser(model, params), centre)
-    # Counts of whole numbers, divided last: alike to the last bit however samples are dealt.
-    accuracy = correct / count
-    train_loss = trained[:, 0] + penalty.astype(loss.dtype)
-    return MeanScores(train_loss, loss[:, 0] / count[:, 0], *accuracy.T)
+    train_loss = trained[:, 0] + penalty.astype(trained.dtype)
+    found = [figure(metric, one, count) for metric, one in zip(key.metrics, sums, strict=True)]
+    on_all, on_shared = zip(*(tuple(one.T) for one in found), strict=True)
+    return MeanScores(train_loss, on_all, on_shared)
 
 
-def device_accuracy(
-    model: Model, compute: Any, loop: bool, test: Data, samples: SampleBatches, params: Params
-) -> jax.Array:
-    """Accuracy of every row's own model.
+def device_scores(
+    key: ProgramKey, test: Data, samples: SampleBatches, params: Params
+) -> tuple[jax.Array, ...]:
+    """Score every row's own model.
 
     Args:
-        model: what is evaluated.
-        compute: dtype in which it computes.
-        loop: one row after another, or some of them at a time.
+        key: model, metrics, precision; and whether rows are evaluated one after another.
         test: test samples.
         samples: which of them.
         params: stacked [R, ...].
 
     Returns:
-        [R].
+        [R] for each metric that measures devices' own models.
     """
+    metrics = [metric for metric in key.metrics if metric.devices]
 
-    def row(params: Params) -> jax.Array:
-        correct: jax.Array = score(model, compute, test, samples, params)[1][0]
-        return correct / jnp.sum(samples.weight)
+    def row(params: Params) -> tuple[jax.Array, ...]:
+        sums = score(key.model, key.compute, test, samples, params, metrics)
+        count = jnp.sum(samples.weight)
+        return tuple(
+            figure(metric, one[0], count) for metric, one in zip(metrics, sums, strict=True)
+        )
 
-    accuracy: jax.Array = in_groups(row, params, 1 if loop else _ROWS_TOGETHER)
-    return accuracy
+    scores: tuple[jax.Array, ...] = in_groups(row, params, 1 if key.loop else _ROWS_TOGETHER)
+    return scores
+
+
+def figure(metric: Metric, sums: jax.Array, count: jax.Array) -> jax.Array:
+    """A metric from its sums over samples: divided last, so that counts of whole numbers are alike
+    to the last bit however samples are dealt.
+
+    Args:
+        metric: says what is made of the averages.
+        sums: of the shape of ``count``, or with one more axis [..., k].
+        count: samples.
+
+    Returns:
+        Of the shape of ``count``.
+    """
+    if sums.ndim == count.ndim:
+        means = sums / count
+        return means if metric.finish is None else _over(metric.finish, means[..., None])
+    means = sums / count[..., None]
+    return _over(metric.finish or (lambda one: one[0]), means)
+
+
+def checked_metrics(metrics: tuple[Metric, ...], classes: int) -> tuple[Metric, ...]:
+    """The metrics, unless one does not give what is averaged: then nothing is trained.
+
+    Raises:
+        ScenarioError: ``values`` gives neither [B] nor [B, k], or ``finish`` no scalar.
+    """
+    logits = jax.ShapeDtypeStruct((_TRIED, classes), jnp.float32)
+    labels = jax.ShapeDtypeStruct((_TRIED,), jnp.int32)
+    for metric in metrics:
+        given: Any = jax.eval_shape(metric.values, logits, labels)
+        shape = getattr(given, "shape", None)
+        if shape is None or shape[:1] != (_TRIED,) or len(shape) > 2:
+            raise ScenarioError(
+                f"metric {metric.name!r}: values gives {given} for {_TRIED} samples; return one "
+                f"value per sample, [{_TRIED}], or several, [{_TRIED}, k]"
+            )
+        width = shape[1] if len(shape) == 2 else 1
+        if metric.finish is None and width != 1:
+            raise ScenarioError(
+                f"metric {metric.name!r}: values gives {width} values per sample; give finish, "
+                "which makes one figure of their averages"
+            )
+        if metric.finish is not None:
+            means = jax.ShapeDtypeStruct((width,), jnp.float32)
+            made: Any = jax.eval_shape(metric.finish, means)
+            if getattr(made, "shape", None) != ():
+                raise ScenarioError(
+                    f"metric {metric.name!r}: finish gives {made} for {width} averages; return a "
+                    "scalar"
+                )
+    return metrics
+
+
+def _over(finish: Any, means: jax.Array) -> jax.Array:
+    """Apply a function of [k] along the last axis."""
+    flat: jax.Array = jax.vmap(finish)(means.reshape(-1, means.shape[-1]))
+    return flat.reshape(means.shape[:-1])
 
 
 def in_groups(function: Any, values: Any, most: int) -> Any:
@@ -147,9 +213,14 @@ def in_groups(function: Any, values: Any, most: int) -> Any:
 
 
 def score(
-    model: Model, compute: Any, data: Data, samples: SampleBatches, params: Params
-) -> tuple[jax.Array, jax.Array]:
-    """Sums over the samples of weight · cross-entropy and of weight · correct, per kind.
+    model: Model,
+    compute: Any,
+    data: Data,
+    samples: SampleBatches,
+    params: Params,
+    metrics: Sequence[Metric],
+) -> tuple[jax.Array, ...]:
+    """Sums over the samples of weight · value, of each metric and kind.
 
     Args:
         model: what is evaluated.
@@ -157,26 +228,36 @@ def score(
         data: samples.
         samples: which of them, in batches.
         params: of one model.
+        metrics: functions of logits and labels.
 
     Returns:
-        Two arrays [kinds]. The regulariser is not included.
+        Of each metric [kinds], or [kinds, k] where it has k values per sample.
     """
-    bare = Model(model.name, model.init, model.apply)
+
+    def sums(index: jax.Array, weight: jax.Array) -> tuple[jax.Array, ...]:
+        x, y = gather(data, index)
+        logits = logits_of(model, params, x, compute)
+        each = [metric.values(logits, y) for metric in metrics]
+
+        def kind(weight: jax.Array) -> tuple[jax.Array, ...]:
+            return tuple(_weighed(weight, values) for values in each)
+
+        kinds: tuple[jax.Array, ...] = jax.vmap(kind, in_axes=1)(weight)
+        return kinds
 
     def batch(totals: Any, chosen: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        index, weight = chosen
-        x, y = gather(data, index)
+        return jax.tree.map(jnp.add, totals, sums(*chosen)), None
 
-        def kind(weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-            loss, logits = weighted_loss(bare, params, x, y, weight, compute)
-            return loss, jnp.sum(weight * (jnp.argmax(logits, axis=1) == y))
+    shapes = jax.eval_shape(sums, samples.index[0], samples.weight[0])
+    zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+    found: tuple[jax.Array, ...] = lax.scan(batch, zeros, tuple(samples))[0]
+    return found
 
-        loss, correct = jax.vmap(kind, in_axes=1)(weight)
-        return (totals[0] + loss, totals[1] + correct), None
 
-    kinds = samples.weight.shape[-1]
-    zero = jnp.zeros(kinds, samples.weight.dtype)
-    return lax.scan(batch, (zero, zero), tuple(samples))[0]
+def _weighed(weight: jax.Array, values: jax.Array) -> jax.Array:
+    """Σ_b weight_b · values_b."""
+    wide = weight if values.ndim == 1 else weight[:, None]
+    return jnp.sum(wide * values, axis=0).astype(weight.dtype)
 
 
 def regulariser(model: Model, params: Params) -> jax.Array:

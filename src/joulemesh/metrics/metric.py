@@ -1,0 +1,203 @@
+"""Metrics: what an evaluation computes from logits and labels, as entries of a registry.
+
+JAX is loaded when one of the built-in ones is first computed.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ACCURACY",
+    "LOSS",
+    "Metric",
+    "balanced",
+    "brier",
+    "correct",
+    "cross_entropy",
+    "metrics_of",
+]
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from joulemesh.errors import ScenarioError
+from joulemesh.registries import METRICS
+
+if TYPE_CHECKING:
+    import jax
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A mean over samples of some function of a model's logits and the labels.
+
+    Attributes:
+        name: as scenarios write it. Its curves are the columns ``test_NAME`` (of the mean model)
+            and, with ``devices``, ``device_NAME_mean``, ``_min`` and ``_max`` (of the devices' own
+            models).
+        description: what it is, in one line.
+        values: of logits [B, classes] and labels int [B] (JAX arrays): one value per sample, [B],
+            or several, [B, k]. Evaluations average them over the samples.
+        finish: makes the figure of the k averages, [k] to a scalar; for one value per sample there
+            is nothing to do.
+        label: what axes and tables call it; the name unless given.
+        better: whether higher or lower figures are better.
+        share: whether figures lie between 0 and 1 and are written in per cent.
+        devices: whether the devices' own models are measured, too.
+
+    >>> miss = Metric("miss", "share of wrong answers", lambda logits, y: logits.argmax(1) != y,
+    ...               better="lower", share=True)
+    >>> miss.label, miss.devices
+    ('miss', True)
+    >>> Metric("samples", "", miss.values)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: metric name 'samples' is taken: a column test_samples ...
+    """
+
+    name: str
+    description: str
+    values: Callable[[Any, Any], Any]
+    finish: Callable[[Any], Any] | None = None
+    label: str = ""
+    better: Literal["higher", "lower"] = "higher"
+    share: bool = False
+    devices: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name == "samples":
+            raise ScenarioError(
+                "metric name 'samples' is taken: a column test_samples says how many samples an "
+                "evaluation was made on; choose another name"
+            )
+        if self.better not in ("higher", "lower"):
+            raise ScenarioError(
+                f"metric {self.name!r}: better = {self.better!r} is unknown; use 'higher' or "
+                "'lower'"
+            )
+        _require_callable(self.name, "values", self.values, 2, "(logits, labels)")
+        if self.finish is not None:
+            _require_callable(self.name, "finish", self.finish, 1, "(means)")
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+
+
+def _require_callable(name: str, field: str, function: Any, count: int, takes: str) -> None:
+    """Refuse what cannot be called with so many arguments; some callables do not say."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except ValueError:
+        return
+    except TypeError:
+        raise ScenarioError(
+            f"metric {name!r}: {field} cannot be called with {takes}; give such a function"
+        ) from None
+
+
+def correct(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Whether the largest logit is the label's.
+
+    >>> import jax.numpy as jnp
+    >>> correct(jnp.array([[0.0, 1.0], [3.0, 2.0]]), jnp.array([1, 1])).tolist()
+    [True, False]
+    """
+    import jax.numpy as jnp
+
+    return jnp.argmax(logits, axis=1) == labels
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """-ln of the label's probability.
+
+    The label's logit is picked by comparison, not by index, because the gradient of an index is a
+    scatter.
+
+    >>> import jax.numpy as jnp
+    >>> round(float(cross_entropy(jnp.zeros((1, 2)), jnp.array([1]))[0]), 4)  # ln 2
+    0.6931
+    """
+    import jax
+    import jax.numpy as jnp
+
+    chosen = labels[:, None] == jnp.arange(logits.shape[1], dtype=labels.dtype)
+    picked = jnp.sum(jnp.where(chosen, logits, 0), axis=1)
+    return jax.nn.logsumexp(logits, axis=1) - picked
+
+
+def brier(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Squared distance of the probabilities from the label's, between 0 and 2.
+
+    >>> import jax.numpy as jnp
+    >>> brier(jnp.zeros((1, 2)), jnp.array([1])).tolist()
+    [0.5]
+    """
+    import jax
+    import jax.numpy as jnp
+
+    target = jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype)
+    return jnp.sum(jnp.square(jax.nn.softmax(logits, axis=1) - target), axis=1)
+
+
+def balanced(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Of each class, whether a sample is of it and recognised, and whether it is of it.
+
+    >>> import jax.numpy as jnp
+    >>> balanced(jnp.array([[0.0, 1.0], [0.0, 1.0]]), jnp.array([1, 0])).tolist()
+    [[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]]
+    """
+    import jax
+    import jax.numpy as jnp
+
+    of_class = jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype)
+    return jnp.concatenate([of_class * correct(logits, labels)[:, None], of_class], axis=1)
+
+
+def _mean_recall(means: jax.Array) -> jax.Array:
+    """The mean recall of the classes that there are samples of."""
+    import jax.numpy as jnp
+
+    recognised, there = means.reshape(2, -1)
+    known = there > 0
+    return jnp.sum(jnp.where(known, recognised / jnp.where(known, there, 1), 0)) / jnp.sum(known)
+
+
+ACCURACY = METRICS.register(
+    Metric("accuracy", "share of test samples whose label has the largest logit", correct,
+           share=True)
+)  # fmt: skip
+LOSS = METRICS.register(
+    Metric("loss", "cross-entropy, without regulariser", cross_entropy, better="lower",
+           devices=False)
+)  # fmt: skip
+METRICS.register(
+    Metric("brier", "Brier score: squared error of the predicted probabilities, 0 to 2", brier,
+           label="Brier score", better="lower")
+)  # fmt: skip
+METRICS.register(
+    Metric("balanced_accuracy", "mean recall of the classes, whatever their numbers of samples",
+           balanced, _mean_recall, label="balanced accuracy", share=True)
+)  # fmt: skip
+
+
+def metrics_of(names: Iterable[str] = ()) -> tuple[Metric, ...]:
+    """The metrics of an evaluation: accuracy and loss, and those that a scenario adds.
+
+    Args:
+        names: of ``training.metrics``.
+
+    Raises:
+        ScenarioError: one of them is not known, or accuracy or loss was replaced.
+
+    >>> [metric.name for metric in metrics_of(["brier", "loss"])]
+    ['accuracy', 'loss', 'brier']
+    """
+    always = (ACCURACY, LOSS)
+    for metric in always:
+        if METRICS[metric.name] is not metric:
+            raise ScenarioError(
+                f"metric {metric.name!r} cannot be replaced, because targets and tables rest on "
+                "it: register yours under another name"
+            )
+    others = dict.fromkeys(name for name in names if name not in (ACCURACY.name, LOSS.name))
+    return (*always, *(METRICS[name] for name in others))
