@@ -1,4 +1,7 @@
-"""How many iterations a plan has: as given, the most that is paid for in time, or the best."""
+"""How many iterations a plan has: as given, the most that is paid for in time, or the best.
+
+Which is best says a bound with all its constants, or the prices of rounds and exchanges.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.auto import Merit, least_of
 from joulemesh.planning.budget import rounds_cap, rounds_in_all
 from joulemesh.planning.horizon import best_iterations, longest, longest_in_time, zeta_limit
 from joulemesh.planning.pricing import Prices
@@ -126,8 +130,19 @@ class Iterations:
             self.planner.require(self.planner.prices(scheme, 1), 1)
         if wanted == "bound":
             n = self._best_of_bound(n)
+        if wanted == "auto":
+            return self._balanced(n)
         if limit is not None and n == limit:
             self._note_cut(limit)
+        return n
+
+    def _balanced(self, most: int) -> int:
+        """The n that balances rounds and exchanges by their prices, of those that are paid for."""
+        merit = Merit.of(self.planner, most)
+        n = least_of(min(most, MOST_ENTRIES // self.world.graph.devices), merit.value)
+        while n > 1 and self.planner.fits(n) != (True, []):  # prices were those of the mean
+            n = n * 15 // 16
+        self.planner.notes.append(merit.reason(n, most))
         return n
 
     def _note_cut(self, limit: int) -> None:

@@ -265,6 +265,13 @@ class StaticPlanner:
         goal = fit(count, most, round_s, limits.training_s(exchange_s, n))
         return self._by_policy(n, goal, cap), cap
 
+    def training_iterations(self, n: int) -> int:
+        """In how many of n iterations devices may train."""
+        exchange = self.options.exchange
+        if isinstance(exchange, str) or exchange.mix is None:
+            return n
+        return int(exchange.trains(n).sum())
+
     def _only_where_trained(self, cap: IntArray, n: int) -> IntArray:
         """No rounds in the iterations that ``plan.exchange`` keeps for mixing."""
         exchange = self.options.exchange

@@ -243,7 +243,9 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
 Unit = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False, strict=True)]
 Iterations = Annotated[
-    Any, _or_word(_count, "longest", "bound"), _schema(_COUNT_SCHEMA, "longest", "bound")
+    Any,
+    _or_word(_count, "auto", "longest", "bound"),
+    _schema(_COUNT_SCHEMA, "auto", "longest", "bound"),
 ]
 GossipRounds = Annotated[
     Any, _or_word(_count, "epsilon", "balanced"), _schema(_COUNT_SCHEMA, "epsilon", "balanced")

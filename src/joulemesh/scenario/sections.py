@@ -208,7 +208,9 @@ class PlanOptions(Section):
         description="Theorem 4's zeta, above iterations - 1; auto: 400, or iterations if more",
     )
     iterations: Iterations = Field(
-        100, description='number n of iterations, or "longest", or "bound"'
+        100,
+        description='number n of iterations, or "auto" (rounds against exchanges by price), '
+        '"longest" or "bound"',
     )
     fixed_rounds: Count = Field(3, description='rounds per iteration when rounds = "fixed"')
     epsilon: Unit = Field(0.05, description="wanted consensus error of gossip and metropolis")

@@ -95,6 +95,7 @@ def _asked(scenario: Scenario) -> str:
     air = f", by {network.profile}," if network.profile else ""
     n = scenario.plan.iterations
     times = f"{n:,} iterations" if isinstance(n, int) else f"the {n} number of iterations"
+    times = "as many iterations as are worth their price" if n == "auto" else times
     battery = scenario.budget.energy_j
     size = "as in the table" if isinstance(battery, str) else f"of {value_words('_j', battery)}"
     return (
