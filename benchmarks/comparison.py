@@ -28,6 +28,13 @@ from joulemesh.views.style import save_figure
 
 FOLDER = ROOT / "docs" / "comparison"
 METHODS = ("adaptive", "fixed:3", "inverse", "gossip-learning", "balanced", "pens", "d-psgd")
+SCENARIOS = (
+    "fashion-ring-1.0",
+    "fashion-ring-0.1",
+    "fashion-grid-1.0",
+    "fashion-grid-0.1",
+    "cifar-ring-0.1",
+)
 EQUAL = ("iterations", "batteries", "time")
 RUNS = FOLDER / "results" / "runs.json"
 CURVES_ON = "all test samples"
@@ -105,10 +112,10 @@ def with_earlier(record: dict[str, Any], done: list[dict[str, Any]]) -> list[dic
 
 
 def _scenarios() -> list[Path]:
-    return sorted(FOLDER.glob("*.toml"), reverse=True)
+    return [FOLDER / f"{name}.toml" for name in SCENARIOS]
 
 
-def _figure(row: dict[str, str], name: str, scale: float = 1.0, digits: int = 1) -> str:
+def figure_of(row: dict[str, str], name: str, scale: float = 1.0, digits: int = 1) -> str:
     if not row[name]:
         return "–"
     half = row[f"{name}_ci95"]
@@ -170,7 +177,7 @@ def glance() -> str:
     rows = []
     for path, equal, found in _results():
         methods = {row["method"]: row for row in found if row["status"] == "ran"}
-        adaptive = _figure(methods["adaptive"], "accuracy", 100)
+        adaptive = figure_of(methods["adaptive"], "accuracy", 100)
         rows.append([path.stem, equal, adaptive, *(_apart(methods.get(m)) for m in METHODS[1:])])
     return table(["scenario", "equal", "adaptive %", *METHODS[1:]], rows)
 
@@ -179,7 +186,7 @@ def _apart(row: dict[str, str] | None) -> str:
     """A difference; bold where the method is ahead beyond its interval."""
     if row is None:
         return "–"
-    words = _figure(row, "accuracy_difference", 100)
+    words = figure_of(row, "accuracy_difference", 100)
     ahead = float(row["accuracy_difference"]) > float(row["accuracy_difference_ci95"] or 0)
     return Markdown(f"**+{words}**") if ahead else words
 
@@ -238,13 +245,13 @@ def _row(row: dict[str, str]) -> list[str]:
         return [row["method"], row["status"], *["–"] * 6]
     return [
         row["method"],
-        _figure(row, "accuracy", 100),
-        _figure(row, "accuracy_difference", 100),
-        _figure(row, "device_accuracy", 100),
+        figure_of(row, "accuracy", 100),
+        figure_of(row, "accuracy_difference", 100),
+        figure_of(row, "device_accuracy", 100),
         row["iterations"],
-        _figure(row, "energy_j", 1, 0),
-        _figure(row, "time_s"),
-        _figure(row, "energy_to_target_j", 1, 0),
+        figure_of(row, "energy_j", 1, 0),
+        figure_of(row, "time_s"),
+        figure_of(row, "energy_to_target_j", 1, 0),
     ]
 
 

@@ -62,6 +62,7 @@ METHODS: Registry[Method] = Registry(
     "method",
     {
         "adaptive": "joulemesh.methods.adaptive",
+        "spread": "joulemesh.methods.spread",
         "fixed": "joulemesh.methods.fixed",
         "inverse": "joulemesh.methods.inverse",
         "gossip-learning": "joulemesh.methods.gossip_learning",

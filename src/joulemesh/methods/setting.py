@@ -100,9 +100,15 @@ class Setting:
 
     # The adaptive plan, which the others are measured by ----------------------------------------
 
-    def plan(self, **options: Any) -> Plan:
-        """Plan the scenario with some options of ``[plan]`` changed."""
+    def plan(self, total_s: float | None = None, **options: Any) -> Plan:
+        """Plan the scenario with some options of ``[plan]`` changed.
+
+        Args:
+            total_s: seconds of the whole training, if not those of the scenario.
+            options: by the field's name in ``[plan]``.
+        """
         changes = {f"plan.{name}": value for name, value in options.items()}
+        changes |= {} if total_s is None else {"budget.total_s": total_s}
         scenario = self.scenario.override(changes) if changes else self.scenario
         return plan_of(replace(self.ground, scenario=scenario))
 
