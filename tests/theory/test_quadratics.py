@@ -39,11 +39,12 @@ class Problem:
 
 @dataclass
 class Run:
-    """What a run measured: the gap, the costs of averaging Δ_{i,t}, and the constants it obeyed."""
+    """What a run measured: gap, costs of averaging Δ_{i,t}, spreads; and its constants."""
 
     gap: float
     costs: Array  # [n, N]
     constants: Constants
+    spreads: Array  # [n]: mean squared distances from the mean, before each averaging
 
 
 def random_problem(rng: np.random.Generator, sigma: float) -> Problem:
@@ -58,8 +59,11 @@ def random_problem(rng: np.random.Generator, sigma: float) -> Problem:
     return Problem(np.array(hessians), minima, sigma, rng.uniform(0.05, 1.0) / top)
 
 
-def run(problem: Problem, tau: NDArray[np.int64], start: Array) -> Run:
-    """Propagate mean [N d] and covariance [N d, N d] through training and averaging."""
+def run(problem: Problem, tau: NDArray[np.int64], start: Array, mixing: Array | None = None) -> Run:
+    """Propagate mean [N d] and covariance [N d, N d] through training and averaging.
+
+    ``mixing`` [n, N, N] takes the place of the exact mean after each iteration.
+    """
     devices, d = problem.minima.shape
     size = devices * d
     blocks = np.zeros((size, size))
@@ -84,7 +88,8 @@ def run(problem: Problem, tau: NDArray[np.int64], start: Array) -> Run:
 
     first = float(losses().mean())
     moments, costs = [gradient_moments()], []
-    for row in tau:
+    spreads = []
+    for t, row in enumerate(tau):
         for j in range(row.max()):
             active = np.repeat(row > j, d).astype(float)
             step = np.eye(size) - problem.eta * active[:, None] * blocks
@@ -92,13 +97,16 @@ def run(problem: Problem, tau: NDArray[np.int64], start: Array) -> Run:
             cov = step @ cov @ step.T + np.diag(active * problem.eta**2 * noise)
             moments.append(gradient_moments())
         before = losses()
-        mean, cov = average @ mean, average @ cov @ average.T
+        centred = np.eye(size) - average
+        spreads.append((np.trace(centred @ cov) + np.sum((centred @ mean) ** 2)) / devices)
+        mix = average if mixing is None else np.kron(mixing[t], np.eye(d))
+        mean, cov = mix @ mean, mix @ cov @ mix.T
         moments.append(gradient_moments())
         costs.append(losses() - before)
     m, M = problem.ends
     bound, around = np.max(moments, axis=0)
     constants = Constants(m, M, problem.sigma, bound, float(np.sqrt(around)), first)
-    return Run(float(losses().mean()), np.array(costs), constants)
+    return Run(float(losses().mean()), np.array(costs), constants, np.array(spreads))
 
 
 def random_rounds(rng: np.random.Generator, devices: int, equal: bool) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ __all__ = [
     "p42",
     "phi_printed",
     "theorem1_corrected",
+    "theorem1_inexact",
     "theorem1_printed",
     "theorem2_corrected",
     "theorem2_discounted",
@@ -37,6 +38,7 @@ from joulemesh.theory.corrected import (
     theorem2_corrected,
     theorem2_discounted,
 )
+from joulemesh.theory.inexact import theorem1_inexact
 from joulemesh.theory.printed import (
     corollary1_printed,
     phi_printed,

@@ -12,6 +12,7 @@ __all__ = [
     "theorem1_corrected",
     "theorem2_corrected",
     "theorem2_discounted",
+    "training_spread",
 ]
 
 import math
@@ -30,7 +31,7 @@ from joulemesh.theory.terms import (
 )
 
 
-def _spread(
+def training_spread(
     values: NDArray[np.float64], constants: Constants, learning_rate: float
 ) -> NDArray[np.float64]:
     """Bound [n] on (1/N) Σ_i E‖w̃_i − w̄‖²: by δ² where all devices run alike, else by G."""
@@ -59,7 +60,7 @@ def theorem2_corrected(
     array([0.625, 1.5  ])
     """
     values = columns(rounds)
-    spread = _spread(values, constants, learning_rate)
+    spread = training_spread(values, constants, learning_rate)
     gamma = learning_rate * values.mean(axis=1)
     # Nobody trains, nothing moves: the limit of both terms is 0.
     share = np.divide(spread, 2 * gamma, out=np.zeros_like(spread), where=gamma > 0)
@@ -92,7 +93,7 @@ def theorem2_discounted(rounds: ArrayLike, constants: Constants, learning_rate: 
         return math.nan
     values = columns(rounds)
     weights = contraction(constants, learning_rate) ** suffix_sums(values)[1:]
-    spread = _spread(values, constants, learning_rate)
+    spread = training_spread(values, constants, learning_rate)
     cost = theorem2_corrected(values, constants, learning_rate)
     uneven = weights.std(axis=1) * np.sqrt(constants.gradient_bound * spread)
     return float((weights.max(axis=1) * cost + uneven).sum())
