@@ -22,8 +22,8 @@ _TOKEN = re.compile(
 )
 _LETTERS = {
     "alpha": "α", "gamma": "γ", "delta": "δ", "Delta": "Δ", "varepsilon": "ε", "zeta": "ζ",
-    "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "nu": "ν", "xi": "ξ", "pi": "π", "rho": "ρ",
-    "sigma": "σ", "tau": "τ", "phi": "φ", "infty": "∞", "nabla": "∇",
+    "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "nu": "ν", "xi": "ξ", "pi": "π",
+    "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "infty": "∞", "nabla": "∇",
 }  # fmt: skip
 _OPERATORS = {
     "le": "≤", "ge": "≥", "ne": "≠", "approx": "≈", "propto": "∝", "in": "∈", "to": "→",
