@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import joulemesh
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.errors import ScenarioError
 from joulemesh.theory.bounds import (
@@ -146,3 +147,50 @@ def test_what_cannot_be_a_contraction_is_refused(contraction: Any, moved: float 
 
 def test_outside_its_domain_it_says_nothing() -> None:
     assert np.isnan(theorem1_inexact([1, 2], 0.5, UNIT, 1.5))
+
+
+NEIGHBOURS = {
+    "network.topology": "ring",
+    "plan.aggregation": "metropolis",
+    "plan.gossip_rounds": 2,
+    "budget.deadline_s": 1.0,
+}
+FADING = {
+    "network.fading": "rayleigh",
+    "network.channel_known": False,
+    "plan.fade_quantile": 0.3,
+    "budget.deadline_s": 0.031,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "inexact"),
+    [
+        (NEIGHBOURS, True),
+        (FADING, True),
+        ({"plan.aggregation": "tree"}, False),
+    ],
+    ids=["neighbours", "skipped", "exact"],
+)
+def test_a_plan_is_bounded_with_its_own_exchanges(changes: dict[str, Any], inexact: bool) -> None:
+    known = {"strong_convexity": 0.1, "smoothness": 2.0, "gradient_variance": 0.5}
+    known |= {"gradient_bound": 4.0, "divergence": 1.0, "initial_gap": 2.0}
+    scenario = joulemesh.Scenario.preset("default").override(
+        {
+            "network.topology": "complete",
+            "plan.iterations": 20,
+            "budget.energy_j": 100.0,
+            "plan.aggregation": "tree",
+            **{f"bounds.{name}": value for name, value in known.items()},
+            **changes,
+        }
+    )
+    plan = joulemesh.plan(scenario)
+    left, constants = plan.timeline.contraction, Constants(**known)
+    assert left.shape == (20,)
+    assert (left[~plan.exchanged] == 1).all()
+    assert left.any() == inexact
+    assert plan.bounds is not None
+    found, rate = plan.bounds["theorem1_corrected"], scenario.training.learning_rate
+    assert found == pytest.approx(theorem1_inexact(plan.rounds, left, constants, rate), rel=1e-12)
+    assert (found > theorem1_corrected(plan.rounds, constants, rate) * (1 + 1e-9)) == inexact

@@ -266,9 +266,9 @@ class Plan:
         constants = self.ground.constants
         if constants is None:
             return None
-        return bounds.evaluate(
-            self.rounds, constants, self.scenario.training.learning_rate, self.work.parameters
-        ).to_dict()
+        rate, left = self.scenario.training.learning_rate, self.timeline.contraction
+        made = bounds.evaluate(self.rounds, constants, rate, self.work.parameters, contraction=left)
+        return made.to_dict()
 
     def to_json(self) -> str:
         """Everything, as JSON; arrays of more than a million entries are left to ``save``."""

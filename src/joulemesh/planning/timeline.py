@@ -67,3 +67,14 @@ class Timeline:
     schemes: tuple[tuple[int, Scheme], ...]
     routes: tuple[Route | None, ...] | None = None
     events: tuple[Event, ...] = field(default=())
+
+    @property
+    def contraction(self) -> FloatArray:
+        """float64 [n]: what an exchange leaves of the devices' distance from their mean, at most.
+
+        0 after an exact mean, 1 where the exchange is skipped.
+        """
+        left = np.ones(len(self.rounds))
+        for since, scheme in self.schemes:
+            left[since:] = min(1.0, scheme.error)
+        return np.where(self.exchanged, left, 1.0)

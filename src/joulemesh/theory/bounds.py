@@ -64,7 +64,8 @@ class Bounds:
     Attributes:
         theorem1_printed: eq. `gap1` plus eq. `gap2`, to the letter.
         theorem1_printed_p15: the same with the exponents of eq. `p15`.
-        theorem1_corrected: the gap after the last averaging, at most.
+        theorem1_corrected: the gap after the last exchange, at most; with inexact exchanges, that
+            of the devices' own models.
         theorem2_printed: h(δ, N, T) of eq. `gap2` with its own η = 1/(MT⁴).
         theorem2_limit_printed: eq. `gap3`.
         theorem2_corrected: Σ_t Δ_t, the counterpart of ``theorem2_printed``.
@@ -119,9 +120,12 @@ def _printed_figures(
 
 
 def _corrected_figures(
-    rounds: NDArray[np.float64], constants: Constants, learning_rate: float
+    rounds: NDArray[np.float64], constants: Constants, learning_rate: float, left: ArrayLike
 ) -> dict[str, float]:
     """Theorems 1 and 2 corrected, and the two objectives, for a learning rate in their domain."""
+    gap = theorem1_corrected(rounds, constants, learning_rate)
+    if np.any(left):  # of the distances from the mean, after an exchange
+        gap = theorem1_inexact(rounds, left, constants, learning_rate)
     a = contraction(constants, learning_rate)
     averaging = drift(
         rounds,
@@ -131,7 +135,7 @@ def _corrected_figures(
         divergence=constants.divergence,
     )
     return {
-        "theorem1_corrected": theorem1_corrected(rounds, constants, learning_rate),
+        "theorem1_corrected": gap,
         "theorem2_corrected": float(theorem2_corrected(rounds, constants, learning_rate).sum()),
         "theorem2_discounted": theorem2_discounted(rounds, constants, learning_rate),
         "noise_ball": noise_ball(constants, learning_rate),
@@ -147,6 +151,7 @@ def evaluate(
     parameters: int,
     *,
     target_gap: float | None = None,
+    contraction: ArrayLike = 0.0,
 ) -> Bounds:
     """Every bound for these rounds.
 
@@ -156,6 +161,8 @@ def evaluate(
         learning_rate: η.
         parameters: k, length of the parameter vector.
         target_gap: ε of Corollary 1; by default a tenth of the initial gap.
+        contraction: scalar or [n]: what each exchange leaves of the devices' distance from their
+            mean; 0 for an exact mean, 1 for no exchange. Corrected Theorem 1 alone looks at it.
 
     Returns:
         The record; a figure that is undefined is None and its reason is in ``notes``.
@@ -173,7 +180,7 @@ def evaluate(
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite bound is reported as None
         figures |= _printed_figures(values, constants, learning_rate, parameters)
         if not outside_domain(constants, learning_rate, printed=False):
-            figures |= _corrected_figures(values, constants, learning_rate)
+            figures |= _corrected_figures(values, constants, learning_rate, contraction)
     figures["corollary1_printed"] = corollary1_printed(
         constants, learning_rate, devices=values.shape[1], parameters=parameters, target_gap=target
     )
