@@ -57,21 +57,36 @@ def followed(scenario: Scenario, way: str) -> Scenario:
     return scenario.override(changes)
 
 
-def explore(seed: int, refused: int) -> Counter[str]:
-    """Follow every piece of advice of so many refusals."""
+TIMED = CHOICES | {
+    "plan.rounds": ("spread", "spread", *CHOICES["plan.rounds"]),
+    "plan.iterations": (*CHOICES["plan.iterations"], "auto"),
+}
+
+
+def explore(seed: int, refused: int, *, timed: bool = False) -> Counter[str]:
+    """Follow every piece of advice of so many refusals; ``timed``, with a total time as well."""
     rng, seen = random.Random(seed), Counter[str]()
+    choices = TIMED if timed else CHOICES
     while seen["refused"] < refused:
-        fields = {name: rng.choice(values) for name, values in CHOICES.items()} | {
+        fields = {name: rng.choice(values) for name, values in choices.items()} | {
             "seed": rng.randrange(1000),
             "devices.count": rng.randint(4, 8),
             "budget.energy_j": 10 ** rng.uniform(-4, 0.5),
             "budget.deadline_s": 10 ** rng.uniform(-3.5, 0),
         }
+        if timed:
+            fields["budget.total_s"] = 10 ** rng.uniform(-2.5, 1)
+            if rng.random() < 0.6:
+                fields["budget.deadline_s"] = None
         scenario = joulemesh.Scenario().override(fields)
         error = refusal(scenario)
-        if not isinstance(error, InfeasibleError) or error.constraint not in ("energy", "deadline"):
+        budgets = ("energy", "deadline", "time")
+        if not isinstance(error, InfeasibleError) or error.constraint not in budgets:
             continue
+        assert error.device is not None
         seen["refused"] += 1
+        seen[error.constraint] += 1
+        seen[str(fields["plan.rounds"])] += 1
         for way in str(error).rpartition("; ")[2].split(", or "):
             again = refusal(followed(scenario, way))
             assert again is None, (fields, way, str(error), str(again))
@@ -90,6 +105,18 @@ def test_what_a_refusal_advises_is_accepted() -> None:
         "both",
     ):
         assert seen[kind], seen
+
+
+def test_what_a_refusal_for_time_advises_is_accepted() -> None:
+    seen = explore(0, 60, timed=True)
+    for kind in ("raise budget.total_s", "set plan.iterations", "both", "time", "spread"):
+        assert seen[kind], seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(1, 5))
+def test_what_a_thousand_refusals_for_time_advise_is_accepted(piece: int) -> None:
+    assert explore(piece, 250, timed=True)["refused"] == 250
 
 
 @pytest.mark.slow

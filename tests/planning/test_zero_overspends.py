@@ -67,9 +67,16 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 BATCH = 32
 
 
-def draw(rng: random.Random) -> dict[str, Any]:
-    """The fields of a scenario, with every device's figures given one by one."""
+def draw(rng: random.Random, *, timed: bool = False) -> dict[str, Any]:
+    """The fields of a scenario, with every device's figures given one by one.
+
+    Args:
+        rng: makes the choices.
+        timed: with a total time, beside a deadline or in its place, and policies with zeros.
+    """
     fields = {name: rng.choice(values) for name, values in CHOICES.items()}
+    if timed and rng.random() < 0.5:
+        fields |= {"plan.rounds": "spread", "plan.iterations": rng.choice((1, 2, 9, 14, 30))}
     count = 2 * rng.randint(2, 4)
     if fields["network.topology"] in ("star", "path"):
         star = fields["network.topology"] == "star"
@@ -83,6 +90,15 @@ def draw(rng: random.Random) -> dict[str, Any]:
     def each(low: float, high: float) -> dict[str, list[float]]:
         return {"values": [rng.uniform(low, high) for _ in range(count)]}
 
+    limits: dict[str, Any] = {"budget.deadline_s": 10 ** rng.uniform(-2.3, 0.0)}
+    if timed:
+        iterations = n if isinstance(n, int) else 10
+        if rng.random() < 0.7:
+            limits["budget.deadline_s"] = None
+        limits["budget.total_s"] = iterations * 10 ** rng.uniform(-2.7, -0.7)
+        if fields["plan.rounds"] != "fixed" and rng.random() < 0.2:
+            fields["plan.iterations"] = "auto"
+            limits["budget.total_s"] = 10 ** rng.uniform(-1.7, 0.0)
     return fields | {
         "seed": rng.randrange(2**16),
         "devices.count": count,
@@ -91,7 +107,7 @@ def draw(rng: random.Random) -> dict[str, Any]:
         "devices.capacitance": each(1e-28, 1e-27),
         "devices.transmit_power_w": each(0.1, 2.0),
         "budget.energy_j": each(scale_j, scale_j * rng.choice((1.0, 1.5, 10.0))),
-        "budget.deadline_s": 10 ** rng.uniform(-2.3, 0.0),
+        **limits,
         "training.batch_size": BATCH,
     }
 
@@ -266,7 +282,9 @@ def check(plan: Plan, fields: dict[str, Any], *, own: bool) -> None:
     n, count = plan.rounds.shape
     round_j, round_s = round_prices(fields)
     battery = [Fraction(x) for x in fields["budget.energy_j"]["values"]]
-    deadline = Fraction(fields["budget.deadline_s"])
+    limits = (fields["budget.deadline_s"], fields.get("budget.total_s"))
+    deadline, whole = (None if limit is None else Fraction(limit) for limit in limits)
+    listed_whole, own_whole = Fraction(0), Fraction(0)
     ledger_j = np.broadcast_to(plan.exchange_j, (n, count)).tolist()
     figures = plan.world.devices
     assert figures.round_energy_j == pytest.approx(round_j, rel=1e-12)
@@ -283,14 +301,26 @@ def check(plan: Plan, fields: dict[str, Any], *, own: bool) -> None:
         wanted = [float(joules.get(i, 0)) for i in range(count)]
         assert ledger_j[t] == pytest.approx(wanted, rel=1e-12, abs=0)
         assert plan.exchange_s[t] == pytest.approx(seconds, rel=1e-12, abs=0)
-        for i, rounds in enumerate(plan.rounds[t].tolist()):
+        every = plan.rounds[t].tolist()
+        slowest = max(rounds * one for rounds, one in zip(every, listed_s, strict=True))
+        listed_whole += slowest + Fraction(float(plan.exchange_s[t]))
+        slowest = max(rounds * Fraction(one) for rounds, one in zip(every, round_s, strict=True))
+        own_whole += slowest + Fraction(seconds)
+        for i, rounds in enumerate(every):
             entries[i] += Fraction(ledger_j[t][i]) + rounds * listed_j[i]
             mine[i] += joules.get(i, Fraction(0)) + rounds * Fraction(round_j[i])
+            assert rounds >= plan.ground.least or not plan.active[t, i]
+            if deadline is None:
+                continue
             assert rounds * listed_s[i] + Fraction(float(plan.exchange_s[t])) <= deadline
             assert not own or rounds * Fraction(round_s[i]) + Fraction(seconds) <= deadline
-            assert rounds >= 1 or not plan.active[t, i]
     assert all(spent <= held for spent, held in zip(entries, battery, strict=True))
     assert not own or all(spent <= held for spent, held in zip(mine, battery, strict=True))
+    if whole is not None:
+        assert listed_whole <= whole
+        assert not own or own_whole <= whole * (1 + Fraction(1, 10**12))  # its prices are rounded
+        assert sum(map(Fraction, plan.latency_s.tolist()), Fraction()) <= whole
+        assert plan.time_s <= whole
     # What the plan itself says of its sums, rounded.
     assert (plan.margin_j >= 0).all()
     assert (plan.margin_s >= 0).all()
@@ -302,11 +332,14 @@ def tight(plan: Plan, fields: dict[str, Any], rng: random.Random) -> dict[str, A
     def near(value: float) -> float:
         return float(np.nextafter(value, rng.choice((0.0, value, math.inf))))
 
-    used = {
+    used: dict[str, Any] = {
         "budget.energy_j": {"values": [near(max(x, 1e-9)) for x in plan.spent_j.tolist()]},
-        "budget.deadline_s": near(float(plan.latency_s.max())),
         "plan.iterations": plan.iterations,
     }
+    if plan.deadline_s is not None:
+        used["budget.deadline_s"] = near(float(plan.latency_s.max()))
+    if plan.total_s is not None:
+        used["budget.total_s"] = near(plan.time_s)
     return fields | used
 
 
@@ -317,11 +350,11 @@ def planned(fields: dict[str, Any]) -> Plan | None:
         return None
 
 
-def explore(seed: int, scenarios: int) -> Counter[str]:
+def explore(seed: int, scenarios: int, *, timed: bool = False) -> Counter[str]:
     """Check so many plans, half of them with budgets that are tight to the last bit."""
     rng, seen = random.Random(seed), Counter[str]()
     while seen["plans"] < scenarios:
-        fields = draw(rng)
+        fields = draw(rng, timed=timed)
         for own in (True, False):
             plan = planned(fields)
             if plan is None:
@@ -334,6 +367,11 @@ def explore(seed: int, scenarios: int) -> Counter[str]:
             seen["tight"] += not own
             seen[plan.scheme] += 1
             seen[plan.scenario.plan.rounds] += 1
+            seen["total"] += plan.total_s is not None and plan.deadline_s is None
+            seen["both"] += plan.total_s is not None and plan.deadline_s is not None
+            seen["auto"] += plan.scenario.plan.iterations == "auto"
+            seen["fading"] += plan.world.channel.fading
+            seen["zeros"] += bool((plan.rounds[plan.active] == 0).any())
             fields = tight(plan, fields, rng)
     return seen
 
@@ -350,3 +388,17 @@ def test_nothing_is_overspent() -> None:
 @pytest.mark.parametrize("piece", range(1, 51))
 def test_nothing_is_overspent_in_ten_thousand_plans(piece: int) -> None:
     assert explore(piece, 200)["plans"] >= 200
+
+
+def test_no_second_is_overspent() -> None:
+    """With a total time, a deadline or both: every policy, fading and departures."""
+    seen = explore(0, 200, timed=True)
+    kinds = ("total", "both", "auto", "fading", "zeros", "outage", "left", "tight")
+    policies = ("theorem4", "backfill", "uniform", "fixed", "inverse", "spread")
+    assert all(seen[kind] for kind in (*kinds, *policies)), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(1, 26))
+def test_no_second_is_overspent_in_five_thousand_plans(piece: int) -> None:
+    assert explore(piece, 200, timed=True)["plans"] >= 200

@@ -36,7 +36,24 @@ class Iterations:
         self.least, self.limits = planner.least, planner.limits
 
     def longest(self, limit: int | None) -> int:
-        """Largest n, up to a limit, that every battery pays for in time."""
+        """Largest n, up to a limit, that every battery pays for in time.
+
+        Where no round is compulsory, somebody still has to be able to train one.
+        """
+        most = self._most(limit)
+        if self.least or not most or self.planner.fits(most) == (True, []):
+            return most
+        low = 0
+        while low < most:
+            middle = (low + most + 1) // 2
+            if self.planner.fits(middle) == (True, []):
+                low = middle
+            else:
+                most = middle - 1
+        return low
+
+    def _most(self, limit: int | None) -> int:
+        """Largest n, up to a limit, whose exchanges and compulsory rounds are paid for in time."""
         first = self.ground.ready(1)
         if isinstance(first, Patterned):
             return self._between(0, self._too_many(limit))

@@ -92,7 +92,7 @@ class FirstRound:
     Attributes:
         device: its number.
         lacks: for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to
-            raise.
+            raise; how far, only for the time.
     """
 
     device: int
@@ -114,9 +114,8 @@ class FirstRound:
         closest = np.flatnonzero(number == number.min())
         device = int(closest[np.argmin(round_s[closest])])
         one = round_s[device : device + 1]
-        need_j = float(prices.total_j(n)[0][device] + devices.round_energy_j[device])
         figures = {
-            "energy": f"budget.energy_j to at least {at_least(need_j * _ROUNDING)}",
+            "energy": "budget.energy_j",
             "deadline": f"budget.deadline_s to at least {enough_s(worst_s, one, 1)}",
             "time": f"budget.total_s to at least {enough_total_s(exchange_s, one, n, 1)}",
         }
@@ -162,8 +161,10 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
     if not first.lacks:
         return
     remedy = " and ".join(first.lacks.values())
-    if unpaid:
-        remedy = larger_batteries(planner, float(exchange_j.max()), n)
+    if unpaid or "energy" in first.lacks:  # larger batteries may buy dearer exchanges
+        round_j = float(planner.world.devices.round_energy_j[first.device])
+        need_j = float(exchange_j.max() if unpaid else exchange_j[first.device] + round_j)
+        remedy = larger_batteries(planner, need_j * _ROUNDING, n)
     words = {"energy": "energy", "deadline": "time before the deadline", "time": "time in all"}
     raise InfeasibleError(
         f"no device has {' and '.join(words[kind] for kind in first.lacks)} for a single round "
