@@ -266,7 +266,7 @@ def test_led_agrees_where_d_psgd_does_not(ring: Scenario) -> None:
 
 
 def test_a_ring_of_even_length_needs_the_lazy_matrix() -> None:
-    """The recursion of LED's docstring: its spectral radius by the eigenvalues of W."""
+    """LED without gradients, mode by mode: its spectral radius by the eigenvalues of W."""
 
     def radius(w: FloatArray) -> float:
         rest = [low for low in np.linalg.eigvalsh(w) if low < 1 - 1e-9]

@@ -116,6 +116,34 @@ def test_equal_terms(
         np.testing.assert_allclose(entry.time_s[-1], ledger.latency_s.sum())
 
 
+RIVALS = ("d-psgd", "gossip-pga:3", "merge", "skiptrain:2,sync=1", "led:2")
+
+
+@pytest.mark.parametrize("equal", ["time", "budget"])
+def test_rivals_on_equal_time_may_overdraw_and_on_an_equal_budget_do_not(
+    small: Scenario, digits: Dataset, tmp_path: Path, equal: str
+) -> None:
+    scenario = small.override({"budget.total_s": 2 * Setting(small).clock_s})
+    methods = ["adaptive", *RIVALS]
+    found = joulemesh.compare(scenario, methods, equal, (0, 1), data=digits, cache=tmp_path)
+    setting = Setting(scenario, equal)
+    overdrawn = {}
+    for entry in found.entries:
+        assert entry.status == "ran"
+        assert entry.time_s[-1].max() <= setting.limit_s * (1 + 1e-9)
+        overdrawn[entry.name] = bool((entry.leftover_j < 0).any())
+        assert any("overdraws" in note for note in entry.notes) == overdrawn[entry.name]
+    assert overdrawn["d-psgd"] == (equal == "time")
+    assert not overdrawn["adaptive"]
+    if equal == "budget":
+        assert not any(overdrawn.values())
+        assert setting.limit_s == scenario.budget.total_s
+    # A merge leaves all devices with the mean model.
+    merged = found["merge"].final
+    np.testing.assert_allclose(merged["device_accuracy_mean"], merged["test_accuracy"])
+    assert (merged["consensus"] < 1e-5).all()
+
+
 def test_a_method_that_cannot_be_paid_is_a_row_and_the_others_run(
     small: Scenario, digits: Dataset, seven: Seven, tmp_path: Path
 ) -> None:

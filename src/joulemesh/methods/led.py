@@ -11,9 +11,8 @@ One vector is sent to every neighbour, as in decentralized SGD; y_i never leaves
 τ = 1 and β = 1 it is exact diffusion, and what is left of devices' differences no longer depends on
 how their data differ. β is 1/τ unless given otherwise, so that an iteration subtracts y_i in all.
 
-W is (I + M)/2 with Metropolis weights M: without negative eigenvalues. In the mode of eigenvalue λ
-an iteration without gradients is (x, y) ← (λ (x − y), y + (1 − λ)(x − y)), whose spectral radius
-is √λ for λ ≥ 0, but reaches 1 at λ = −1/3, the least eigenvalue of M on a ring of even length.
+W is (I + M)/2 with Metropolis weights M: without negative eigenvalues, with which y_i would
+oscillate, on a ring of even length for ever (notes: methods-beside-the-baselines).
 """
 
 from __future__ import annotations

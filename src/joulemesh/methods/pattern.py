@@ -2,7 +2,8 @@
 
 Gossip-PGA, a single final merge and SkipTrain are such patterns. An exact average goes by the
 scheme of ``plan.aggregation`` where that is exact, and otherwise by the exact scheme of least
-joules; either way it is priced by the common ledger, the flooding of link costs included.
+joules; either way it is priced by the common ledger, the flooding of link costs included
+(notes: methods-beside-the-baselines).
 """
 
 from __future__ import annotations

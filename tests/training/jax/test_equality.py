@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from joulemesh.models import build
 from joulemesh.training.jax import exchange
 from joulemesh.training.jax.checkpoint import Checkpoints
 from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.exchange import Exchange
 from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference
 from joulemesh.training.schedule import Schedule
@@ -144,6 +146,44 @@ def test_patterns_of_exact_means_share_a_program() -> None:
     assert first.key.exchange is exchange.sparse_or_mean
     assert _patterned(np.zeros(4, bool)).key.exchange is exchange.sparse
     assert _patterned(np.ones(4, bool)).key.exchange is exchange.mean
+
+
+def _corrected() -> Exchange:
+    """Every exchange adds one to what the next iteration's steps subtract in all."""
+
+    def apply(params: Any, state: Any, key: Any, context: Any) -> Any:
+        return params, jax.tree.map(lambda leaf: leaf + 1, state), ()
+
+    return Exchange(
+        lambda params: jax.tree.map(jnp.zeros_like, params), apply, correction=lambda state: state
+    )
+
+
+def test_a_correction_is_spread_over_the_steps_of_an_iteration(
+    machine: Machine, unevaluated: Callable[[Engine], Engine]
+) -> None:
+    """0, 1 and 2 in three iterations, whatever the steps; nothing where a device does not train."""
+    data = _data((4,))
+    seeds = (0, 1)
+    held = [partition(data.y_train, DEVICES, kind="quantity", alpha=1.0, seed=s) for s in seeds]
+    rounds = np.array([[1, 2, 7, 3, 1], [4, 1, 2, 0, 3], [3, 5, 1, 2, 0]])
+    options = Options(
+        batch_size=8, learning_rate=1e-30, precision="float64", chunk_iterations=2, eval_every=2
+    )
+    model = build("mlp", data.shape, 3, (6,))
+    engine = Engine(
+        model, data, held, Schedule(rounds), options, seeds, own_exchange=_corrected(),
+        machine=machine,
+    )  # fmt: skip
+    *_, (state, _) = unevaluated(engine).train()
+    found = engine.params(state)
+    taken = np.where(rounds[1] > 0, 1, 0) + np.where(rounds[2] > 0, 2, 0)
+    for number, seed in enumerate(seeds):
+        start = engine.initial(seed)
+        for name, leaf in start.items():
+            for device in range(DEVICES):
+                wanted = leaf - taken[device]
+                np.testing.assert_allclose(found[name][number, device], wanted, atol=1e-12)
 
 
 def _engine(
