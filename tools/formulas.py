@@ -21,6 +21,7 @@ _TOKEN = re.compile(
     r"\\(?:text|mathrm|mathbb|begin|end)\{[^{}]*\}|\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S", re.DOTALL
 )
 _LETTERS = {
+    "beta": "β", "Gamma": "Γ",
     "alpha": "α", "gamma": "γ", "delta": "δ", "Delta": "Δ", "varepsilon": "ε", "zeta": "ζ",
     "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "nu": "ν", "xi": "ξ", "pi": "π",
     "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "infty": "∞", "nabla": "∇",
@@ -28,7 +29,7 @@ _LETTERS = {
 _OPERATORS = {
     "le": "≤", "ge": "≥", "ne": "≠", "approx": "≈", "propto": "∝", "in": "∈", "to": "→",
     "times": "×", "cdot": "·", "dots": "…", "cdots": "⋯", "iff": "⟺", "leftarrow": "←",
-    "setminus": "∖", "sum": "∑", "prod": "∏",
+    "setminus": "∖", "sum": "∑", "prod": "∏", "pm": "±",
 }  # fmt: skip
 _FENCES = {
     "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "lVert": "‖", "rVert": "‖",
