@@ -16,6 +16,7 @@ from joulemesh.scenario import Scenario
 
 KNOWN = (
     "adaptive",
+    "spread",
     "fixed",
     "inverse",
     "gossip-learning",
@@ -23,6 +24,10 @@ KNOWN = (
     "pens",
     "d-psgd",
     "fedavg",
+    "skiptrain",
+    "gossip-pga",
+    "merge",
+    "led",
 )
 
 
@@ -34,7 +39,7 @@ def test_every_method_of_the_comparison_is_known() -> None:
     ("name", "message"),
     [
         ("adaptve", "did you mean 'adaptive'"),
-        ("xyzzy", "known: adaptive, fixed"),
+        ("xyzzy", "known: adaptive, spread, fixed"),
         ("fixed:0", "a whole number of at least 1"),
         ("fixed:three", "a whole number of at least 1"),
         ("fixed:", "a whole number of at least 1"),

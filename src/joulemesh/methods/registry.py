@@ -125,7 +125,7 @@ def names() -> tuple[str, ...]:
     """The methods that are known.
 
     >>> names()[:3]
-    ('adaptive', 'fixed', 'inverse')
+    ('adaptive', 'spread', 'fixed')
     """
     return METHODS.names()
 
