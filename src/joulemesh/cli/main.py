@@ -52,7 +52,8 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh plan",
         "joulemesh plan fleet.toml --set plan.rounds=backfill --json",
         'joulemesh plan fleet.toml --set budget.energy_j="1 Wh" --set budget.deadline_s=250ms',
-        "joulemesh plan --set budget.total_s=2s --set plan.rounds=spread --set plan.iterations=auto",
+        "joulemesh plan --set budget.total_s=9s --set plan.rounds=spread "
+        "--set plan.iterations=auto",
     ),
     run.run: (
         "joulemesh run",
