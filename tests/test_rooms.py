@@ -181,8 +181,6 @@ PUBLIC = {"runs/run.py:run", "runs/compare.py:compare", "studies/compare.py:comp
 # Wider than they should be; none may join them.
 WIDE = {
     "aggregation/route.py:build",
-    "methods/balanced.py:bound",
-    "methods/setting.py:contender",
     "planning/budget.py:require_affordable",
 }
 

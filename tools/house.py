@@ -37,6 +37,7 @@ HOME = Path(joulemesh.__file__).parent
 ORDER = (
     (
         "_version",
+        "countable",
         "errors",
         "files",
         "machine",

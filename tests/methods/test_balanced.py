@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.methods import Setting, build
-from joulemesh.methods.balanced import bound, choose_pair
+from joulemesh.methods.balanced import CooperativeBound, choose_pair
 from joulemesh.methods.choco import choco, compress, largest
 from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.scenario import Scenario
@@ -100,6 +100,9 @@ def test_the_balance_is_the_best_of_the_grid(small: Scenario, equal: str) -> Non
     setting = Setting(scenario, equal)
     best = choose_pair(setting)[:2]
     zeta = 1 / 3 + 2 / 3 * np.cos(np.pi / 3)  # Metropolis on a ring of 6
+    terms = CooperativeBound(
+        contraction=zeta, devices=6, learning_rate=0.02, smoothness=2.0, variance=3.0, gap=1.5
+    )
 
     def value(tau1: int, tau2: int) -> float:
         # K is what such a contender would run; batteries bind whatever is equal.
@@ -109,10 +112,7 @@ def test_the_balance_is_the_best_of_the_grid(small: Scenario, equal: str) -> Non
             k = min(k, setting.clock_s // ledger.latency_s[0])
         if equal == "iterations":
             k = min(k, 24)
-        return float(
-            bound(tau1, tau2, k, contraction=zeta, devices=6, learning_rate=0.02, smoothness=2.0,
-                  variance=3.0, gap=1.5)
-        )  # fmt: skip
+        return float(terms.of(tau1, tau2, k))
 
     near = [(best[0] + a, best[1] + b) for a in (-1, 0, 1) for b in (-1, 0, 1)]
     pairs = {(1, 1), (1, 9), (8, 1), (20, 3), *((a, b) for a, b in near if a > 0 and b > 0)}

@@ -125,9 +125,8 @@ def test_main_parameter_may_be_bare(small: Scenario) -> None:
 
 def test_a_users_own_method(small: Scenario, own_methods: None) -> None:
     def alone(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
-        route = setting.scheme.route(setting.costs(0))
-        prices = setting.route_prices(given["tau"], lambda t: route, alike=True)
-        return setting.contender(name, given["tau"], prices, exchanged=False)
+        prices = setting.route_prices(given["tau"], lambda t: None, alike=True)
+        return setting.contender(name, given["tau"], prices)
 
     with pytest.raises(ScenarioError, match="use letters, digits"):
         register("my:own", alone)

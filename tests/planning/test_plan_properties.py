@@ -11,7 +11,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh.aggregation.route import Route
 from joulemesh.planning.plan import Plan
+from tests.by_message import full_duplex_s, pipelined_s
 
 NAMED = ("ring", "quasi-ring", "grid", "complete", "geometric")
 EDGE_LISTS = {
@@ -129,30 +129,10 @@ def joules(messages: Iterator[Any], radio: Radio, pays: str) -> dict[int, float]
     return spent
 
 
-def seconds(messages: Iterator[Any], radio: Radio) -> float:
-    """A device sends when it holds what it must; a link carries one message at a time each way."""
-    holds: dict[int, float] = defaultdict(float)
-    free: dict[tuple[int, int], float] = defaultdict(float)
-    for _, step in groupby(messages, key=lambda message: message[0]):
-        before = dict(holds)
-        for _, sender, receiver, bits in step:
-            start = max(before.get(sender, 0.0), free[sender, receiver])
-            free[sender, receiver] = start + radio.seconds(sender, receiver, bits)
-            holds[receiver] = max(holds[receiver], free[sender, receiver])
-    return max(holds.values())
-
-
 def route_seconds(route: Route, radio: Radio) -> float:
-    """Of a pipelined route: a chunk goes when it is held and its link is free."""
     if route.chunks == 1:
-        return seconds(route.messages(), radio)
-    holds: dict[tuple[int, int], float] = defaultdict(float)
-    free: dict[tuple[int, int], float] = defaultdict(float)
-    for _, chunk, sender, receiver, bits in route.chunk_messages():
-        start = max(holds[sender, chunk], free[sender, receiver])
-        free[sender, receiver] = start + radio.seconds(sender, receiver, bits)
-        holds[receiver, chunk] = max(holds[receiver, chunk], free[sender, receiver])
-    return max(holds.values())
+        return full_duplex_s(route.messages(), radio)
+    return pipelined_s(route, radio)
 
 
 def uses(plan: Plan, route: Route, t: int) -> float:
@@ -206,7 +186,7 @@ def check_exchange(plan: Plan, t: int, fresh: bool) -> None:
     if flooded:
         if plan.scenario.network.duplex == "half":
             return
-        wanted_s += seconds(iter(flood(plan, t)), radio)
+        wanted_s += full_duplex_s(flood(plan, t), radio)
     assert plan.exchange_s[t] == pytest.approx(wanted_s, rel=1e-9)
 
 

@@ -21,7 +21,6 @@ import math
 import random
 from collections import Counter, defaultdict
 from fractions import Fraction
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,7 @@ import pytest
 import joulemesh
 from joulemesh import Plan
 from joulemesh.aggregation.route import Route
-
-Message = tuple[int, int, int, float]  # step, sender, receiver, bits
+from tests.by_message import Message, full_duplex_s, pipelined_s
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "network.topology": ("ring", "quasi-ring", "grid", "complete", "geometric", "star", "path"),
@@ -150,30 +148,6 @@ def exchange_j(messages: list[Message], radio: Radio, both_ends: bool) -> dict[i
         if both_ends:
             spent[receiver] += price
     return spent
-
-
-def full_duplex_s(messages: list[Message], radio: Radio) -> float:
-    """A device sends when it holds what it must; a link carries one message at a time each way."""
-    holds: dict[int, float] = defaultdict(float)
-    free: dict[tuple[int, int], float] = defaultdict(float)
-    for _, step in groupby(messages, key=lambda message: message[0]):
-        before = dict(holds)
-        for _, sender, receiver, bits in step:
-            start = max(before.get(sender, 0.0), free[sender, receiver])
-            free[sender, receiver] = start + radio.seconds(sender, receiver, bits)
-            holds[receiver] = max(holds[receiver], free[sender, receiver])
-    return max(holds.values())
-
-
-def pipelined_s(route: Route, radio: Radio) -> float:
-    """A chunk goes when it is held and its link is free, each way by itself."""
-    holds: dict[tuple[int, int], float] = defaultdict(float)
-    free: dict[tuple[int, int], float] = defaultdict(float)
-    for _, chunk, sender, receiver, bits in route.chunk_messages():
-        start = max(holds[sender, chunk], free[sender, receiver])
-        free[sender, receiver] = start + radio.seconds(sender, receiver, bits)
-        holds[receiver, chunk] = max(holds[receiver, chunk], free[sender, receiver])
-    return max(holds.values())
 
 
 def half_duplex_tree_s(messages: list[Message], radio: Radio) -> float:

@@ -9,70 +9,36 @@ from typing import Any
 import numpy as np
 import pytest
 
-import joulemesh
-from joulemesh.data import Dataset, load
+from joulemesh.data import Dataset
 from joulemesh.runs.compare import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
-from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.training.jax.engine import Engine
-
-SEEDS = (0, 1)
-
-
-class Counting(Engine):
-    """The engine, which remembers what was made of it."""
-
-    made: list[Engine] = []  # noqa: RUF012
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        Counting.made.append(self)
+from tests.comparisons import Counting, few_digits, kept_folder, seven_methods, small_scenario
 
 
 @pytest.fixture(scope="session")
 def small() -> Scenario:
-    """Five devices on a ring; 650 parameters; budgets in which every method can move."""
-    return Scenario(
-        devices={"count": 5, "cycles_per_sample": (1e5, 3e5)},
-        network={"topology": "ring"},
-        budget={"energy_j": (0.5, 1.5), "deadline_s": 0.04},
-        plan={"iterations": 8, "zeta": 400.0},
-        training={
-            "model": "logistic",
-            "l2": 0.01,
-            "batch_size": 16,
-            "hidden": (),
-            "partition": "iid",
-            "eval_every": 2,
-            "chunk_iterations": 4,
-        },
-    )
+    """Five devices on a ring."""
+    return small_scenario()
 
 
 @pytest.fixture(scope="session")
 def digits() -> Dataset:
     """A few digits."""
-    whole = load("digits")
-    train, test = slice(240), slice(60)
-    arrays = (whole.x_train[train], whole.y_train[train], whole.x_test[test], whole.y_test[test])
-    return Dataset("few", *arrays, 10, mean=whole.mean, std=whole.std)
+    return few_digits()
 
 
 @pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept() -> Path:
     """Where the session's runs are kept; tests that spoil it take a copy."""
-    return tmp_path_factory.mktemp("kept")
+    return kept_folder()
 
 
 @pytest.fixture(scope="session")
-def seven(small: Scenario, digits: Dataset, kept: Path) -> tuple[Comparison, list[Engine]]:
+def seven() -> tuple[Comparison, list[Engine]]:
     """Seven methods at two seeds on equal batteries, and the engines that it took."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contest, "Engine", Counting)
-        patch.setattr(Counting, "made", [])
-        found = joulemesh.compare(small, DEFAULT_METHODS, "energy", SEEDS, data=digits, cache=kept)
-        return found, list(Counting.made)
+    return seven_methods()
 
 
 @pytest.fixture

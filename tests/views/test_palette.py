@@ -1,24 +1,13 @@
-"""Colours and Matplotlib's settings stand in one place, and pages use the same ones."""
+"""Pages use the palette's colours (`tests/test_one_place.py`: that there is one)."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import joulemesh
 from joulemesh.views.palette import BINDING, CURVES
 
 HOME = Path(joulemesh.__file__).parent
-
-
-def test_no_other_module_names_a_colour_or_font() -> None:
-    named = re.compile(r"#[0-9A-Fa-f]{6}\b|rc_context|rcParams\[|font\.family")
-    found = {
-        path.relative_to(HOME).as_posix()
-        for path in HOME.rglob("*.py")
-        if named.search(path.read_text("utf-8"))
-    }
-    assert found == {"views/palette.py", "views/style.py"}
 
 
 def test_reports_colour_devices_as_figures_do() -> None:

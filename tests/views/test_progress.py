@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +14,7 @@ import pytest
 
 import joulemesh
 from joulemesh.views.progress import Display, _Lines, facts, progress_line
+from tests.terminal import in_terminal
 
 KNOWN = facts(40, 1000, accuracy=0.95, energy_j=12.5, seconds_left=75.2)
 SMALL = (
@@ -172,25 +169,15 @@ def test_redirected_output_is_lines(words: tuple[str, ...], last: str, tmp_path:
 
 
 def test_a_narrow_terminal_shows_whole_facts(tmp_path: Path) -> None:
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 52, 0, 0))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "joulemesh", "run", *SMALL, "--set=plan.iterations=400"],
-        stdout=subprocess.DEVNULL, stderr=follower, cwd=tmp_path, env=environment(),
-    )  # fmt: skip
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(leader)
-    assert child.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    text = in_terminal(
+        "run",
+        *SMALL,
+        "--set=plan.iterations=400",
+        columns=52,
+        env=environment(),
+        folder=tmp_path,
+        progress_only=True,
+    )
     assert "…" not in text
     for words in ("compiling", "training"):
         assert words in text

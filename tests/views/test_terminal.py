@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -20,6 +16,7 @@ from rich.console import Console
 from joulemesh.profiles import profiles
 from joulemesh.reproduce.verdicts import show_claims
 from joulemesh.views.terminal import Column, fits, open_console, show_table
+from tests.terminal import in_terminal
 
 CLAIMS = Path(__file__).parents[2] / "docs" / "reproduction" / "claims.csv"
 COLUMNS = [
@@ -132,27 +129,8 @@ def test_commands_in_few_columns_fit_them(columns: str) -> None:
 
 def test_a_terminal_decides_by_its_size() -> None:
     """In earnest: a pseudo-terminal of 60 columns."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "joulemesh", "plan"],
-        stdout=follower, stderr=follower, stdin=follower,
-        env={**environment, "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(follower)
-    page = b""
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        page += part
-    os.close(leader)
-    assert child.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", page.decode())
+    kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    text = in_terminal("plan", columns=60, env={**kept, "TERM": "xterm"})
     assert "…" not in text
     assert "not shown: " in text
     assert max(len(line) for line in text.splitlines()) <= 60

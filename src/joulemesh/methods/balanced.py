@@ -13,10 +13,10 @@ budget allows, when ``[bounds]`` has numbers; else τ1 is the adaptive plan's me
 
 from __future__ import annotations
 
-__all__ = ["bound", "choose_pair", "mixing_contender"]
+__all__ = ["CooperativeBound", "choose_pair", "mixing_contender"]
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def mixing_contender(
     one = metropolis_route(edges, bits, tau2)
     prices = setting.route_prices(tau1, lambda t: one, alike=True)
     if tau2 == 0:
-        return setting.contender(name, tau1, prices, exchanged=False)
+        return setting.contender(name, tau1, prices)
     weights = metropolis_weights(edges, devices)
     if squeeze is not None:
         from joulemesh.methods.choco import choco
@@ -73,24 +73,13 @@ def mixing_contender(
     return setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
 
 
-def bound(
-    tau1: Any,
-    tau2: Any,
-    iterations: Any,
-    *,
-    contraction: float,
-    devices: int,
-    learning_rate: float,
-    smoothness: float,
-    variance: float,
-    gap: float,
-) -> FloatArray:
+@dataclass(frozen=True)
+class CooperativeBound:
     """Bound on the mean squared gradient: cooperative SGD (Wang, Joshi) with C replaced by C^τ2.
 
     2 gap/(η K τ1) + η L σ²/N + η² L² σ² ((1 + ζ^{2τ2})/(1 − ζ^{2τ2}) τ1 − 1).
 
-    Args:
-        tau1, tau2, iterations: τ1, τ2 and K, arrays that broadcast.
+    Attributes:
         contraction: ζ of one mixing.
         devices: N.
         learning_rate: η.
@@ -98,17 +87,29 @@ def bound(
         variance: σ², of a stochastic gradient.
         gap: F(u_1) − F_inf.
 
-    >>> float(bound(2, 1, 10, contraction=0.0, devices=4, learning_rate=0.1, smoothness=1.0,
-    ...             variance=1.0, gap=5.0))  # 5 + 0.025 + 0.01 (2 - 1)
+    >>> bound = CooperativeBound(contraction=0.0, devices=4, learning_rate=0.1, smoothness=1.0,
+    ...                          variance=1.0, gap=5.0)
+    >>> float(bound.of(2, 1, 10))  # 5 + 0.025 + 0.01 (2 - 1)
     5.035
     """
-    tau1, iterations = np.asarray(tau1, np.float64), np.asarray(iterations, np.float64)
-    left = contraction ** (2.0 * np.asarray(tau2))
-    noise = learning_rate * smoothness * variance
-    drift = learning_rate * smoothness * noise * ((1 + left) / (1 - left) * tau1 - 1)
-    with np.errstate(divide="ignore"):
-        start = 2 * gap / (learning_rate * iterations * tau1)
-    return np.asarray(start + noise / devices + drift)
+
+    contraction: float
+    devices: int
+    learning_rate: float
+    smoothness: float
+    variance: float
+    gap: float
+
+    def of(self, tau1: Any, tau2: Any, iterations: Any) -> FloatArray:
+        """The bound at τ1, τ2 and K, arrays that broadcast."""
+        tau1, iterations = np.asarray(tau1, np.float64), np.asarray(iterations, np.float64)
+        left = self.contraction ** (2.0 * np.asarray(tau2))
+        rate = self.learning_rate
+        noise = rate * self.smoothness * self.variance
+        drift = rate * self.smoothness * noise * ((1 + left) / (1 - left) * tau1 - 1)
+        with np.errstate(divide="ignore"):
+            start = 2 * self.gap / (rate * iterations * tau1)
+        return np.asarray(start + noise / self.devices + drift)
 
 
 def choose_pair(
@@ -137,10 +138,7 @@ def choose_pair(
     second = np.arange(1, _MOST + 1) if tau2 is None else np.array([tau2])
     grid1, grid2 = np.meshgrid(first, second, indexing="ij")
     graph = setting.world.graph
-    value = bound(
-        grid1,
-        grid2,
-        _affordable(setting, grid1, grid2, setting.work.model_bits if bits is None else bits),
+    bound = CooperativeBound(
         contraction=contraction(graph.edges, graph.devices, "metropolis"),
         devices=setting.devices,
         learning_rate=rate,
@@ -148,6 +146,8 @@ def choose_pair(
         variance=float(constants.gradient_variance),
         gap=float(constants.initial_gap),
     )
+    sent = setting.work.model_bits if bits is None else bits
+    value = bound.of(grid1, grid2, _affordable(setting, grid1, grid2, sent))
     best = np.unravel_index(int(np.argmin(value)), value.shape)
     pair = int(grid1[best]), int(grid2[best])
     return *pair, f"tau1 = {pair[0]} and tau2 = {pair[1]} minimise the bound under the budget"

@@ -14,6 +14,7 @@ import numpy as np
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.countable import require_countable
 from joulemesh.data import Dataset, spec_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
@@ -22,7 +23,6 @@ from joulemesh.methods.terms import equal_terms
 from joulemesh.own_code import place_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.policy import require_countable
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.static import plan_of
 from joulemesh.planning.workload import Workload
@@ -283,7 +283,6 @@ class Setting:
         *,
         mixing: Mixing = "mean",
         mixing_rounds: int = 1,
-        exchanged: bool = True,
         exchange: Exchange | None = None,
         settle: Callable[[Any], Ledger] | None = None,
         notes: Sequence[str] = (),
@@ -294,11 +293,9 @@ class Setting:
             name: as the user wrote it.
             rounds: τ of every device, or [N].
             prices: of any stretch of iterations.
-            mixing: what the engine applies.
+            mixing: what the engine applies, in iterations in which something is sent.
             mixing_rounds: how many times.
-            exchanged: False for a method without exchange. In iterations in which nothing is
-                sent there is none either, unless the method has its own.
-            exchange: the method's own exchange.
+            exchange: the method's own exchange; it takes place in every iteration.
             settle: see `Contender`.
             notes: what a reader of the results should know.
 
@@ -309,10 +306,8 @@ class Setting:
         require_countable(rounds, f"give {name.partition(':')[0]} fewer rounds")
         ledger = run_length(self, name, prices)
         n = ledger.iterations
-        heard = np.full(n, exchanged)
-        if exchange is None:
-            heard &= ledger.bits > 0  # what is not sent cannot be mixed
-        if exchanged and not heard.any():
+        heard = np.full(n, exchange is not None) | (ledger.bits > 0)  # nothing sent, nothing mixed
+        if not heard.any():
             notes = (*notes, "sends nothing: every device trains alone")
         schedule = Schedule(
             np.broadcast_to(np.asarray(rounds, np.int32), (n, self.devices)),

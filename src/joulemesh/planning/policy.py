@@ -8,14 +8,12 @@ policy can overdraw a battery or miss a deadline.
 from __future__ import annotations
 
 __all__ = [
-    "MOST_PER_ITERATION",
     "Allocate",
     "Fit",
     "Policy",
     "allocate",
     "count_iterations",
     "policy_of",
-    "require_countable",
     "weighted",
 ]
 
@@ -33,9 +31,6 @@ from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
 
 IntArray = NDArray[np.int64]
-
-MOST_PER_ITERATION = 2**31 - 1
-"""Rounds of one device in one iteration: training counts them in 32 bits."""
 
 Allocate = Callable[[int, int, ArrayLike, ArrayLike, PlanOptions], IntArray]
 """(start, iterations n, total, cap, options) -> rounds of iterations start..n, counted from 1.
@@ -223,26 +218,3 @@ def count_iterations(iterations: int, start: int = 1) -> int:
             f"{max(start, 1)}"
         )
     return iterations - start + 1
-
-
-def require_countable(rounds: ArrayLike, remedy: str) -> None:
-    """Refuse more rounds in an iteration than training can count.
-
-    Args:
-        rounds: of any shape.
-        remedy: what to change.
-
-    Raises:
-        ScenarioError: with the largest number, the limit and the remedy.
-
-    >>> require_countable([1, 2], "lower tau")
-    >>> require_countable(3_000_000_000, "lower tau")
-    Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
-    """
-    most = int(np.max(rounds, initial=0))
-    if most > MOST_PER_ITERATION:
-        raise ScenarioError(
-            f"{most:,} rounds in an iteration are more than the {MOST_PER_ITERATION:,} that can be "
-            f"trained; {remedy}"
-        )

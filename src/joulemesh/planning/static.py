@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import (
@@ -23,7 +24,7 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
-from joulemesh.planning.policy import MOST_PER_ITERATION, allocate, require_countable
+from joulemesh.planning.policy import allocate
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remedies import (
     FirstRound,

@@ -1,6 +1,6 @@
 """In: a model, a data set, partitions (one per seed) and a Schedule of rounds and mixing.
 Out: a Trace (loss, accuracy, consensus error, what was sent), parameters, checkpoints.
-May not know: joules, seconds, radio, routes (``scenario``, ``world``, ``aggregation``).
+May not know: joules, seconds, routes (``scenario``, ``world``, ``aggregation``, ``planning``).
 """
 
 from __future__ import annotations

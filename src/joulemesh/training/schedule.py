@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from joulemesh.countable import require_countable
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.policy import require_countable
 from joulemesh.training.digests import digest
 
 Dense: TypeAlias = NDArray[np.float64]

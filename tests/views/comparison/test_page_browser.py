@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from joulemesh.runs.compare import Comparison
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison.page import render_comparison
+from tests.browser import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -24,26 +22,16 @@ BROKEN = (
 
 
 @pytest.fixture
-def page(seven: tuple[Comparison, list[Engine]], tmp_path: Path) -> Iterator[Any]:
-    place = Path(__file__).parents[1] / "browser.py"
-    spec = importlib.util.spec_from_file_location("browser", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    program = module.find_browser()
-    if program is None:
-        pytest.skip("no chromium or google-chrome on PATH")
+def page(seven: tuple[Comparison, list[Engine]], browser: Browser, tmp_path: Path) -> Browser:
     path = tmp_path / "report.html"
     path.write_text(render_comparison(seven[0]), "utf-8")
-    with module.Browser(program) as browser:
-        browser.resize(1280, 900)
-        browser.open(path)
-        browser.settle()
-        yield browser
+    browser.resize(1280, 900)
+    browser.open(path)
+    browser.settle()
+    return browser
 
 
-def test_it_draws_and_switches(page: Any) -> None:
+def test_it_draws_and_switches(page: Browser) -> None:
     assert page.errors == []
     assert page.evaluate(LINES) == 7
     label = "document.querySelector('#curves .x-label').textContent"
@@ -66,7 +54,7 @@ def test_it_draws_and_switches(page: Any) -> None:
     assert page.errors == []
 
 
-def test_it_reads_in_per_cent_with_intervals(page: Any) -> None:
+def test_it_reads_in_per_cent_with_intervals(page: Browser) -> None:
     ticks = page.evaluate(
         "[...document.querySelectorAll('#curves text[text-anchor=end]')].map(e => e.textContent)"
     )
@@ -79,7 +67,7 @@ def test_it_reads_in_per_cent_with_intervals(page: Any) -> None:
     assert re.fullmatch(said, lines[1])
 
 
-def test_the_method_that_is_pointed_at_comes_forward(page: Any) -> None:
+def test_the_method_that_is_pointed_at_comes_forward(page: Browser) -> None:
     x, y = page.evaluate(
         "(() => { document.querySelector('#curves').scrollIntoView();"
         "const p = document.querySelector('#curves path.line[data-method=pens]');"
@@ -95,7 +83,7 @@ def test_the_method_that_is_pointed_at_comes_forward(page: Any) -> None:
     assert page.evaluate("document.querySelectorAll('#curves .near, #curves .far').length") == 0
 
 
-def test_the_legend_says_that_it_can_be_clicked(page: Any) -> None:
+def test_the_legend_says_that_it_can_be_clicked(page: Browser) -> None:
     notes = "[...document.querySelectorAll('#curves .legend .note')].map(e => e.textContent)"
     assert page.evaluate(notes) == [
         "click or tap a method to hide or show it",
@@ -105,12 +93,12 @@ def test_the_legend_says_that_it_can_be_clicked(page: Any) -> None:
     assert page.evaluate(f"getComputedStyle({button}).cursor") == "pointer"
 
 
-def test_the_table_fits_a_desktop(page: Any) -> None:
+def test_the_table_fits_a_desktop(page: Browser) -> None:
     wide = "(() => { const s = document.querySelector('#table .scroll');"
     assert page.evaluate(wide + "return s.scrollWidth - s.clientWidth; })()") <= 0
 
 
-def test_it_fits_a_phone_in_the_dark(page: Any) -> None:
+def test_it_fits_a_phone_in_the_dark(page: Browser) -> None:
     page.scheme("dark")
     page.resize(360, 740, mobile=True)
     page.settle()

@@ -1,0 +1,36 @@
+"""How many rounds an iteration may have: planning gives them, and training counts them."""
+
+from __future__ import annotations
+
+__all__ = ["MOST_PER_ITERATION", "require_countable"]
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from joulemesh.errors import ScenarioError
+
+MOST_PER_ITERATION = 2**31 - 1
+"""Rounds of one device in one iteration: training counts them in 32 bits."""
+
+
+def require_countable(rounds: ArrayLike, remedy: str) -> None:
+    """Refuse more rounds in an iteration than training can count.
+
+    Args:
+        rounds: of any shape.
+        remedy: what to change.
+
+    Raises:
+        ScenarioError: with the largest number, the limit and the remedy.
+
+    >>> require_countable([1, 2], "lower tau")
+    >>> require_countable(3_000_000_000, "lower tau")
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
+    """
+    most = int(np.max(rounds, initial=0))
+    if most > MOST_PER_ITERATION:
+        raise ScenarioError(
+            f"{most:,} rounds in an iteration are more than the {MOST_PER_ITERATION:,} that can be "
+            f"trained; {remedy}"
+        )

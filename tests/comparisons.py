@@ -1,0 +1,86 @@
+"""A small scenario on a few digits, compared once for all tests that only look at the outcome."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+import joulemesh
+from joulemesh.data import Dataset, load
+from joulemesh.runs.compare import Comparison
+from joulemesh.scenario import Scenario
+from joulemesh.studies import contest
+from joulemesh.studies.compare import DEFAULT_METHODS
+from joulemesh.training.jax.engine import Engine
+
+SEEDS = (0, 1)
+
+
+class Counting(Engine):
+    """The engine, which remembers what was made of it."""
+
+    made: list[Engine] = []  # noqa: RUF012
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        Counting.made.append(self)
+
+
+@cache
+def small_scenario() -> Scenario:
+    """Five devices on a ring; 650 parameters; budgets in which every method can move."""
+    return Scenario(
+        devices={"count": 5, "cycles_per_sample": (1e5, 3e5)},
+        network={"topology": "ring"},
+        budget={"energy_j": (0.5, 1.5), "deadline_s": 0.04},
+        plan={"iterations": 8, "zeta": 400.0},
+        training={
+            "model": "logistic",
+            "l2": 0.01,
+            "batch_size": 16,
+            "hidden": (),
+            "partition": "iid",
+            "eval_every": 2,
+            "chunk_iterations": 4,
+        },
+    )
+
+
+@cache
+def few_digits() -> Dataset:
+    """A few digits."""
+    whole = load("digits")
+    train, test = slice(240), slice(60)
+    arrays = (whole.x_train[train], whole.y_train[train], whole.x_test[test], whole.y_test[test])
+    return Dataset("few", *arrays, 10, mean=whole.mean, std=whole.std)
+
+
+@cache
+def _kept() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="joulemesh-kept-")
+
+
+def kept_folder() -> Path:
+    """Where the session's runs are kept; tests that spoil it take a copy."""
+    return Path(_kept().name)
+
+
+@cache
+def seven_methods() -> tuple[Comparison, list[Engine]]:
+    """Seven methods at two seeds on equal batteries, and the engines that it took."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contest, "Engine", Counting)
+        patch.setattr(Counting, "made", [])
+        found = joulemesh.compare(
+            small_scenario(),
+            DEFAULT_METHODS,
+            "energy",
+            SEEDS,
+            data=few_digits(),
+            cache=kept_folder(),
+        )
+        return found, list(Counting.made)
