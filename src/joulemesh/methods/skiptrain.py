@@ -91,8 +91,10 @@ def trained(seed: int, blocks: Blocks, iterations: int, affordable: IntArray) ->
     )
     devices = np.arange(len(affordable), dtype=np.uint32)
     word = draws.fold((key[0][:, None], key[1][:, None]), devices)[0]
-    wish = (word * 2.0**-32 < chance) & allowed[:, None]
-    done: NDArray[np.bool_] = wish & (np.cumsum(wish, axis=0) <= affordable)
+    # word / 2**32 < chance, in integers; who affords nothing is left out below.
+    most = np.maximum(np.ceil(chance * 2.0**32) - 1, 0).astype(np.uint32)
+    wish = (word <= most) & allowed[:, None]
+    done: NDArray[np.bool_] = wish & (np.cumsum(wish, axis=0, dtype=np.int32) <= affordable)
     return done
 
 
