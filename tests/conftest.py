@@ -7,6 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from joulemesh import own_code
+from tests import shapes
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Check the shapes of arrays wherever objects that state them are made."""
+    shapes.watch()
 
 
 @pytest.fixture(autouse=True)

@@ -228,7 +228,7 @@ class Scheme(Protocol):
         """The routes to try in an iteration, if link costs change, given their forecast."""
 
     def mixing(self, start: int, stop: int) -> FloatArray:
-        """float64 [n, A, A], or [1, A, A] if all are alike: what the exchanges do.
+        """float64 [stop−start, A, A], or [1, A, A] if all are alike: what the exchanges do.
 
         The parameters after an exchange are this matrix times those before.
         """
@@ -238,7 +238,7 @@ class Scheme(Protocol):
         """[A, A]: the matrix of a gossip round, if every exchange is its K-th power."""
 
     def pairs(self, start: int, stop: int) -> IntArray | None:
-        """int64 [n, K]: links of the exchanges in pairs of some iterations, in order; −1 for none.
+        """int64 [stop−start, K]: links of the exchanges in pairs, in order; −1 for none.
 
         Positions in the whole graph's edge list. None if devices do not exchange in pairs; each
         route is then priced by itself.

@@ -36,8 +36,8 @@ class Dataset:
         name: ``digits``, ``mnist``, ..., or the path of the user's file.
         x_train: uint8 or float32 [n, ...]; images are [n, height, width, channels].
         y_train: int32 [n], classes 0..classes-1.
-        x_test: as ``x_train``.
-        y_test: as ``y_train``.
+        x_test: uint8 or float32 [m, ...]; samples are as those of ``x_train``.
+        y_test: int32 [m], classes as in ``y_train``.
         classes: number of classes.
         mean: in the units of x; a number, or float32 of one figure per channel (the last axis).
         std: as ``mean``; a model sees ``(x - mean) / std``.

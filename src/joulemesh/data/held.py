@@ -22,8 +22,8 @@ class Partition:
     """The samples of device i are ``order[offsets[i]:offsets[i + 1]]``, in random order.
 
     Attributes:
-        order: int32 [n_used], indices into the training set.
-        offsets: int64 [N + 1], from 0 to n_used.
+        order: integers [used], indices into the training set.
+        offsets: int64 [N + 1], from 0 to ``used``.
         note: how it was found, where that is not plain from the scenario.
 
     >>> p = Partition(np.array([4, 0, 2]), np.array([0, 1, 3]))
@@ -42,7 +42,7 @@ class Partition:
 
     @property
     def sizes(self) -> Ints:
-        """Samples per device, D_i: int64 [N]."""
+        """int64 [N]: samples of each device, D_i."""
         return np.diff(self.offsets)
 
     def indices(self, device: int) -> NDArray[np.integer[Any]]:

@@ -51,11 +51,11 @@ class Account(Protocol):
 
     @property
     def iteration_j(self) -> FloatArray:
-        """float64 [n]: joules of all devices; [n, seeds] where they depend on the training."""
+        """float64 [n], or [n, seeds] where they depend on the training: joules of all devices."""
 
     @property
     def latency_s(self) -> FloatArray:
-        """float64 [n]: seconds of each iteration; [n, seeds] where they depend on the training."""
+        """float64 [n], or [n, seeds] where they depend on the training: seconds each takes."""
 
     @property
     def energy_budget_j(self) -> FloatArray:

@@ -146,13 +146,13 @@ def allocate(
     Args:
         policy: the record.
         iterations: n of the whole plan.
-        total: rounds affordable from ``start`` on, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
+        total: scalar or [N]: rounds affordable from ``start`` on.
+        cap: scalar, [N] or [n−start+1, N]: most rounds per iteration.
         options: the scenario's section ``plan``.
         start: first iteration to allocate, from 1.
 
     Returns:
-        Rounds [n−start+1] or [n−start+1, N].
+        int64 [n−start+1] or [n−start+1, N]: the rounds.
 
     Raises:
         InfeasibleError: a battery or the deadline does not allow the least rounds.

@@ -120,7 +120,7 @@ def test_exact_means_among_sparse_mixings(
     )
     data = _data((4,))
     held = partition(data.y_train, DEVICES, kind="quantity", alpha=1.0)
-    weights = ("samples", "uniform")[seed % 2]
+    weights: Literal["samples", "uniform"] = "uniform" if seed % 2 else "samples"
     options = Options(batch_size=8, precision="float64", chunk_iterations=2, weights=weights)
     model = build("mlp", data.shape, 3, (6,))
     engine = Engine(model, data, [held], schedule, options, machine=machine)

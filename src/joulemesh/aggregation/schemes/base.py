@@ -107,7 +107,7 @@ class SchemeBase(ABC):
 
     @abstractmethod
     def mixing(self, start: int, stop: int) -> FloatArray:
-        """float64 [n, A, A], or [1, A, A] if all are alike: what the exchanges do."""
+        """float64 [stop−start, A, A], or [1, A, A] if all are alike: what the exchanges do."""
 
     @property
     def round_weights(self) -> SparseMatrix | None:

@@ -78,11 +78,11 @@ class GossipTicks(_Pairs):
         return self.graph.in_whole(tick_route(self.graph.edges, ticks, self.bits))
 
     def pairs(self, start: int, stop: int) -> IntArray:
-        """int64 [n, K]: the link of each tick, as a position in the whole graph's edge list."""
+        """int64 [stop−start, K]: the link of each tick, a position in the graph's edge list."""
         return self.graph.links[self._ticks(start, stop)]
 
     def mixing(self, start: int, stop: int) -> FloatArray:
-        """float64 [n, A, A]: the products of the pairs' means."""
+        """float64 [stop−start, A, A]: the products of the pairs' means."""
         return tick_mixing(self.graph.devices, self.graph.edges, self._ticks(start, stop))
 
 
@@ -102,7 +102,7 @@ class GossipMatchings(_Pairs):
         return self.graph.in_whole(matching_route(self.graph.edges, drawn, self.bits))
 
     def pairs(self, start: int, stop: int) -> IntArray:
-        """int64 [n, M]: the links of all matchings in order; −1 where an iteration has fewer."""
+        """int64 [stop−start, M]: the links of all matchings in order; −1 where there are fewer."""
         rows = [self._matchings(t)[0] for t in range(start, stop)]
         pairs = np.full((len(rows), max(map(len, rows))), -1, np.int64)
         for row, drawn in enumerate(rows):
@@ -110,7 +110,7 @@ class GossipMatchings(_Pairs):
         return pairs
 
     def mixing(self, start: int, stop: int) -> FloatArray:
-        """float64 [n, A, A]: the products of the matchings' means."""
+        """float64 [stop−start, A, A]: the products of the matchings' means."""
         drawn = [self._matchings(t) for t in range(start, stop)]
         return matching_mixing(self.graph.devices, self.graph.edges, drawn)
 

@@ -32,7 +32,12 @@ _MOST_PAIRS = 200_000_000  # that meet in a plan: some minutes
 
 @dataclass(frozen=True)
 class Prices:
-    """Joules [n, N] and seconds [n] of the exchanges of n iterations; n = 1 when all are alike."""
+    """What the exchanges of n iterations cost; n = 1 when all are alike.
+
+    Attributes:
+        energy_j: float64 [n, N]: joules of each device.
+        latency_s: float64 [n]: seconds.
+    """
 
     energy_j: FloatArray
     latency_s: FloatArray

@@ -72,7 +72,8 @@ class Evaluator:
         """Evaluate parameters after an iteration (from 0): the last on all test samples.
 
         Returns:
-            The evaluation, [S] each, without the consensus error before the exchange (``drift``).
+            The evaluation, float [S] each, without the consensus error before the exchange
+            (``drift``).
         """
         inputs, samples = self._inputs, self._curve
         active = self._layout.spread(self._schedule.active[iteration], False)

@@ -38,7 +38,7 @@ _TRIED = 13
 
 
 class Evaluation(NamedTuple):
-    """One evaluation, per seed."""
+    """One evaluation, float [S] each: one figure per seed."""
 
     train_loss: Array  # of the mean model: Σ_i p_i F_i, on a fixed sample of each device
     test_loss: Array  # of the mean model
@@ -52,7 +52,7 @@ class Evaluation(NamedTuple):
 
 
 class MeanScores(NamedTuple):
-    """Of the mean model, per seed."""
+    """Of the mean model, float [S] each: one figure per seed."""
 
     train_loss: Array
     test: tuple[Array, ...]  # each metric
