@@ -6,9 +6,9 @@ __all__ = ["array_parts", "data_digest", "digest", "scaling_digest"]
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from joulemesh.data import Dataset
 
@@ -26,12 +26,12 @@ def digest(parts: Iterable[bytes | memoryview]) -> str:
     return made.hexdigest()
 
 
-def array_parts(*arrays: Any) -> list[bytes | memoryview]:
+def array_parts(*arrays: ArrayLike) -> list[bytes | memoryview]:
     """Shape, type and contents of arrays."""
     parts: list[bytes | memoryview] = []
     for array in map(np.ascontiguousarray, arrays):
-        flat: Any = array.reshape(-1).view(np.uint8)
-        parts += [repr((array.shape, array.dtype.str)).encode(), memoryview(flat)]
+        flat = array.reshape(-1).view(np.uint8)
+        parts += [repr((array.shape, array.dtype.str)).encode(), flat.data]
     return parts
 
 

@@ -55,7 +55,7 @@ def _threefry(key: Key, first: Words, second: Words) -> Key:
     return x, y
 
 
-def fold(key: Key, data: Any) -> Key:
+def fold(key: Key, data: Words) -> Key:
     """Fold an integer (or an array of them, below 2**32) into a key, as ``jax.random.fold_in``.
 
     Args:
@@ -148,7 +148,7 @@ def _mix(word: Words) -> Words:
     return word ^ (word >> _U(16))
 
 
-def steps_per_round(sizes: Any, batch: int, local_round: str) -> Any:
+def steps_per_round(sizes: Words, batch: int, local_round: str) -> Words:
     """SGD steps in one round: 1 in mode "step", batches in one pass in mode "epoch".
 
     >>> steps_per_round(np.array([1, 32, 33]), 32, "epoch")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Self, TypeAlias
 
 __all__ = ["Interrupt"]
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 
 
 class Interrupt:
@@ -27,7 +30,7 @@ class Interrupt:
         self.asked = False
         self.settle_s = settle_s
         self._settled = 0.0
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Self:
         # Only the main thread may set signals.

@@ -11,7 +11,10 @@ __all__ = ["Arrays", "DivergedError", "Learner", "Shapes", "State"]
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, SupportsInt, TypeVar
 
+from numpy.typing import NDArray
+
 from joulemesh.errors import JoulemeshError
+from joulemesh.models.core import Params
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.trace import Trace
@@ -82,7 +85,7 @@ class Learner(Protocol[S]):
     def evaluate(self, state: S) -> Trace:
         """Evaluate a state as it is; it is not consumed."""
 
-    def mean_params(self, state: S) -> Any:
+    def mean_params(self, state: S) -> Params:
         """The mean model of the active devices; with several seeds stacked [seeds, …]."""
 
     def saved_shapes(self) -> Shapes:
@@ -94,7 +97,7 @@ class Learner(Protocol[S]):
         With several processes all of them call this, and the leader gets the arrays.
         """
 
-    def load(self, arrays: Mapping[str, Any]) -> S:
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> S:
         """The state that `save` gave; only the leader's arrays are looked at."""
 
     def identity(self) -> dict[str, str]:

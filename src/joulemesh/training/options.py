@@ -12,6 +12,8 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
+from pydantic import BaseModel
 
 from joulemesh.errors import ScenarioError
 
@@ -94,7 +96,7 @@ class Options:
         make_optimizer(self.optimizer, self.learning_rate)
 
     @classmethod
-    def from_scenario(cls, training: Any, **changes: Any) -> Options:
+    def from_scenario(cls, training: BaseModel, **changes: Any) -> Options:
         """Take the settings of a scenario's ``[training]`` section, with changes.
 
         >>> from joulemesh.scenario import Training
@@ -105,7 +107,7 @@ class Options:
         return cls(**{**{name: getattr(training, name) for name in names}, **changes})
 
 
-def make_optimizer(name: str, learning_rate: Any) -> optax.GradientTransformation:
+def make_optimizer(name: str, learning_rate: ArrayLike) -> optax.GradientTransformation:
     """Make an optimiser of optax by name.
 
     Args:

@@ -17,6 +17,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
+from scipy import sparse
 
 from joulemesh.models.core import Params, loss
 from joulemesh.training import draws
@@ -86,10 +87,10 @@ def _step(
     engine: Engine,
     optimizer: optax.GradientTransformation,
     params: Params,
-    state: Any,
+    state: optax.OptState,
     x: jax.Array,
     y: jax.Array,
-) -> tuple[Params, Any]:
+) -> tuple[Params, optax.OptState]:
     compute = jnp.dtype(engine.options.precision)
 
     def value(params: Params) -> jax.Array:
@@ -100,7 +101,9 @@ def _step(
     return optax.apply_updates(params, updates), state
 
 
-def _batches(engine: Engine, number: int, t: int, i: int) -> list[tuple[NDArray[Any], Any]]:
+def _batches(
+    engine: Engine, number: int, t: int, i: int
+) -> list[tuple[NDArray[Any], NDArray[np.int32]]]:
     """The batches of device i in iteration t, in order."""
     dataset, options = engine.dataset, engine.options
     held = engine.partitions[number].indices(i)
@@ -160,8 +163,7 @@ def _matrix(engine: Engine, number: int, t: int) -> NDArray[np.float64]:
         weights = schedule.mean_weights(sizes, by_samples=by_samples)[0]
         share = np.where(schedule.active[t], weights, 0.0)
         return np.tile(share / share.sum(), (len(weights), 1))
-    if schedule.kind == "sparse":
-        mixing: Any = schedule.mixing
-        matrix: NDArray[np.float64] = mixing.toarray()
+    if isinstance(schedule.mixing, sparse.csr_array):
+        matrix: NDArray[np.float64] = schedule.mixing.toarray()
         return matrix
     return np.array(schedule.matrices(t, t + 1)[0])

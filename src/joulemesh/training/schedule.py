@@ -150,10 +150,9 @@ class Schedule:
 
     def _parts(self) -> Iterator[bytes | memoryview]:
         n, mixing = self.iterations, self.mixing
-        parts: list[Any] = [self.exchanged]
-        if sparse.issparse(mixing):
-            matrix: Any = mixing
-            parts += [matrix.indptr, matrix.indices, matrix.data]
+        parts: list[NDArray[Any]] = [self.exchanged]
+        if isinstance(mixing, sparse.csr_array):
+            parts += [mixing.indptr, mixing.indices, mixing.data]
         elif callable(mixing):
             parts += [self.matrices(t, t + 1) for t in sorted({0, n // 2, n - 1})]
         elif not isinstance(mixing, str):

@@ -42,8 +42,7 @@ Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 def _bytes_of(leaf: NDArray[Any]) -> memoryview:
-    flat: Any = leaf.reshape(-1).view(np.uint8)
-    return memoryview(flat)
+    return leaf.reshape(-1).view(np.uint8).data
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -143,7 +142,7 @@ def _claimed(entry: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return tuple(shape), np.dtype(named[0])
 
 
-def _is_size(size: Any) -> bool:
+def _is_size(size: object) -> bool:
     return type(size) is int and size >= 0
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import DISK, make_folder
@@ -56,7 +57,9 @@ class Checkpoints:
         names = [path.name.removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def save(self, learner: Learner[S], state: S, beside: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self, learner: Learner[S], state: S, beside: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
         """Write a checkpoint.
 
         Args:

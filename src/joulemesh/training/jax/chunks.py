@@ -7,7 +7,7 @@ __all__ = ["chunk_schedule", "evaluated", "longest_steps", "part"]
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.training import draws
 from joulemesh.training.jax.layout import Layout
@@ -48,7 +48,7 @@ def chunk_schedule(
     *,
     chunk: int,
     stride: int,
-    dtype: Any,
+    dtype: DTypeLike,
 ) -> tuple[ChunkSchedule, Segments, NDArray[np.int64]]:
     """The schedule of iterations start..stop-1, padded to the length of a chunk.
 
@@ -69,7 +69,7 @@ def chunk_schedule(
     def padded(values: NDArray[Any]) -> NDArray[Any]:
         return np.pad(values, [(0, chunk - len(values))] + [(0, 0)] * (values.ndim - 1))
 
-    mixing: Any = ()
+    mixing: NDArray[Any] | tuple[()] = ()
     if schedule.kind == "dense":
         mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
         mixing = mixing if schedule.static else padded(mixing)
@@ -94,7 +94,7 @@ def _segments(longest: NDArray[np.int64], stride: int) -> tuple[Segments, NDArra
     return Segments(iteration.astype(np.int32), (nth * stride).astype(np.int32), last), ends
 
 
-def part(segments: Segments, first: Any, stop: Any = None) -> Segments:
+def part(segments: Segments, first: int, stop: int | None = None) -> Segments:
     """Segments first..stop-1, or the single segment ``first``."""
     which = first if stop is None else slice(first, stop)
     return Segments(*(values[which] for values in segments))

@@ -35,7 +35,7 @@ from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.mean_model import mean_of
-from joulemesh.training.jax.platform import ROWS, WHOLE, precision_scope, row_mesh, sharding
+from joulemesh.training.jax.platform import WHOLE, precision_scope, row_mesh, sharding
 from joulemesh.training.jax.platform import this_machine as at_hand
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
@@ -154,7 +154,7 @@ class Engine:
                 self.key, program, self._inputs, self.layout, held, schedule, options
             )
 
-    def _scope(self) -> AbstractContextManager[Any]:
+    def _scope(self) -> AbstractContextManager[object]:
         return precision_scope(self.options.precision)
 
     def _chunk(self) -> int:
@@ -182,12 +182,6 @@ class Engine:
         hosts.meet(self.key.mesh)
         with self._scope():
             return states.first_state(self, [self.initial(seed) for seed in self.seeds])
-
-    @property
-    def shardings(self) -> tuple[Any, Any]:
-        """Shardings of per-row arrays and of replicated arrays."""
-        rows = WHOLE if self.key.strategy.shared else ROWS
-        return sharding(self.key.mesh, rows), sharding(self.key.mesh, WHOLE)
 
     def shapes(self) -> State:
         """Shapes and types of a state."""
@@ -308,9 +302,7 @@ class Engine:
 
     def kept(self, state: State) -> Params:
         """Like `params`, but with one entry instead of N when all devices hold the same."""
-        return jax.tree.map(
-            lambda leaf: self.held.devices_of(hosts.fetch(leaf, everywhere=True)), state.params
-        )
+        return states.kept_params(self, state)
 
     def mean_params(self, state: State) -> Params:
         """The mean model of the active devices, as NumPy arrays; of several seeds, stacked."""
@@ -327,7 +319,7 @@ class Engine:
         """The state as named arrays in the order of devices, on the leader."""
         return states.save(self, state)
 
-    def load(self, arrays: Mapping[str, Any]) -> State:
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> State:
         """The state that `save` gave, on however many processors there are now."""
         hosts.meet(self.key.mesh)
         return states.load(self, arrays)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import DTypeLike
 from scipy import sparse as scipy_sparse
 
 from joulemesh.errors import ScenarioError
@@ -28,10 +29,14 @@ ExchangeState: TypeAlias = Any  # a pytree; () for exchanges without memory
 Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the plan knows it all
 
 
+# A matrix [N, N], WeighedMixing, SparseMixing, or () for "mean": as the program's key says.
+Mixed: TypeAlias = Any
+
+
 class WeighedMixing(NamedTuple):
     """A mixing matrix, and whether the exact mean takes its place."""
 
-    matrix: Any  # [N, N] or SparseMixing
+    matrix: Mixed  # [N, N] or SparseMixing
     exact: Array  # bool
 
 
@@ -49,7 +54,7 @@ class Context(NamedTuple):
     iteration: Array  # uint32 scalar, from 0
     active: Array  # bool [N]
     weights: Array  # [N], of the mean
-    mixing: Any  # [N, N], WeighedMixing, SparseMixing, or () for "mean"
+    mixing: Mixed
     data: Data  # training samples
     order: Array  # int32; device i's samples are order[start_i : start_i + size_i]
     start: Array  # int32 [N]
@@ -100,7 +105,7 @@ class Exchange:
         return made
 
 
-def _require_form(old: Any, new: Any, gives: str) -> None:
+def _require_form(old: Params, new: Params, gives: str) -> None:
     """Refuse a tree of another structure, or with leaves of other shapes or types."""
     before, after = (str(jax.tree.structure(tree)) for tree in (old, new))
     if before != after:
@@ -207,7 +212,7 @@ sparse_or_mean = Exchange(lambda params: (), _sparse_or_mean, all_seeds=True)
 
 
 def neighbour_lists(
-    matrix: scipy_sparse.csr_array[Any, Any], rounds: int, dtype: Any
+    matrix: scipy_sparse.csr_array[Any, Any], rounds: int, dtype: DTypeLike
 ) -> SparseMixing:
     """Turn a CSR matrix into padded lists of neighbours.
 

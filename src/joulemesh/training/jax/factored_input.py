@@ -11,8 +11,9 @@ from __future__ import annotations
 
 __all__ = ["train_factored"]
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +94,7 @@ def _batches(
     work: LocalWork,
     row_work: RowWork,
     weights: jax.Array,
-    product: Any,
+    product: Callable[..., jax.Array],
 ) -> _Batches:
     """Draw all batches of the iteration, with the products that every step needs."""
     drawn = jax.vmap(partial(draw, settings), in_axes=(None, None, 0))
@@ -113,7 +114,7 @@ def _train(
     row_work: RowWork,
     others: Params,
     batches: _Batches,
-    product: Any,
+    product: Callable[..., jax.Array],
 ) -> _Trained:
     """Run the steps; layers after the first have their own copies for each row."""
     model = settings.model

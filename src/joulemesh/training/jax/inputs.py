@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ["check_inputs", "make_inputs", "place_inputs", "sizes_of"]
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 from numpy.typing import NDArray
+from scipy import sparse
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
@@ -77,7 +78,7 @@ def make_inputs(
     options: Options,
     seeds: Sequence[int],
     layout: Layout,
-    dtype: Any,
+    dtype: DTypeLike,
 ) -> Inputs:
     """Gather what does not change during a run, as NumPy arrays."""
     sizes = sizes_of(partitions)
@@ -85,7 +86,6 @@ def make_inputs(
     starts = before + np.stack([partition.offsets[:-1] for partition in partitions])
     first, second = _keys(seeds, draws.BATCH)
     scale, shift = scale_of(dataset, dtype)
-    mixing: Any = schedule.mixing
     weights = schedule.mean_weights(sizes, by_samples=options.weights == "samples")
     return Inputs(
         train=Data(dataset.x_train, dataset.y_train, scale, shift),
@@ -101,8 +101,8 @@ def make_inputs(
         ),
         weights=layout.spread(weights, 0).T.astype(dtype),
         learning_rate=np.asarray(options.learning_rate, dtype),
-        mixing=neighbour_lists(layout.sparse(mixing), schedule.mixing_rounds, dtype)
-        if schedule.kind == "sparse"
+        mixing=neighbour_lists(layout.sparse(schedule.mixing), schedule.mixing_rounds, dtype)
+        if isinstance(schedule.mixing, sparse.csr_array)
         else (),
         exchange_key=_keys(seeds, draws.EXCHANGE),
     )
@@ -110,7 +110,7 @@ def make_inputs(
 
 def place_inputs(inputs: Inputs, mesh: Mesh) -> Inputs:
     """Put inputs on the processors of a mesh: rows are split, everything else is replicated."""
-    specs: Any = jax.tree.map(lambda _: sharding(mesh, WHOLE), inputs)
+    specs: Inputs = jax.tree.map(lambda _: sharding(mesh, WHOLE), inputs)
     specs = specs._replace(rows=jax.tree.map(lambda _: sharding(mesh, ROWS), inputs.rows))
     placed: Inputs = hosts.put(inputs, specs)
     return placed

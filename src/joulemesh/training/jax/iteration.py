@@ -17,19 +17,27 @@ from __future__ import annotations
 __all__ = ["advance", "memories", "watched"]
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 from jax.sharding import NamedSharding
 
 from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.jax.evaluation.scores import consensus_error
-from joulemesh.training.jax.exchange import Context, WeighedMixing, sparse_or_mean, weighed
+from joulemesh.training.jax.exchange import (
+    Context,
+    ExchangeState,
+    Sent,
+    WeighedMixing,
+    sparse_or_mean,
+    weighed,
+)
 from joulemesh.training.jax.local_sgd import Carry, LocalWork, steps_of, train_rows
-from joulemesh.training.jax.platform import ROWS, WHOLE
+from joulemesh.training.jax.loss import Array
+from joulemesh.training.jax.platform import ROWS, WHOLE, Spec
 from joulemesh.training.jax.shared_start import train_shared
 from joulemesh.training.jax.types import (
     NEVER,
@@ -44,10 +52,10 @@ from joulemesh.training.jax.updates import UpdateSum, consensus_from
 from joulemesh.training.options import make_optimizer
 
 # How each part of a LocalWork is spread over processors.
-_WORK: Any = LocalWork(WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS)
+_WORK: Spec = LocalWork(WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS)
 
 
-def memories(key: ProgramKey, params: Params) -> tuple[Any, Any]:
+def memories(key: ProgramKey, params: Params) -> tuple[optax.OptState, ExchangeState]:
     """The first state of every row's optimiser, and of the exchange."""
     optimizer = make_optimizer(key.optimizer, 0.0)  # rates come with the steps
     by_device = jax.tree.map(lambda leaf: leaf[: key.devices], key.by_device(params))
@@ -62,11 +70,11 @@ def advance(
     inputs: Inputs,
     chunk: ChunkSchedule,
     segments: Segments,
-    count: Any = None,
+    count: jax.Array | int | None = None,
 ) -> tuple[State, ChunkReport]:
     """Run the first ``count`` of the segments; all (a loop of known length) unless given."""
 
-    def one(number: Any, state: State) -> tuple[State, ChunkReport]:
+    def one(number: jax.Array | int, state: State) -> tuple[State, ChunkReport]:
         segment = jax.tree.map(lambda values: values[number], segments)
         return _segment(key, inputs, chunk, segment, state)[:2]
 
@@ -99,19 +107,19 @@ def _segment(
     state: State,
     *,
     watch: bool = False,
-) -> tuple[State, ChunkReport, Any]:
+) -> tuple[State, ChunkReport, Array]:
     """Local training and exchange; also, if watched, the consensus error between them."""
     if key.strategy.shared:
         return _from_shared_start(key, inputs, chunk, segment, state, watch=watch)
     state, bad = _train(key, inputs, chunk, segment, state)
-    drift: Any = ()
+    drift: Array = ()
     if watch:
         drift = consensus_error(key.by_device(state.params), chunk.active[segment.iteration])
     state, sent = _exchange(key, inputs, chunk, segment, state)
     return state, ChunkReport(bad, _at(key, segment.iteration, sent)), drift
 
 
-def _at(key: ProgramKey, number: jax.Array, sent: Any) -> Any:
+def _at(key: ProgramKey, number: jax.Array, sent: Sent) -> Sent:
     """What one iteration sent, as [C, S, ...] with zeros elsewhere."""
     return jax.tree.map(
         lambda now: jnp.zeros((key.chunk, *now.shape), now.dtype).at[number].set(now), sent
@@ -139,7 +147,7 @@ def _from_shared_start(
     state: State,
     *,
     watch: bool,
-) -> tuple[State, ChunkReport, Any]:
+) -> tuple[State, ChunkReport, Array]:
     """An iteration of local training and exact mean, in which no device's parameters are stored."""
     active = chunk.active[segment.iteration][:, None]
     share = jnp.where(active, inputs.weights, 0)
@@ -176,7 +184,7 @@ def _train(
     return state._replace(params=trained.params, optimizer=trained.optimizer), bad
 
 
-def _pull(key: ProgramKey, work: LocalWork, state: State) -> Any:
+def _pull(key: ProgramKey, work: LocalWork, state: State) -> Params:
     """What every row's steps subtract, [rows, ...]: the method's correction in equal parts."""
     if key.exchange.correction is None:
         return ()
@@ -193,7 +201,7 @@ def _pull(key: ProgramKey, work: LocalWork, state: State) -> Any:
 
 def _exchange(
     key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, segment: Segments, state: State
-) -> tuple[State, Any]:
+) -> tuple[State, Sent]:
     """Apply the exchange; devices that do not take part keep what they have."""
     number, last = segment.iteration, segment.last
     old = key.by_device(state.params)
@@ -220,13 +228,13 @@ def _exchange(
 
 
 def _own_exchange(
-    key: ProgramKey, inputs: Inputs, memory: Any, old: Params, context: Context
-) -> tuple[Params, Any, Any]:
+    key: ProgramKey, inputs: Inputs, memory: ExchangeState, old: Params, context: Context
+) -> tuple[Params, ExchangeState, Sent]:
     """A method's own exchange: seed by seed, on the N devices without padding."""
     words = draws.fold(inputs.exchange_key, context.iteration)
     keys = jax.random.wrap_key_data(jnp.stack(words, axis=-1))
     inside = jax.tree.map(lambda leaf: leaf[: key.devices], old)
-    nothing: Any = None
+    nothing: Spec = None
     axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1)
     new, memory, sent = jax.vmap(key.exchange.applied, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
         inside, memory, keys, context

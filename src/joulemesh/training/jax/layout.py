@@ -68,7 +68,7 @@ class Layout:
         """The places that hold a device."""
         return np.flatnonzero(self.order < self.devices)
 
-    def spread(self, values: NDArray[Any], fill: Any, axis: int = -1) -> NDArray[Any]:
+    def spread(self, values: NDArray[Any], fill: float, axis: int = -1) -> NDArray[Any]:
         """Put an axis of N devices in the order of places, with ``fill`` at padding.
 
         >>> Layout.deal(np.ones(3), 1, 2).spread(np.array([5, 6, 7]), 0)
@@ -78,7 +78,7 @@ class Layout:
         pad = np.full((*values.shape[:-1], 1), fill, values.dtype)
         return np.moveaxis(np.concatenate([values, pad], axis=-1)[..., self.order], -1, axis)
 
-    def rows(self, values: NDArray[Any], fill: Any) -> NDArray[Any]:
+    def rows(self, values: NDArray[Any], fill: float) -> NDArray[Any]:
         """Put [S, N] values in the order of rows.
 
         >>> Layout.deal(np.ones(2), 2, 1).rows(np.array([[1, 2], [3, 4]]), 0)

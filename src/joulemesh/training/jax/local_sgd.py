@@ -13,13 +13,15 @@ __all__ = [
     "train_rows",
 ]
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jax.typing import DTypeLike
 
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
@@ -43,7 +45,7 @@ class LocalSettings(NamedTuple):
     optimizer: str
     batch: int
     local_round: str
-    compute: Any
+    compute: DTypeLike
     loop: bool  # one row after another, each its own steps; otherwise all together, masked
 
 
@@ -62,14 +64,17 @@ class Carry(NamedTuple):
     """What a row takes from step to step."""
 
     params: Params
-    optimizer: Any
+    optimizer: optax.OptState
     loss: Array  # of the latest step; not finite from the first such step on
-    pull: Any = ()  # subtracted from the parameters at every step; () for nothing
+    pull: Params = ()  # subtracted from the parameters at every step; () for nothing
+
+
+Step: TypeAlias = Callable[[Rows, jax.Array, jax.Array, Carry], Carry]
 
 
 def draw(
     settings: LocalSettings, row: Rows, order: jax.Array, step: jax.Array
-) -> tuple[Any, jax.Array]:
+) -> tuple[jax.Array, jax.Array]:
     """The batch of one row's step: indices into the training set, and weights."""
     lanes = jnp.arange(settings.batch, dtype=jnp.uint32)
     key = (row.key[0][None], row.key[1][None])
@@ -175,7 +180,7 @@ def train_rows(
     return _together(step, rows, steps, first, count, carry)
 
 
-def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
+def _one_by_one(step: Step, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
     def train(number: jax.Array, carry: Carry) -> Carry:
         row = jax.tree.map(lambda leaf: leaf[number], rows)
         mine = jax.tree.map(lambda leaf: leaf[number], carry)
@@ -189,7 +194,13 @@ def _one_by_one(step: Any, rows: Rows, steps: jax.Array, carry: Carry) -> Carry:
 
 
 def _in_blocks(
-    step: Any, most: int, rows: Rows, steps: jax.Array, first: jax.Array, count: Any, carry: Carry
+    step: Step,
+    most: int,
+    rows: Rows,
+    steps: jax.Array,
+    first: jax.Array,
+    count: jax.Array | int,
+    carry: Carry,
 ) -> Carry:
     """Some rows together, then others: what a step computes may not fit for all of them."""
     blocks = -(-len(steps) // most)
@@ -214,7 +225,7 @@ def _in_blocks(
 
 
 def _together(
-    step: Any, rows: Rows, steps: jax.Array, first: jax.Array, count: Any, carry: Carry
+    step: Step, rows: Rows, steps: jax.Array, first: jax.Array, count: jax.Array | int, carry: Carry
 ) -> Carry:
     def train(number: jax.Array, carry: Carry) -> Carry:
         at = first + number

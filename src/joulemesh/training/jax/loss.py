@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
@@ -28,7 +29,7 @@ class Data(NamedTuple):
     shift: Array
 
 
-def scale_of(dataset: Dataset, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def scale_of(dataset: Dataset, dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """The factor and the summand that normalise: (x - mean) / std in one multiply-add.
 
     >>> x, y = np.ones((2, 1), np.float32), np.array([0, 1], np.int32)
@@ -39,7 +40,7 @@ def scale_of(dataset: Dataset, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.asarray(1 / std, dtype), np.asarray(-mean / std, dtype)
 
 
-def gather(data: Data, index: Any) -> tuple[jax.Array, jax.Array]:
+def gather(data: Data, index: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Take samples by index, normalised, with their labels."""
     x = data.x[index].astype(data.scale.dtype) * data.scale + data.shift
     return x, data.y[index]
@@ -60,7 +61,7 @@ def logits_of(model: Model, params: Params, x: jax.Array, compute: Any) -> jax.A
 
 
 def weighted_loss(
-    model: Model, params: Params, x: jax.Array, y: jax.Array, weight: jax.Array, compute: Any
+    model: Model, params: Params, x: jax.Array, y: jax.Array, weight: jax.Array, compute: DTypeLike
 ) -> tuple[jax.Array, jax.Array]:
     """Σ_b weight_b · cross-entropy_b + (l2/2)·||params||², with the logits.
 

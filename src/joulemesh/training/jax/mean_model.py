@@ -10,10 +10,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.models.core import Params
+
 _TOGETHER = 64  # devices whose parameters are averaged at once
 
 
-def mean_of(params: Any, weights: NDArray[Any]) -> Any:
+def mean_of(params: Params, weights: NDArray[Any]) -> Params:
     """The weighted mean of devices' parameters.
 
     Args:

@@ -6,6 +6,8 @@ __all__ = [
     "BATCHES",
     "ROWS",
     "WHOLE",
+    "Placement",
+    "Spec",
     "compiler_options",
     "configure",
     "give_back_memory",
@@ -22,7 +24,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -34,9 +36,13 @@ from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 
 # Partition specs: split along the first axis, along the second axis, or replicated.
-ROWS: Any = P("rows")
-BATCHES: Any = P(None, "rows")
-WHOLE: Any = P()
+Spec: TypeAlias = Any
+"""A partition spec; in a tree of specs, one stands for all arrays below it."""
+Placement: TypeAlias = jax.Device | NamedSharding
+
+ROWS: Spec = P("rows")
+BATCHES: Spec = P(None, "rows")
+WHOLE: Spec = P()
 
 # Programs that take so long to compile are kept for the next run.
 _KEPT_S = 0.1
@@ -116,9 +122,12 @@ def row_mesh(on: Machine, devices: int) -> Mesh:
     return Mesh(np.array([device for some in own for device in some[:each]]), ("rows",))
 
 
-def sharding(mesh: Mesh, spec: Any) -> Any:
+def sharding(mesh: Mesh, spec: Spec) -> Placement:
     """Where an array of a partition spec lies on a mesh; a mesh of one processor needs no spec."""
-    return mesh.devices.item() if mesh.size == 1 else NamedSharding(mesh, spec)
+    if mesh.size == 1:
+        alone: jax.Device = mesh.devices.item()
+        return alone
+    return NamedSharding(mesh, spec)
 
 
 def give_back_memory() -> None:
@@ -137,7 +146,7 @@ def loops_over_rows() -> bool:
 
 
 @lru_cache(maxsize=8)
-def compiler_options(deterministic: bool = False, images: bool = False) -> dict[str, Any]:
+def compiler_options(deterministic: bool = False, images: bool = False) -> dict[str, bool | str]:
     """XLA options for training on this backend, those that this version of XLA knows.
 
     Args:
@@ -147,7 +156,7 @@ def compiler_options(deterministic: bool = False, images: bool = False) -> dict[
     Returns:
         Options for ``jax.jit(..., compiler_options=...)``.
     """
-    wanted: dict[str, Any]
+    wanted: dict[str, bool | str]
     if jax.default_backend() == "cpu":
         # YNNPACK splits even small operations over all threads, of which there are as many as
         # there are shards already: the MLP is 1.6 times faster without it. Only the CNN's long
@@ -164,7 +173,7 @@ def compiler_options(deterministic: bool = False, images: bool = False) -> dict[
     return {name: value for name, value in wanted.items() if _known(name, value)}
 
 
-def _known(name: str, value: Any) -> bool:
+def _known(name: str, value: bool | str) -> bool:
     try:
         jax.jit(lambda x: x, compiler_options={name: value}).lower(0.0).compile()
     except Exception:  # XLA's error type is private and changes
@@ -172,7 +181,7 @@ def _known(name: str, value: Any) -> bool:
     return True
 
 
-def precision_scope(precision: str) -> AbstractContextManager[Any]:
+def precision_scope(precision: str) -> AbstractContextManager[object]:
     """A scope in which JAX computes in 64 bits, if the precision asks for it.
 
     >>> import jax.numpy as jnp
@@ -182,5 +191,5 @@ def precision_scope(precision: str) -> AbstractContextManager[Any]:
     """
     if precision != "float64":
         return nullcontext()
-    scope: AbstractContextManager[Any] = jax.enable_x64(True)
+    scope: AbstractContextManager[object] = jax.enable_x64(True)
     return scope

@@ -13,14 +13,16 @@ import itertools
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
+import optax
 from jax.sharding import NamedSharding
 
 from joulemesh.models.core import REMEMBERED, Params
 from joulemesh.training.jax.evaluation.program import evaluate, finite
 from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.exchange import ExchangeState
 from joulemesh.training.jax.iteration import advance, memories, watched
 from joulemesh.training.jax.platform import ROWS, WHOLE, compiler_options
 from joulemesh.training.jax.types import ChunkReport, ProgramKey, State
@@ -32,10 +34,13 @@ _TRACED_KEYS = 64
 _keys_made = itertools.count(1)
 
 
+R = TypeVar("R")
+
+
 class Programs(NamedTuple):
     """The compiled functions of a key."""
 
-    memories: Callable[[Params], tuple[Any, Any]]
+    memories: Callable[[Params], tuple[optax.OptState, ExchangeState]]
     advance: Callable[..., tuple[State, ChunkReport]]
     watched: Callable[..., tuple[State, ChunkReport, jax.Array]]
     evaluate: Callable[..., Evaluation]
@@ -47,8 +52,8 @@ def programs(key: ProgramKey) -> Programs:
     """Make the functions of a key; they compile when first called."""
     if next(_keys_made) % _TRACED_KEYS == 0:
         jax.clear_caches()
-    state: Any = None
-    whole: Any = None
+    state: State | None = None
+    whole: NamedSharding | None = None
     if key.mesh.size > 1:
         rows, whole = NamedSharding(key.mesh, ROWS), NamedSharding(key.mesh, WHOLE)
         held = whole if key.strategy.shared else rows
@@ -66,7 +71,9 @@ def programs(key: ProgramKey) -> Programs:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _scoring(key: ProgramKey) -> tuple[Any, Any]:
+def _scoring(
+    key: ProgramKey,
+) -> tuple[Callable[..., Evaluation], Callable[[Params], jax.Array]]:
     """The programs that read parameters only, and serve every schedule and exchange."""
     whole = NamedSharding(key.mesh, WHOLE) if key.mesh.size > 1 else None
     return (
@@ -75,18 +82,18 @@ def _scoring(key: ProgramKey) -> tuple[Any, Any]:
     )
 
 
-def _jitted(key: ProgramKey, function: Any, **arguments: Any) -> Any:
+def _jitted(key: ProgramKey, function: Callable[..., R], **arguments: Any) -> Callable[..., R]:
     options = compiler_options(key.deterministic, images=key.model.batch_axis == "map")
     return jax.jit(partial(function, key), compiler_options=options, **arguments)
 
 
-def _compiled(key: ProgramKey, function: Any, **arguments: Any) -> Any:
+def _compiled(key: ProgramKey, function: Callable[..., R], **arguments: Any) -> Callable[..., R]:
     jitted = _jitted(key, function, **arguments)
     on_cpu = key.mesh.devices.flat[0].platform == "cpu"
     return _one_at_a_time(jitted) if key.mesh.size > 1 and on_cpu else jitted
 
 
-def _one_at_a_time(jitted: Any) -> Any:
+def _one_at_a_time(jitted: Callable[..., R]) -> Callable[..., R]:
     """Let no two programs over several CPU devices be in flight together, in any thread.
 
     XLA's CPU client has one pool of threads, as many as there are devices, for two purposes that
@@ -97,7 +104,7 @@ def _one_at_a_time(jitted: Any) -> Any:
     """
 
     @wraps(jitted)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> R:
         with _CPU_TURN:
             done = jitted(*args, **kwargs)
             for leaf in jax.tree.leaves(done):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.metrics.curves import own_curves
 from joulemesh.training.jax.evaluation.scores import Evaluation
@@ -41,7 +41,7 @@ def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:
 
 
 def columns_of(
-    reports: Reports, iterations: int, metrics: Sequence[str], dtype: Any
+    reports: Reports, iterations: int, metrics: Sequence[str], dtype: DTypeLike
 ) -> dict[str, Any]:
     """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...].
 

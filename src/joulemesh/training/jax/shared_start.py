@@ -10,8 +10,8 @@ from __future__ import annotations
 
 __all__ = ["train_shared"]
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,9 @@ def _one_by_one(
     return final
 
 
-def _in_blocks(train: Any, block: int, row_work: RowWork, start: Params) -> UpdateSum:
+def _in_blocks(
+    train: Callable[[RowWork, Params], UpdateSum], block: int, row_work: RowWork, start: Params
+) -> UpdateSum:
     """Cut rows into equal blocks, padded with rows that do nothing, and add up their updates."""
     seeds = seeds_of(start)
     count = len(row_work.steps) // seeds

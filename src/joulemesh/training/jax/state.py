@@ -6,7 +6,15 @@ number of processors and processes; of several processes the leader gets and giv
 
 from __future__ import annotations
 
-__all__ = ["first_state", "initial_params", "load", "save", "saved_shapes", "state_shapes"]
+__all__ = [
+    "first_state",
+    "initial_params",
+    "kept_params",
+    "load",
+    "save",
+    "saved_shapes",
+    "state_shapes",
+]
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +27,8 @@ from numpy.typing import NDArray
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.platform import precision_scope
+from joulemesh.training.jax.loss import Array
+from joulemesh.training.jax.platform import ROWS, WHOLE, Placement, precision_scope, sharding
 from joulemesh.training.jax.types import State
 from joulemesh.training.tensors import Arrays, Shapes
 
@@ -40,13 +49,12 @@ def initial_params(model: Model, seed: int, dtype: np.dtype[Any]) -> Params:
 def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:
     """Shapes and types of a state."""
     rows = engine.held.places * len(engine.seeds)
-    shape: Any = jax.ShapeDtypeStruct
     params = jax.tree.map(
-        lambda leaf: shape((rows, *leaf.shape), dtype),
+        lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape), dtype),
         jax.eval_shape(engine.model.init, jax.random.key(0)),
     )
     moments, memory = jax.eval_shape(engine.programs.memories, params)
-    return State(params, moments, memory, shape((), np.dtype(np.int32)))
+    return State(params, moments, memory, jax.ShapeDtypeStruct((), np.dtype(np.int32)))
 
 
 def first_state(engine: Engine, drawn: Sequence[Params]) -> State:
@@ -60,7 +68,7 @@ def first_state(engine: Engine, drawn: Sequence[Params]) -> State:
     def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
         return np.tile(np.stack(leaves), (engine.held.places,) + (1,) * leaves[0].ndim)
 
-    rows, whole = engine.shardings
+    rows, whole = _shardings(engine)
     params = hosts.put(jax.tree.map(stack, *drawn), rows)
     moments, memory = engine.programs.memories(params)
     return State(
@@ -71,12 +79,29 @@ def first_state(engine: Engine, drawn: Sequence[Params]) -> State:
     )
 
 
+def _shardings(engine: Engine) -> tuple[Placement, Placement]:
+    """Shardings of per-row arrays and of replicated arrays."""
+    mesh, rows = engine.key.mesh, WHOLE if engine.key.strategy.shared else ROWS
+    return sharding(mesh, rows), sharding(mesh, WHOLE)
+
+
+def kept_params(engine: Engine, state: State) -> Params:
+    """Parameters as NumPy arrays [seeds, devices, ...], one device where all hold the same."""
+
+    def whole(leaf: jax.Array) -> NDArray[Any]:
+        found = hosts.fetch(leaf, everywhere=True)
+        assert found is not None
+        return engine.held.devices_of(found)
+
+    return jax.tree.map(whole, state.params)
+
+
 def _kept(engine: Engine) -> int:
     """Devices in a checkpoint."""
     return 1 if engine.alike else engine.schedule.devices
 
 
-def _named(tree: Any) -> list[tuple[str, bool, Any]]:
+def _named(tree: State) -> list[tuple[str, bool, Array]]:
     """Name of every leaf, by its path, and whether each device has its own; in order."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(jax.tree_util.keystr(path), path[0].name in _BY_DEVICE, leaf) for path, leaf in leaves]
@@ -96,12 +121,12 @@ def save(engine: Engine, state: State) -> Arrays:
     arrays: Arrays = {}
     for name, own, leaf in _named(state):
         found = hosts.fetch(leaf)
-        if hosts.leads():
+        if found is not None and hosts.leads():
             arrays[name] = engine.held.devices_of(found)[:, : _kept(engine)] if own else found
     return arrays
 
 
-def load(engine: Engine, arrays: Mapping[str, Any]) -> State:
+def load(engine: Engine, arrays: Mapping[str, NDArray[Any]]) -> State:
     """The state that the leader's arrays are of, on the processors of all.
 
     Raises:
@@ -111,10 +136,10 @@ def load(engine: Engine, arrays: Mapping[str, Any]) -> State:
     for name, (shape, _) in known.items() if hosts.leads() else ():
         if name not in arrays or np.shape(arrays[name]) != shape:
             raise ValueError("its arrays are not those of this run")
-    by_rows, everywhere = engine.shardings
+    by_rows, everywhere = _shardings(engine)
 
     # One array after another: no process need hold all of them at once but the leader.
-    def put(name: str, own: bool) -> Any:
+    def put(name: str, own: bool) -> Array:
         shape, dtype = known[name]
         values = hosts.from_leader(arrays.get(name), shape, dtype)
         if not own:

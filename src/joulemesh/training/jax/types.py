@@ -12,31 +12,38 @@ __all__ = [
     "State",
 ]
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from jax.sharding import Mesh
 
 from joulemesh.metrics.metric import Metric
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import Exchange, mean
+from joulemesh.training.jax.exchange import Exchange, ExchangeState, Mixed, Sent, mean
 from joulemesh.training.jax.local_sgd import LocalSettings, Rows
 from joulemesh.training.jax.loss import Array, Data
+from joulemesh.training.jax.platform import Spec
 from joulemesh.training.jax.strategy import Strategy
 
 # "No iteration" in reports of the first iteration that diverged.
 NEVER = 2**31 - 1
 
 
+R = TypeVar("R")
+
+
 class State(NamedTuple):
     """Everything that a run carries from one iteration to the next."""
 
     params: Params  # stacked [rows, ...]; from a shared start [seeds, ...]
-    optimizer: Any  # stacked [rows, ...]
-    exchange: Any  # of the exchange, stacked [seeds, ...]
+    optimizer: optax.OptState  # stacked [rows, ...]
+    exchange: ExchangeState  # of the exchange, stacked [seeds, ...]
     iteration: Array  # int32 scalar: iterations completed
 
 
@@ -49,7 +56,7 @@ class Inputs(NamedTuple):
     rows: Rows
     weights: Array  # [places, S], of the mean
     learning_rate: Array
-    mixing: Any  # SparseMixing, or ()
+    mixing: Mixed  # SparseMixing, or ()
     exchange_key: draws.Key  # of (seed, EXCHANGE): two uint32 [S]
 
 
@@ -59,8 +66,8 @@ class ChunkSchedule(NamedTuple):
     rounds: Array  # int32 [C, places]
     active: Array  # bool [C, places]
     exchanged: Array  # bool [C]
-    mixing: Any  # [C, places, places], [1, places, places], or ()
-    exact: Any  # bool [C]: where the exchange is an exact mean; () if nowhere
+    mixing: Array  # [C, places, places], [1, places, places], or ()
+    exact: Array  # bool [C]: where the exchange is an exact mean; () if nowhere
 
 
 class Segments(NamedTuple):
@@ -75,7 +82,7 @@ class ChunkReport(NamedTuple):
     """What iterations report, per seed."""
 
     bad: Array  # int32 [S]: the iteration (from 1) in which a loss was first not finite, or NEVER
-    sent: Any  # what each exchange reported, [C, S, ...]; zeros for iterations that did not run
+    sent: Sent  # what each exchange reported, [C, S, ...]; zeros for iterations that did not run
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class ProgramKey:
     metrics: tuple[Metric, ...]
 
     @property
-    def compute(self) -> Any:
+    def compute(self) -> np.dtype[Any]:
         """Dtype in which losses are computed."""
         return jnp.dtype(self.precision)
 
@@ -118,7 +125,9 @@ class ProgramKey:
             self.model, self.optimizer, self.batch, self.local_round, self.compute, self.loop
         )
 
-    def sharded(self, function: Any, in_specs: Any, out_specs: Any) -> Any:
+    def sharded(
+        self, function: Callable[..., R], in_specs: Spec, out_specs: Spec
+    ) -> Callable[..., R]:
         """Map a function, written for the rows of one processor, over the mesh."""
         if self.mesh.size == 1:
             return function

@@ -25,18 +25,20 @@ __all__ = [
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.training.jax.platform import ROWS, WHOLE
+from joulemesh.training.jax.loss import Array
+from joulemesh.training.jax.platform import ROWS, WHOLE, Spec
 
 Bytes = NDArray[np.uint8]
+T = TypeVar("T")
 
 _BLOCK_BYTES = 2**24
 # What the texts of errors have in common when the other end of a connection is gone.
@@ -85,14 +87,14 @@ def losses_named() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def _ends() -> Mesh:
     """One processor of every process."""
-    first: dict[int, Any] = {}
+    first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
     return Mesh(np.array([first[k] for k in sorted(first)]), ("rows",))
 
 
 @lru_cache(maxsize=2)
-def _collective(add: bool) -> Any:
+def _collective(add: bool) -> Callable[[jax.Array], jax.Array]:
     """[P, m] of which every process has a row -> [P, m], or [m] the sum, everywhere."""
     whole = NamedSharding(_ends(), WHOLE)
     if add:
@@ -151,7 +153,7 @@ def same(text: str, what: str) -> None:
         )
 
 
-def fetch(leaf: Any, *, everywhere: bool = False) -> Any:
+def fetch(leaf: Array, *, everywhere: bool = False) -> NDArray[Any] | None:
     """An array of all processes as NumPy: on the leader, or everywhere; None where it is not.
 
     >>> fetch(jnp.arange(3)).tolist()
@@ -171,7 +173,7 @@ def fetch(leaf: Any, *, everywhere: bool = False) -> Any:
     return got.reshape(-1).view(own.dtype).reshape(leaf.shape) if keep else None
 
 
-def from_leader(values: Any, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def from_leader(values: ArrayLike | None, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """The leader's NumPy array, everywhere.
 
     Args:
@@ -230,7 +232,7 @@ def on_leader(action: Callable[[], str]) -> str:
     return text
 
 
-def put(tree: Any, sharding: Any) -> Any:
+def put(tree: T, sharding: Spec) -> T:
     """Place arrays that every process has whole; each puts its own part on its processors.
 
     Args:
@@ -244,14 +246,16 @@ def put(tree: Any, sharding: Any) -> Any:
     [0, 1]
     """
     if alone():
-        return jax.device_put(tree, sharding)
+        placed: T = jax.device_put(tree, sharding)
+        return placed
     if isinstance(sharding, Sharding):
         one = sharding
         sharding = jax.tree.map(lambda _: one, tree)
-    return jax.tree.map(_put, tree, sharding)
+    spread: T = jax.tree.map(_put, tree, sharding)
+    return spread
 
 
-def _put(leaf: Any, sharding: Sharding) -> Any:
+def _put(leaf: Array, sharding: Sharding) -> jax.Array:
     # jax.device_put would first send all of it to all processes, to see whether it is the same.
     if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
         return leaf

@@ -15,7 +15,7 @@ import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any, Self
+from typing import IO, Self, TextIO
 
 from joulemesh.errors import ScenarioError
 from joulemesh.printable import printable
@@ -162,7 +162,7 @@ def supervise(group: Group, resume: str) -> Supervised:
 def _set_aside(log: IO[bytes]) -> None:
     """Give what C++ prints (connections, fatal errors) a place of its own, off the console."""
     for name, number in (("stdout", 1), ("stderr", 2)):
-        stream: Any = getattr(sys, name)
+        stream: TextIO = getattr(sys, name)
         stream.flush()
         own = os.fdopen(os.dup(number), "w", 1, encoding=stream.encoding, errors=stream.errors)
         setattr(sys, name, own)

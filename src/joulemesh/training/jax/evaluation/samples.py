@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.data import Partition
 from joulemesh.training.jax.layout import Layout
@@ -49,7 +49,7 @@ def choose_samples(
     counts: tuple[int, int, int],
     shards: int,
     batch: int,
-    dtype: Any,
+    dtype: DTypeLike,
 ) -> EvalSamples:
     """Choose the samples: some of the test set, and the first of each device's own.
 
@@ -103,7 +103,7 @@ def train_sizes(partition: Partition, on_train: int) -> NDArray[np.int64]:
 
 
 def _first_of_each(
-    layout: Layout, partition: Partition, on_train: int, dtype: Any
+    layout: Layout, partition: Partition, on_train: int, dtype: DTypeLike
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The first samples of every device: index, weight, place of the device."""
     sizes = train_sizes(partition, on_train)
@@ -115,7 +115,9 @@ def _first_of_each(
     return index, (1 / sizes).astype(dtype)[device], place[device]
 
 
-def in_batches(index: Any, weight: Any, shards: int, batch: int) -> SampleBatches:
+def in_batches(
+    index: NDArray[np.integer[Any]], weight: NDArray[Any], shards: int, batch: int
+) -> SampleBatches:
     """Cut samples into equal batches, the same number for each shard, padded with weight 0.
 
     Args:

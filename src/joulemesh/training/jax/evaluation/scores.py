@@ -16,13 +16,14 @@ __all__ = [
     "score",
 ]
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.metric import LOSS, Metric
@@ -30,6 +31,10 @@ from joulemesh.models.core import Model, Params
 from joulemesh.training.jax.evaluation.samples import EvalSamples, SampleBatches
 from joulemesh.training.jax.loss import Array, Data, gather, logits_of
 from joulemesh.training.jax.types import ProgramKey
+
+R = TypeVar("R")
+Sums: TypeAlias = tuple[jax.Array, ...]
+Seed: TypeAlias = tuple[Sums, jax.Array, jax.Array]  # sums of test and training, count
 
 # Devices whose models are evaluated side by side on an accelerator.
 _ROWS_TOGETHER = 32
@@ -82,7 +87,7 @@ def mean_scores(
     """
     model, compute = key.model, key.compute
 
-    def seed(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def seed(given: tuple[Params, SampleBatches, jax.Array, jax.Array]) -> Seed:
         params, chosen, owner, mine = given
         sums = score(model, compute, test, samples.test, params, key.metrics)
         weight = chosen.weight * mine[owner][..., None].astype(chosen.weight.dtype)
@@ -181,13 +186,13 @@ def checked_metrics(metrics: tuple[Metric, ...], classes: int) -> tuple[Metric, 
     return metrics
 
 
-def _over(finish: Any, means: jax.Array) -> jax.Array:
+def _over(finish: Callable[[jax.Array], jax.Array], means: jax.Array) -> jax.Array:
     """Apply a function of [k] along the last axis."""
     flat: jax.Array = jax.vmap(finish)(means.reshape(-1, means.shape[-1]))
     return flat.reshape(means.shape[:-1])
 
 
-def in_groups(function: Any, values: Any, most: int) -> Any:
+def in_groups(function: Callable[[Params], R], values: Params, most: int) -> R:
     """Map a function over leading axes, some side by side, in equal groups (so one compilation).
 
     Args:
@@ -202,19 +207,21 @@ def in_groups(function: Any, values: Any, most: int) -> Any:
     [0, 2, 4, 6, 8]
     """
     if most == 1:
-        return lax.map(function, values)
+        one_by_one: R = lax.map(function, values)
+        return one_by_one
     count = len(jax.tree.leaves(values)[0])
     groups = -(-count // most)
     size = -(-count // groups)
     # The last ones again, to fill the last group.
     at = jnp.minimum(jnp.arange(groups * size), count - 1).reshape(groups, size)
     done = lax.map(jax.vmap(function), jax.tree.map(lambda leaf: leaf[at], values))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], done)
+    joined: R = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], done)
+    return joined
 
 
 def score(
     model: Model,
-    compute: Any,
+    compute: DTypeLike,
     data: Data,
     samples: SampleBatches,
     params: Params,
@@ -245,7 +252,7 @@ def score(
         kinds: tuple[jax.Array, ...] = jax.vmap(kind, in_axes=1)(weight)
         return kinds
 
-    def batch(totals: Any, chosen: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+    def batch(totals: Sums, chosen: tuple[jax.Array, jax.Array]) -> tuple[Sums, None]:
         return jax.tree.map(jnp.add, totals, sums(*chosen)), None
 
     shapes = jax.eval_shape(sums, samples.index[0], samples.weight[0])
