@@ -458,6 +458,7 @@ def test_the_default_is_calibrated() -> None:
 def test_presets_can_be_planned_on_every_named_topology(name: str, topology: str) -> None:
     plan = joulemesh.plan(Scenario.preset(name).override({"network.topology": topology}))
     assert (plan.margin_j >= -1e-9 * plan.energy_budget_j).all()
+    assert plan.deadline_s is not None
     assert (plan.margin_s >= -1e-9 * plan.deadline_s).all()
 
 

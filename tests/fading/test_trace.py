@@ -319,6 +319,7 @@ def test_changing_the_future_of_a_trace_never_changes_earlier_decisions(
         return
     for plan in (plain, changed):
         assert (plan.spent_j <= plan.energy_budget_j * (1 + 1e-9)).all()
+        assert plan.deadline_s is not None
         assert (plan.latency_s <= plan.deadline_s * (1 + 1e-9)).all()
     t = min(split * coherence, plain.iterations)
     np.testing.assert_array_equal(plain.rounds[:t], changed.rounds[:t])

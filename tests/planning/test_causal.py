@@ -152,6 +152,7 @@ def test_with_ample_batteries_every_iteration_is_filled_as_its_own_fade_allows()
     }
     seeing = make(**options)
     round_s = seeing.world.devices.round_latency_s
+    assert seeing.deadline_s is not None
     room_s = seeing.deadline_s - seeing.exchange_s[:, None]
     assert seeing.rounds.tolist() == np.floor(room_s / round_s).astype(int).tolist()
     assert len(set(seeing.exchange_s.tolist())) == 12

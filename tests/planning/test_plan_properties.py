@@ -203,6 +203,7 @@ def check_plan(plan: Plan) -> None:
 
     round_s = plan.world.devices.round_latency_s
     assert plan.latency_s.shape == (n,)
+    assert plan.deadline_s is not None
     assert (plan.latency_s <= plan.deadline_s * (1 + 1e-9)).all()
     slowest = (plan.rounds * round_s).max(axis=1)
     assert plan.latency_s == pytest.approx(slowest + plan.exchange_s, rel=1e-9)
