@@ -204,7 +204,8 @@ def test_by_eq_tcp_chunks_change_nothing(net: Net, chunks: int) -> None:
 def test_links_that_take_turns_at_once_share_no_device(duplex: str, net: Net) -> None:
     """The busiest device has as many links as there are turns in a step."""
     edges = net.route(duplex).edges.tolist()
-    turns, seen = 1, set()
+    turns = 1
+    seen: set[int] = set()
     for edge in edges:
         if seen & set(edge):
             turns, seen = turns + 1, set()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -133,7 +133,7 @@ def test_iterations_without_a_round_average_all_the_same(
     toy: Dataset,
     unevaluated: Callable[[Engine], Engine],
     machine: Machine,
-    start: str,
+    start: Literal["own", "shared"],
     trains: str,
 ) -> None:
     rounds = np.random.default_rng(0).integers(0, 2, (4, DEVICES))
