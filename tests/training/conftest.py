@@ -56,7 +56,8 @@ class NoEvaluation(Evaluator):
         self.counts, self._seeds = engine.evaluator.counts, len(engine.seeds)
 
     def evaluate(self, params: Any, iteration: int) -> Evaluation:
-        return Evaluation(*[np.zeros(self._seeds)] * (len(Evaluation._fields) - 1), own={})
+        curves = {name: np.zeros(self._seeds) for name in Evaluation._fields if name != "own"}
+        return Evaluation(**curves, own={})
 
 
 @pytest.fixture

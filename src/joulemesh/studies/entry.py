@@ -36,8 +36,8 @@ class Entry:
         notes: what a reader should know, one line each.
         infeasible: why the method cannot run at all; None if it can.
         diverged: the iteration in which each seed that diverged did so.
-        samples: int64 [E, 2], on how many test samples each evaluation was made, and on how many
-            of these devices were compared with the mean model; [0, 2] where that is not kept.
+        samples: int64 [E, 2], or [0, 2] where it is not kept: on how many test samples each
+            evaluation was made, and on how many of these devices were compared with the mean model.
         learning_rate: that it was trained with; NaN where that is not kept.
         tuned: how that rate was chosen; None if it is the scenario's.
     """

@@ -34,8 +34,8 @@ class Record:
         totals: float64 [4]: joules of training, joules of the radio, joules of a server, bits.
         diverged: the iteration in which parameters ceased to be finite; 0 if they never did. A
             diverged run has nothing else.
-        samples: int64 [E, 2]: on how many test samples each evaluation was made, and on how many
-            of these devices were compared with the mean model. [0, 2] where that is not kept.
+        samples: int64 [E, 2], or [0, 2] where it is not kept: on how many test samples each
+            evaluation was made, and on how many of these devices were compared with the mean model.
     """
 
     iteration: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
