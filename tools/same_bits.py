@@ -15,8 +15,6 @@ rewritten. Floating-point results depend on processor and library versions, whic
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 __all__ = ["Record", "differences", "digest", "machine", "main", "measure"]
 
 import argparse
@@ -29,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 

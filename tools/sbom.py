@@ -8,9 +8,6 @@ locks/. With SOURCE_DATE_EPOCH set, the same environment gives the same bytes.
 
 from __future__ import annotations
 
-from email.message import Message
-from typing import cast
-
 __all__ = ["bill", "main"]
 
 import argparse
@@ -20,9 +17,10 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
+from email.message import Message
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
