@@ -165,6 +165,24 @@ def test_a_total_time_is_used_and_never_exceeded(deadline_s: float | None) -> No
     assert (plan.margin_s >= 0).all()
 
 
+@pytest.mark.parametrize("fading", ["none", "rayleigh"])
+@pytest.mark.parametrize("limits", [{"total_s": 0.9}, {"deadline_s": 0.02}])
+def test_iterations_that_only_mix_have_no_rounds(fading: str, limits: dict[str, float]) -> None:
+    plan = joulemesh.plan(
+        asked(
+            plan__exchange={"between": "neighbours", "every": 5, "train": 3, "mix": 2},
+            plan__iterations=50,
+            network__fading=fading,
+            **{f"budget__{name}": value for name, value in limits.items()},
+        )
+    )
+    mixed = np.arange(50) % 5 >= 3
+    assert not plan.rounds[mixed].any()
+    assert plan.rounds[~mixed].any(axis=1).all()
+    assert plan.margin_total_s >= 0
+    assert (plan.margin_s >= 0).all()
+
+
 def test_devices_that_never_train_are_named() -> None:
     battery_j = [0.11, *[20.0] * 19]
     plan = joulemesh.plan(asked(budget__energy_j={"values": battery_j}))

@@ -66,7 +66,7 @@ class Merit:
         """[N] rounds of each device in all that n exchanges leave energy and time for."""
         planner, policy = self.planner, self.planner.ground.policy
         devices, limits = planner.world.devices, planner.limits
-        round_s, trained = devices.round_latency_s, planner.training_iterations(n)
+        round_s, trained = devices.round_latency_s, int(planner.ground.trains(n).sum())
         left_j = devices.energy_budget_j - n * self.exchange_j
         most = np.clip(np.floor(left_j / devices.round_energy_j), 0.0, _MOST)
         if limits.deadline_s is not None:

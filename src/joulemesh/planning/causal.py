@@ -293,7 +293,7 @@ class CausalPlanner:
         elif now_s is not None:
             ahead_s[0] = now_s
         total = self._affords(price_j, later_j)
-        total, cap = self._in_time(total, ahead_s)
+        total, cap = self._in_time(t, total, ahead_s)
         lasting = self.active & (total >= self.least * (self.iterations - t))
         rounds = np.where(self.active, self.least, 0)
         if lasting.any():
@@ -308,18 +308,20 @@ class CausalPlanner:
             rounds[lasting] = plan[0]
         return rounds, np.where(self.active, cap[0], 0)
 
-    def _in_time(self, total: IntArray, ahead_s: FloatArray) -> tuple[IntArray, IntArray]:
+    def _in_time(self, t: int, total: IntArray, ahead_s: FloatArray) -> tuple[IntArray, IntArray]:
         """Rounds in all [N] and caps [rows, N] for which there is time in the iterations to come.
 
         An exchange that is forecast to miss the deadline will be skipped, not cost a round.
         """
-        policy, rows = self.ground.policy, len(ahead_s)
+        policy, trains = self.ground.policy, self.ground.trains(self.iterations)[t:, None]
         if self.least == 0 and self.time.deadline_s is not None:
             ahead_s = np.where(ahead_s > self.time.deadline_s, 0.0, ahead_s)
         if policy.fit is None or not self.time.limited:
-            return total, np.maximum(self.time.caps(ahead_s), self.least)
-        cap = np.maximum(self.time.caps(ahead_s, shares=1), 0).min(axis=0)
-        most = np.minimum(total, rows * np.minimum(cap, total // rows + 1))
+            return total, np.maximum(self.time.caps(ahead_s), self.least) * trains
+        # Iterations that train are given the cap of the tightest, so that they are alike.
+        cap, rows = np.maximum(self.time.caps(ahead_s, shares=1), 0), max(1, int(trains.sum()))
+        least = cap.min(axis=0, where=trains, initial=np.iinfo(np.int64).max)
+        most = np.minimum(total, rows * np.minimum(least, total // rows + 1))
         most = np.where(self.active, np.maximum(most, 0), 0)
         fitted = policy.fit(rows, most, self.round_s, self.time.training_s(ahead_s))
-        return np.where(total < 0, total, fitted), np.broadcast_to(cap, (rows, len(cap)))
+        return np.where(total < 0, total, fitted), least * trains

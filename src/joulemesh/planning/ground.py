@@ -134,6 +134,22 @@ class Ground:
         """Rounds that every device runs in each iteration at the least."""
         return self.policy.least(self.scenario.plan)
 
+    def trains(self, iterations: int) -> BoolArray:
+        """bool [n]: the iterations that ``plan.exchange`` does not keep for mixing.
+
+        Raises:
+            ScenarioError: there are such iterations, and the policy trains in every one.
+        """
+        exchange = self.scenario.plan.exchange
+        if isinstance(exchange, str) or exchange.mix is None:
+            return np.ones(iterations, np.bool_)
+        if self.least:
+            raise ScenarioError(
+                f"plan.exchange mixes {exchange.mix} iterations without training, and plan.rounds "
+                f'= "{self.scenario.plan.rounds}" trains in every one; set plan.rounds = "spread"'
+            )
+        return exchange.trains(iterations)
+
     # The scheme ---------------------------------------------------------------------------------
 
     @cached_property

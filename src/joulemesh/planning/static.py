@@ -266,21 +266,7 @@ class StaticPlanner:
         goal = fit(count, most, round_s, limits.training_s(exchange_s, n))
         return self._by_policy(n, goal, cap), cap
 
-    def training_iterations(self, n: int) -> int:
-        """In how many of n iterations devices may train."""
-        exchange = self.options.exchange
-        if isinstance(exchange, str) or exchange.mix is None:
-            return n
-        return int(exchange.trains(n).sum())
-
     def _only_where_trained(self, cap: IntArray, n: int) -> IntArray:
-        """No rounds in the iterations that ``plan.exchange`` keeps for mixing."""
-        exchange = self.options.exchange
-        if isinstance(exchange, str) or exchange.mix is None:
-            return cap
-        if self.least:
-            raise ScenarioError(
-                f"plan.exchange mixes {exchange.mix} iterations without training, and plan.rounds "
-                f'= "{self.options.rounds}" trains in every one; set plan.rounds = "spread"'
-            )
-        return cap * exchange.trains(n)[:, None]
+        """No rounds in the iterations that are kept for mixing."""
+        trains = self.ground.trains(n)
+        return cap if trains.all() else cap * trains[:, None]
