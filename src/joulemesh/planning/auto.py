@@ -99,7 +99,7 @@ class Merit:
             shares.append(f"{100 * n * self.exchange_s / limits.total_s:.2g} % of the time")
         source = "by the constants of [bounds]" if self.known else "assumed: [bounds] would tell"
         worth = f"more of them would cost more rounds than they are worth (kappa {self.drift:.3g}, "
-        why = "no more are paid for" if n == most else f"{worth}{source})"
+        why = "no more are paid for, or can be planned" if n == most else f"{worth}{source})"
         return (
             f'plan.iterations = "auto" is {n:,}: {rounds.mean() / n:.3g} rounds per iteration on '
             f"average, and exchanges take {' and '.join(shares)}; {why}"

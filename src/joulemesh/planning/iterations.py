@@ -156,7 +156,8 @@ class Iterations:
     def _balanced(self, most: int) -> int:
         """The n that balances rounds and exchanges by their prices, of those that are paid for."""
         merit = Merit.of(self.planner, most)
-        n = least_of(min(most, MOST_ENTRIES // self.world.graph.devices), merit.value)
+        most = min(most, MOST_ENTRIES // self.world.graph.devices)
+        n = least_of(most, merit.value)
         while n > 1 and self.planner.fits(n) != (True, []):  # prices were those of the mean
             n = n * 15 // 16
         self.planner.notes.append(merit.reason(n, most))
