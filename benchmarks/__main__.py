@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import faults, overhead, peers, planner, scale, training
+from benchmarks import faults, overhead, peers, planner, scale, training, trees
 from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "scale": scale.main,
     "overhead": overhead.main,
     "faults": faults.main,
+    "trees": trees.main,
 }
 HAVE_QUICK = ("training", "peers")
 
