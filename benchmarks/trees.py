@@ -1,8 +1,8 @@
 """Tree, pipelined tree and chunked ring on random connected graphs, and one tree of many devices.
 
-Devices lie at random in a square that has 900 m² for each of them; links lose 128.1 + 37.6 log10(km) dB and
-fade (Rayleigh). Half of the graphs have devices of unequal transmit power. The model has 159,010
-parameters of 32 bits.
+Devices lie at random in a square that has 900 m² for each of them; links lose
+128.1 + 37.6 log10(km) dB and fade (Rayleigh). Half of the graphs have devices of unequal transmit
+power. The model has 159,010 parameters of 32 bits.
 """
 
 from __future__ import annotations

@@ -287,15 +287,15 @@ def pick(
     return choice.kind.name, choice.reason
 
 
-def test_auto_is_theorem_3_and_says_why() -> None:
+def test_theorem_3_chooses_and_says_why() -> None:
     ring, path = around(5), around(5) - {(0, 4)}
-    assert pick(ring, 5, "auto", True)[0] == "tree"
-    assert pick(path, 5, "auto", True)[0] == "tree"
-    assert pick(ring, 5, "auto", False)[0] == "ring"
-    assert pick(path, 5, "auto", False)[0] == "gossip"
-    assert "known" in pick(ring, 5, "auto", True)[1]
-    assert "unknown" in pick(ring, 5, "auto", False)[1]
-    assert "no ring" in pick(path, 5, "auto", False)[1]
+    assert pick(ring, 5, "theorem3", True)[0] == "tree"
+    assert pick(path, 5, "theorem3", True)[0] == "tree"
+    assert pick(ring, 5, "theorem3", False)[0] == "ring"
+    assert pick(path, 5, "theorem3", False)[0] == "gossip"
+    assert "known" in pick(ring, 5, "theorem3", True)[1]
+    assert "unknown" in pick(ring, 5, "theorem3", False)[1]
+    assert "no ring" in pick(path, 5, "theorem3", False)[1]
 
 
 @pytest.mark.parametrize("name", ["tree", "ring", "ring-chunked", "gossip", "metropolis"])

@@ -12,7 +12,10 @@ from joulemesh.aggregation.scheme import Conditions, Fit, Scheme, SchemeKind
 from joulemesh.errors import InfeasibleError
 from joulemesh.registries import SCHEMES
 
-__all__ = ["Choice", "choose"]
+__all__ = ["RULES", "Choice", "choose"]
+
+RULES = ("auto", "theorem3")
+"""Values of ``plan.aggregation`` that are no scheme but choose one."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
 
     Args:
         conditions: for which it is chosen.
-        wanted: ``"auto"`` (Theorem 3) or a scheme's name; ``plan.aggregation`` unless given.
+        wanted: ``"theorem3"`` or a scheme's name; ``plan.aggregation`` unless given. What
+            ``"auto"`` chooses depends on prices (`joulemesh.planning.pricing.weigh`).
 
     Raises:
         InfeasibleError: the graph cannot carry the wanted scheme: it contains no ring, say, or none
@@ -45,7 +49,7 @@ def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
     """
     graph, options = conditions.graph, conditions.options
     wanted = options.aggregation if wanted is None else wanted
-    if wanted == "auto":
+    if wanted == "theorem3":
         return _theorem3(conditions)
     kind = SCHEMES[wanted]
     fit = kind.fit(graph, options)
@@ -70,6 +74,7 @@ def _theorem3(conditions: Conditions) -> Choice:
             return Choice(kind, case.because.format(fit=fit.reason, before=before), fit)
         before = fit.reason
     raise InfeasibleError(
-        f'plan.aggregation = "auto" finds no scheme that this graph can carry: {before}; add links',
+        'plan.aggregation = "theorem3" finds no scheme that this graph can carry: '
+        f"{before}; add links",
         constraint="topology",
     )

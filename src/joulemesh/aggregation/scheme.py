@@ -112,7 +112,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Case:
-    """When ``plan.aggregation = "auto"`` takes a scheme: a case of Theorem 3.
+    """When ``plan.aggregation = "theorem3"`` takes a scheme: a case of Theorem 3.
 
     Attributes:
         number: cases are tried in this order; the first one that applies decides.
@@ -145,8 +145,11 @@ class SchemeKind:
             know them? With ``plan.coordination`` their flooding is paid for.
         parameters: fields of the scenario's section ``plan`` that it takes.
         fit: can a graph carry it? Any connected graph unless given.
-        case: when ``plan.aggregation = "auto"`` takes it; never if None.
-        advised: is it tried as advice where exchanges take most of the budget?
+        case: when ``plan.aggregation = "theorem3"`` takes it; never if None.
+        advised: is it tried as advice where exchanges take most of the budget, and, if exact,
+            weighed by ``plan.aggregation = "auto"``?
+        least: joules of all devices and seconds that an exchange takes at the least, on any route
+            that may be found; where it cannot win by these, ``auto`` does not search for one.
     """
 
     name: str
@@ -159,6 +162,7 @@ class SchemeKind:
     fit: Callable[[Subgraph, PlanOptions], Fit] = _fits
     case: Case | None = None
     advised: bool = False
+    least: Callable[[Conditions], tuple[float, float]] | None = None
 
 
 class Scheme(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from joulemesh.aggregation.choose import RULES
 from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
@@ -68,7 +69,7 @@ def _deciding(scenario: Scenario) -> list[str]:
     names += ["plan.iterations"]
     names += [f"plan.{name}" for name in policy_of(options).parameters if name != "zeta"]
     asked = options.aggregation
-    takes = () if asked == "auto" else SCHEMES[asked].parameters
+    takes = () if asked in RULES else SCHEMES[asked].parameters
     if "epsilon" in takes and options.gossip_rounds == "epsilon":
         names.append("plan.epsilon")
     epoch = scenario.training.local_round == "epoch"

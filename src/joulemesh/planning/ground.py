@@ -22,7 +22,7 @@ from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.policy import Policy, policy_of
-from joulemesh.planning.pricing import Pricer, Prices
+from joulemesh.planning.pricing import Pricer, Prices, choose_scheme
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
 from joulemesh.theory.bounds import Constants
@@ -174,7 +174,7 @@ class Ground:
     @cached_property
     def choice(self) -> Choice:
         """The kind of aggregation scheme that is used on the whole graph."""
-        return choose(self.conditions)
+        return choose_scheme(self.conditions, self.pricer)
 
     def ready(self, iterations: int) -> Scheme:
         """The scheme of all devices, with its gossip rounds decided for that many iterations."""
@@ -200,9 +200,9 @@ class Ground:
         graph = Subgraph.of(self.world.graph, active)
         conditions = self._conditions(graph, costs, battery_j, iterations)
         try:
-            choice = choose(conditions)
+            choice = choose_scheme(conditions, self.pricer)
         except InfeasibleError:
-            rest = choose(conditions, "auto")
+            rest = choose(conditions, "theorem3")
             wanted = self.scenario.plan.aggregation
             choice = replace(rest, reason=f"the {wanted} broke; {rest.reason}")
         return _ready(choice, conditions)

@@ -293,7 +293,7 @@ Gains = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
 ]
 RoundsPolicy = Annotated[str, Registered(POLICIES.names)]
-AggregationName = Annotated[str, Registered(lambda: ("auto", *SCHEMES.names()))]
+AggregationName = Annotated[str, Registered(lambda: ("auto", "theorem3", *SCHEMES.names()))]
 FadingName = Annotated[str, Registered(fading.spellings)]
 RicianK = Annotated[
     Any,

@@ -194,7 +194,11 @@ class Budget(Section):
 class PlanOptions(Section):
     """How the plan is made."""
 
-    aggregation: AggregationName = Field("auto", description="scheme; auto is Theorem 3")
+    aggregation: AggregationName = Field(
+        "theorem3",
+        description="scheme; theorem3: the least joules (the paper's rule); auto: the least "
+        "joules times seconds",
+    )
     exchange: Literal["exact", "neighbours"] | ExchangePattern = Field(
         "exact",
         description='exchange of an iteration: "exact" (by the scheme of aggregation), '

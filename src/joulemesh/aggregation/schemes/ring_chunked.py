@@ -16,6 +16,7 @@ from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.scheme import Conditions, Fit, SchemeKind
 from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.schemes.ring import fit_ring, order_of
+from joulemesh.aggregation.tree import spanning_tree
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
@@ -88,6 +89,23 @@ def _ready(conditions: Conditions, fit: Fit, reason: str) -> RingChunked:
     return RingChunked(RING_CHUNKED, reason, conditions.graph, conditions.bits, order_of(fit))
 
 
+def _least(conditions: Conditions) -> tuple[float, float]:
+    """Joules and seconds of an exchange at the least, whichever ring is found.
+
+    Every device sends over one of its links. A ring less one link is a spanning tree, so that its
+    slowest link is not faster than that of the tree whose slowest link is the fastest.
+    """
+    graph = conditions.graph
+    own, count = graph.own(conditions.costs), graph.devices
+    cheapest = np.full(count, np.inf)
+    np.minimum.at(cheapest, graph.edges[:, 0], own.forward_j)
+    np.minimum.at(cheapest, graph.edges[:, 1], own.backward_j)
+    faster = np.minimum(own.forward_s, own.backward_s)
+    slowest = faster[spanning_tree(graph.edges, faster, count)].max()
+    bits = conditions.bits * 2 * (count - 1) / count
+    return float(bits * cheapest.sum()), float(bits * slowest)
+
+
 RING_CHUNKED = SCHEMES.register(
     SchemeKind(
         "ring-chunked",
@@ -96,5 +114,6 @@ RING_CHUNKED = SCHEMES.register(
         words="around a ring in chunks",
         fit=fit_ring,
         advised=True,
+        least=_least,
     )
 )
