@@ -13,7 +13,6 @@ from benchmarks import (
     scale,
     training,
     training_page,
-    trees,
 )
 from benchmarks.common import OUT, page_text
 
@@ -25,7 +24,6 @@ PAGES = {
     "scale": (scale.TITLE, scale.page),
     "overhead": (overhead.TITLE, overhead.page),
     "faults": (faults.TITLE, faults.page),
-    "trees": (trees.TITLE, trees.page),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from benchmarks.common import machine, measure, progress, publish, table
 from benchmarks.graphs import KINDS, Drawn, draw
 from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.ring import find_ring
 from joulemesh.aggregation.scheme import Conditions
 from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.errors import InfeasibleError
 from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.scenario import PlanOptions
 
@@ -66,28 +66,32 @@ class Price:
     chunks: int
 
 
-def price(drawn: Drawn, name: str, duplex: str, **options: Any) -> Price | None:
-    """The price of a scheme; None if the graph cannot carry it."""
+def price(drawn: Drawn, name: str, duplex: str, **options: Any) -> Price:
+    """The price of a scheme."""
     graph, costs = drawn.graph, drawn.costs
     conditions = Conditions(
         Subgraph.of(graph),
         costs,
         BITS,
-        PlanOptions(aggregation=name, ring_search_limit=20_000, **options),
+        PlanOptions(aggregation=name, **options),
         duplex,
         channel_known=True,
         seed=0,
         battery_j=np.ones(graph.devices),
         iterations=1,
     )
-    try:
-        route = choose(conditions).ready(conditions).route(costs)
-    except InfeasibleError:
-        return None
+    route = choose(conditions).ready(conditions).route(costs)
     count = graph.devices
     joules = exchange_energy_j(route, costs, count, "transmitter")
     seconds = exchange_latency_s(route, costs, count, "critical-path", duplex, BITS)
     return Price(joules, seconds, route.chunks)
+
+
+def with_ring(drawn: Drawn) -> Drawn:
+    """The graph with a ring that runs through it, if one is found."""
+    graph = drawn.graph
+    found = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=20_000)
+    return replace(drawn, graph=replace(graph, ring=found.order))
 
 
 def compare(drawn: Drawn, duplex: str) -> dict[str, Any]:
@@ -95,10 +99,6 @@ def compare(drawn: Drawn, duplex: str) -> dict[str, Any]:
     tree = price(drawn, "tree", duplex)
     same = price(drawn, "tree-chunked", duplex, tree_slack=0.0)  # along the same tree
     best = price(drawn, "tree-chunked", duplex)
-    ring = price(drawn, "ring-chunked", duplex)
-    assert tree is not None
-    assert same is not None
-    assert best is not None
     found = {
         "devices": drawn.graph.devices,
         "chunks": same.chunks,
@@ -107,7 +107,8 @@ def compare(drawn: Drawn, duplex: str) -> dict[str, Any]:
         "faster_tree_s": best.seconds / same.seconds,
         "faster_tree_j": float(best.joules.sum() / same.joules.sum()),
     }
-    if ring is not None:
+    if drawn.graph.ring is not None:
+        ring = price(drawn, "ring-chunked", duplex)
         found |= {
             "ring_s": best.seconds / ring.seconds,
             "ring_j": float(best.joules.sum() / ring.joules.sum()),
@@ -232,7 +233,7 @@ def main() -> None:
     for number in range(GRAPHS):
         if number % 100 == 0:
             progress(f"{number} of {GRAPHS} graphs")
-        drawn = draw(number)
+        drawn = with_ring(draw(number))
         for duplex in DUPLEXES:
             rows[duplex][drawn.kind].append(compare(drawn, duplex))
     found = {

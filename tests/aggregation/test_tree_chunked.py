@@ -23,6 +23,7 @@ from joulemesh.aggregation.pipeline import (
     SMALL_FRAME_BITS,
     chunked_tree_route,
     fewest_chunks,
+    least_s,
     most_chunks,
     pipelined_s,
 )
@@ -186,6 +187,9 @@ def test_half_duplex_keeps_the_busiest_device_busy_at_least(net: Net, chunks: in
             busy[device] += net.seconds(sender, receiver, bits)
     found = net.latency(route, "half")
     assert found >= max(busy.values()) * (1 - 1e-12)
+    own = net.costs.take(net.tree)
+    least = least_s(net.edges[net.tree], own, net.devices, BITS, "half")
+    assert least == pytest.approx(max(busy.values()), rel=1e-12)
     assert found >= net.latency(route, "orthogonal") * (1 - 1e-12)
 
 
@@ -241,6 +245,14 @@ def test_the_chosen_chunks_are_within_1_percent_of_the_best(
         assert chosen == 1 + next(k for k, s in enumerate(every) if s <= 1.01 * min(every))
     else:  # not unimodal: the search may miss the best by little
         assert every[chosen - 1] <= 1.02 * min(every)
+
+
+@given(net=nets())
+@settings(max_examples=10, deadline=None)
+def test_many_chunks_in_half_duplex_are_foreseen(net: Net) -> None:
+    price = pipelined_s(net.route("half"), net.costs, net.devices, "half")
+    every = [price(chunks) for chunks in (*range(1, 65), *range(70, 400, 15), 400)]
+    assert price(fewest_chunks(price, 400, "half")) <= 1.02 * min(every)
 
 
 def test_no_chunk_is_smaller_than_a_frame() -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "Paths",
     "chunked_tree_route",
     "fewest_chunks",
+    "least_s",
     "most_chunks",
     "paths",
     "pipelined_s",
@@ -36,7 +37,7 @@ FloatArray = NDArray[np.float64]
 FRAME_BITS = 12_000.0  # 1,500 bytes: Ethernet and Wi-Fi
 SMALL_FRAME_BITS = 1_016.0  # 127 bytes: IEEE 802.15.4
 _NEAR = 1.01  # fewer chunks are taken for a hundredth of the seconds
-_EVERY = 8  # up to here every number of chunks is tried in half duplex
+_TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # chunks, in half duplex
 
 
 def most_chunks(bits: float, devices: int) -> int:
@@ -171,6 +172,27 @@ def _disjoint_runs(edges: IntArray) -> IntArray:
     return runs
 
 
+def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str) -> float:
+    """Seconds that no number of chunks goes below: of the slowest link, or the busiest device.
+
+    Args:
+        edges: int [E', 2]: the tree's links.
+        costs: price of one bit on each of them.
+        devices: number of devices of the graph.
+        bits: size of the parameter vector.
+        duplex: ``"orthogonal"`` or ``"half"``.
+
+    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
+    >>> [least_s(edges, costs, 3, 12.0, duplex) for duplex in ("orthogonal", "half")]
+    [12.0, 48.0]
+    """
+    if duplex != "half":
+        both = np.concatenate([costs.forward_s, costs.backward_s])
+        return bits * float(np.max(both, initial=0.0))
+    busy = np.bincount(edges.ravel(), np.repeat(costs.forward_s + costs.backward_s, 2), devices)
+    return bits * float(busy.max())
+
+
 # Routes -----------------------------------------------------------------------------------------
 
 
@@ -258,27 +280,37 @@ def fewest_chunks(seconds: Callable[[int], float], most: int, duplex: str) -> in
 
     With orthogonal links more chunks never take longer (the sum along a chain is at least its
     maximum), so the least seconds are those of ``most`` and bisection is exact. In half duplex the
-    seconds fall likewise, but not without exceptions: the numbers up to 8 are tried, then powers
-    of √2, and the gap before the first that is good enough is bisected.
+    seconds fall likewise, but not without exceptions, and are dear to compute. Some numbers up to
+    64 are tried; beyond, the turns of a step have found their pace, so that C chunks take
+    C · seconds(C) = a + b·C, which the last two that were tried decide.
 
     >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, "orthogonal")
     826
+    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, "half")
+    826
     """
-    tried = {most: seconds(most)}
-
-    def price(chunks: int) -> float:
-        if chunks not in tried:
-            tried[chunks] = seconds(chunks)
-        return tried[chunks]
-
-    grid = [1, most]
+    grid, price = sorted({1, most}), seconds
     if duplex == "half":
-        steps = np.unique(np.rint(2 ** (np.arange(6, 2 * np.log2(max(most, 8))) / 2)).astype(int))
-        grid = sorted({*range(1, min(most, _EVERY) + 1), *steps[steps < most].tolist(), most})
-    enough = _NEAR * min(price(chunks) for chunks in grid)
-    after = next(k for k, chunks in enumerate(grid) if price(chunks) <= enough)
+        grid = [*(chunks for chunks in _TRIED if chunks < most), most]
+        price = _in_step(seconds, *_TRIED[-2:]) if most > _TRIED[-1] else seconds
+    tried = {chunks: price(chunks) for chunks in grid}
+    enough = _NEAR * min(tried.values())
+    after = next(k for k, chunks in enumerate(grid) if tried[chunks] <= enough)
     low, high = (grid[after - 1] if after else 0), grid[after]
     while high - low > 1:  # low is not good enough, high is
         middle = (low + high) // 2
         low, high = (low, middle) if price(middle) <= enough else (middle, high)
     return high
+
+
+def _in_step(seconds: Callable[[int], float], low: int, high: int) -> Callable[[int], float]:
+    """The seconds up to ``high`` chunks, and beyond on the line through the last two."""
+    of_low, of_high = low * seconds(low), high * seconds(high)
+    slope = (of_high - of_low) / (high - low)
+
+    def price(chunks: int) -> float:
+        if chunks <= high:
+            return seconds(chunks)
+        return (of_high + slope * (chunks - high)) / chunks
+
+    return price

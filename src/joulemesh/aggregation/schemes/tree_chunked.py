@@ -18,6 +18,7 @@ from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
 from joulemesh.aggregation.pipeline import (
     chunked_tree_route,
     fewest_chunks,
+    least_s,
     most_chunks,
     pipelined_s,
 )
@@ -124,6 +125,12 @@ def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _C
     return _Candidate(tree, chunks, seconds(chunks))
 
 
+def _least_s(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> float:
+    graph, links = conditions.graph, tree.links
+    prices = own.take(links)
+    return least_s(graph.edges[links], prices, graph.devices, conditions.bits, conditions.duplex)
+
+
 def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
     """The trees that may be taken, from the fewest joules on; each is faster than those before.
 
@@ -141,6 +148,7 @@ def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
         if tree is not least and (
             np.array_equal(tree.links, least.links)
             or _largest_share(graph, tree, own, conditions.battery_j) > allowed
+            or _least_s(conditions, own, tree) >= kept[-1].seconds  # it cannot be faster
         ):
             continue
         one = _candidate(conditions, own, tree)
