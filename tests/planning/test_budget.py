@@ -171,7 +171,16 @@ def doomed(draw: st.DrawFn) -> dict[str, Any]:
         "budget.deadline_s": 10 ** draw(st.floats(-4, -1)),
         "plan.aggregation": draw(
             st.sampled_from(
-                ("auto", "tree", "tree-chunked", "ring", "ring-chunked", "gossip", "metropolis")
+                (
+                    "auto",
+                    "theorem3",
+                    "tree",
+                    "tree-chunked",
+                    "ring",
+                    "ring-chunked",
+                    "gossip",
+                    "metropolis",
+                )
             )
         ),
         "plan.rounds": draw(st.sampled_from(("theorem4", "backfill", "fixed"))),

@@ -72,7 +72,16 @@ def scenario_fields(draw: st.DrawFn) -> dict[str, Any]:
         "budget.deadline_s": draw(powers_of_ten(-2.2, 0.3)),
         "plan.aggregation": draw(
             st.sampled_from(
-                ("auto", "tree", "tree-chunked", "ring", "ring-chunked", "gossip", "metropolis")
+                (
+                    "auto",
+                    "theorem3",
+                    "tree",
+                    "tree-chunked",
+                    "ring",
+                    "ring-chunked",
+                    "gossip",
+                    "metropolis",
+                )
             )
         ),
         "plan.chunks": draw(st.sampled_from((None, None, 2, 5))),

@@ -20,6 +20,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "network.duplex": ("orthogonal", "half"),
     "plan.aggregation": (
         "auto",
+        "theorem3",
         "tree",
         "tree-chunked",
         "ring",

@@ -40,6 +40,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "network.shadowing_db": (0.0, 6.0),
     "plan.aggregation": (
         "auto",
+        "theorem3",
         "tree",
         "tree-chunked",
         "ring",

@@ -51,7 +51,7 @@ def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
     >>> gossip = Scenario.preset("default").override({"plan.aggregation": "gossip"})
     >>> scheme, words = exact_scheme(Setting(gossip))
     >>> scheme.exact, words
-    (True, 'averages exactly along a tree, the exact scheme of least joules')
+    (True, 'averages exactly along a tree in chunks, the exact scheme of least joules')
     """
     ground = setting.ground
     own = ground.choice
