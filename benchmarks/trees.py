@@ -184,7 +184,8 @@ def page(record: dict[str, Any]) -> str:
         "Ratios are medians, with the tenth and ninetieth percentile and the worst. Joules and "
         "seconds are compared with the tree's along the same tree (`plan.tree_slack = 0`; the "
         "largest relative difference of any device), and with the ring's along the tree that is "
-        "chosen by default. Half duplex is priced on every fifth graph. Some graphs have no ring, or none was found in 20,000 steps."
+        "chosen by default. Half duplex is priced on every fifth graph. Some graphs have no ring, "
+        "or none was found in 20,000 steps."
     ]
     for duplex in DUPLEXES:
         every = record["found"][duplex]
