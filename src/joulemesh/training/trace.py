@@ -117,6 +117,17 @@ class Trace:
         sent = jax.tree.unflatten(jax.tree.structure(like.sent), leaves)
         return cls(**columns, own=own, sent=sent)
 
+    def part(self, evaluations: NDArray[Any], seeds: slice) -> Trace:
+        """Some evaluations of some seeds; what was sent is left out.
+
+        >>> two = Trace(np.array([5, 9]), *[np.array([[1.0, 3.0], [2.0, 4.0]])] * 11)
+        >>> two.part(np.array([False, True]), slice(1, 2)).test_loss.tolist()
+        [[4.0]]
+        """
+        columns = [f.name for f in fields(self) if f.name not in ("iteration", "sent")]
+        some = {name: getattr(self, name)[evaluations, seeds] for name in columns}
+        return Trace(self.iteration[evaluations], **some)
+
     @property
     def last(self) -> Trace:
         """The last evaluation alone: of a finished run, that on all test samples.

@@ -250,15 +250,19 @@ class Pricing:
             most: candidates to be trained, at most: evenly many of the rest, by price, are kept.
             on_price: called with how many have been priced.
         """
-        priced, dropped = [], []
+        priced: list[Priced] = []
+        dropped: list[Dropped] = []
         for number, changes in enumerate(self._all(space)):
             found = self.price(Candidate(number, changes))
-            (priced if isinstance(found, Priced) else dropped).append(found)
+            if isinstance(found, Priced):
+                priced.append(found)
+            else:
+                dropped.append(found)
             if on_price is not None:
                 on_price(number + 1)
-        kept, dominated = undominated([one for one in priced if isinstance(one, Priced)])
+        kept, dominated = undominated(priced)
         kept, left = _thinned(kept, most)
-        out = [*(one for one in dropped if isinstance(one, Dropped)), *dominated, *left]
+        out = [*dropped, *dominated, *left]
         return Offer(tuple(kept), tuple(sorted(out, key=lambda one: one.candidate.number)))
 
     def _all(self, space: Space) -> Iterator[dict[str, Any]]:

@@ -179,9 +179,7 @@ def _schemes(scenario: Scenario) -> list[str]:
 
 
 def _policies(scenario: Scenario) -> list[str]:
-    return list(
-        dict.fromkeys([*_known(POLICIES, ("spread", "uniform")), scenario.plan.rounds])
-    )
+    return list(dict.fromkeys([*_known(POLICIES, ("spread", "uniform")), scenario.plan.rounds]))
 
 
 def _rates(scenario: Scenario) -> list[float]:

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from joulemesh.training import draws
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.types import ChunkSchedule, Segments
+from joulemesh.training.members import Members
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 
@@ -74,13 +75,20 @@ def chunk_schedule(
         mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
         mixing = mixing if schedule.static else padded(mixing)
     made = ChunkSchedule(
-        rounds=padded(layout.spread(schedule.rounds[start:stop].astype(np.int32), 0)),
+        rounds=padded(_rounds(schedule, layout, start, stop)),
         active=padded(layout.spread(schedule.active[start:stop], False)),
         exchanged=padded(schedule.exchanged[start:stop]),
         mixing=mixing,
         exact=padded(schedule.exact[start:stop]) if schedule.exact.any() else (),
     )
     return made, *_segments(longest[start:stop], stride)
+
+
+def _rounds(schedule: Schedule, layout: Layout, start: int, stop: int) -> NDArray[np.int32]:
+    """Rounds [C, places] of iterations start..stop-1; [C, places, S] where members differ."""
+    if isinstance(schedule, Members):
+        return layout.spread(schedule.each[start:stop].astype(np.int32), 0, axis=1)
+    return layout.spread(schedule.rounds[start:stop].astype(np.int32), 0)
 
 
 def _segments(longest: NDArray[np.int64], stride: int) -> tuple[Segments, NDArray[np.int64]]:

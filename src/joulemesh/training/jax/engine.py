@@ -42,6 +42,7 @@ from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
 from joulemesh.training.jax.types import ChunkReport, ChunkSchedule, ProgramKey, Segments, State
 from joulemesh.training.learner import DivergedError
+from joulemesh.training.members import Members
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
@@ -57,7 +58,7 @@ class Engine:
         model: what is trained; every device starts from the same parameters.
         dataset: training and test samples.
         partitions: who holds which samples, one per seed.
-        schedule: rounds, presence, mixing.
+        schedule: rounds, presence, mixing; or `Members`, in place of seeds that all do the same.
         options: settings.
         seeds: repetition seeds; each redraws initial parameters and batches.
         own_exchange: a method's own exchange, in place of the schedule's mixing.
@@ -285,7 +286,7 @@ class Engine:
     ) -> Trace:
         """The trace of a chunk whose evaluations were made after some iterations (from 0)."""
         bad = first_bad(reports, stop)
-        if bad is not None:
+        if bad is not None and not isinstance(self.schedule, Members):
             iteration, seed = bad
             raise DivergedError(iteration, self.seeds[seed], self.options.learning_rate)
         columns = columns_of(reports, stop - start, self.options.metrics, self._dtype)

@@ -137,7 +137,7 @@ def _train(
         seen = lax.dynamic_slice_in_dim(batches.gram, at, settings.batch, 2)
         z = layer.kept[..., None, None] * here
         z += product("psbm,psmh->psbh", seen, layer.steps.astype(settings.compute))
-        scale = jnp.where(going, -work.rate, 0)
+        scale = jnp.where(going, -row_work.rows.rate, 0)
         weight = batches.weight[:, :, number].astype(z.dtype)
         (update, at_output), value = slopes(own, z, batches.y[:, :, number], weight, scale)
         steps, kept = layer

@@ -23,6 +23,7 @@ from joulemesh.training.jax.local_sgd import Rows
 from joulemesh.training.jax.loss import Data, scale_of
 from joulemesh.training.jax.platform import ROWS, WHOLE, sharding
 from joulemesh.training.jax.types import Inputs
+from joulemesh.training.members import Members
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 
@@ -37,11 +38,17 @@ def check_inputs(
     ...
     joulemesh.errors.ScenarioError: there are 0 partitions for 1 seeds: give one for each
     """
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
+    members = isinstance(schedule, Members)
+    repeated = not members and len(set(seeds)) < len(seeds)
+    if not seeds or repeated or min(seeds) < 0 or max(seeds) >= 2**64:
         raise ScenarioError(f"seeds are {list(seeds)}: give different numbers from 0 to 2**64 - 1")
     if len(partitions) != len(seeds):
         raise ScenarioError(
             f"there are {len(partitions)} partitions for {len(seeds)} seeds: give one for each"
+        )
+    if isinstance(schedule, Members) and len(schedule.rates) != len(seeds):
+        raise ScenarioError(
+            f"there are {len(schedule.rates)} members for {len(seeds)} seeds: give one for each"
         )
     for partition in partitions:
         if partition.devices != schedule.devices:
@@ -71,6 +78,13 @@ def _keys(seeds: Sequence[int], purpose: int) -> draws.Key:
     return np.concatenate([key[0] for key in keys]), np.concatenate([key[1] for key in keys])
 
 
+def _rates(schedule: Schedule, options: Options, seeds: int) -> NDArray[np.float64]:
+    """Learning rate of every seed, [S]."""
+    if isinstance(schedule, Members):
+        return schedule.rates
+    return np.full(seeds, options.learning_rate)
+
+
 def make_inputs(
     dataset: Dataset,
     partitions: Sequence[Partition],
@@ -98,9 +112,9 @@ def make_inputs(
             size=layout.rows(sizes.astype(np.uint32), 1),
             device=np.repeat(layout.order.astype(np.uint32), len(seeds)),
             key=(np.tile(first, layout.places), np.tile(second, layout.places)),
+            rate=np.tile(_rates(schedule, options, len(seeds)).astype(dtype), layout.places),
         ),
         weights=layout.spread(weights, 0).T.astype(dtype),
-        learning_rate=np.asarray(options.learning_rate, dtype),
         mixing=neighbour_lists(layout.sparse(schedule.mixing), schedule.mixing_rounds, dtype)
         if isinstance(schedule.mixing, sparse.csr_array)
         else (),

@@ -52,7 +52,7 @@ from joulemesh.training.jax.updates import UpdateSum, consensus_from
 from joulemesh.training.options import make_optimizer
 
 # How each part of a LocalWork is spread over processors.
-_WORK: Spec = LocalWork(WHOLE, WHOLE, WHOLE, ROWS, WHOLE, ROWS)
+_WORK: Spec = LocalWork(WHOLE, WHOLE, ROWS, WHOLE, ROWS)
 
 
 def memories(key: ProgramKey, params: Params) -> tuple[optax.OptState, ExchangeState]:
@@ -129,13 +129,13 @@ def _at(key: ProgramKey, number: jax.Array, sent: Sent) -> Sent:
 def _work(
     key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, segment: Segments, state: State
 ) -> LocalWork:
+    rounds = chunk.rounds[segment.iteration]
     return LocalWork(
-        rate=inputs.learning_rate,
         data=inputs.train,
         order=inputs.order,
         rows=inputs.rows,
         iteration=state.iteration.astype(jnp.uint32),
-        rounds=jnp.repeat(chunk.rounds[segment.iteration], key.seeds),
+        rounds=rounds.reshape(-1) if rounds.ndim > 1 else jnp.repeat(rounds, key.seeds),
     )
 
 

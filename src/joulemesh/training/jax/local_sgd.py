@@ -36,6 +36,7 @@ class Rows(NamedTuple):
     size: Array  # uint32 [R], D_i
     device: Array  # uint32 [R]
     key: draws.Key  # of (seed, BATCH): two uint32 [R]
+    rate: Array  # learning rate [R]
 
 
 class LocalSettings(NamedTuple):
@@ -52,7 +53,6 @@ class LocalSettings(NamedTuple):
 class LocalWork(NamedTuple):
     """What rows train on in one iteration, and how much; traced, so it needs no recompilation."""
 
-    rate: Array  # learning rate
     data: Data  # training samples
     order: Array  # int32, the rows' sample indices, concatenated
     rows: Rows  # [R]
@@ -109,7 +109,7 @@ def sgd_step(
     Returns:
         The new carry.
     """
-    rate, data = work.rate, work.data
+    rate, data = row.rate, work.data
     index, weight = draw(settings, row, work.order, number)
     x, y = gather(data, index)
     weight = weight.astype(data.scale.dtype)

@@ -55,7 +55,6 @@ class Inputs(NamedTuple):
     order: Array  # int32, the rows' sample indices, concatenated
     rows: Rows
     weights: Array  # [places, S], of the mean
-    learning_rate: Array
     mixing: Mixed  # SparseMixing, or ()
     exchange_key: draws.Key  # of (seed, EXCHANGE): two uint32 [S]
 
@@ -63,7 +62,7 @@ class Inputs(NamedTuple):
 class ChunkSchedule(NamedTuple):
     """The schedule of the C iterations of one chunk."""
 
-    rounds: Array  # int32 [C, places]
+    rounds: Array  # int32 [C, places]; [C, places, S] where members of the seed axis differ
     active: Array  # bool [C, places]
     exchanged: Array  # bool [C]
     mixing: Array  # [C, places, places], [1, places, places], or ()
