@@ -177,7 +177,13 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 DATA = {"reproduce/sentences.py"}
 LONGEST, MOST_PARAMETERS = 350, 8
 # Signatures that users see: their options are the product.
-PUBLIC = {"runs/run.py:run", "runs/compare.py:compare", "studies/compare.py:compare_methods"}
+PUBLIC = {
+    "runs/run.py:run",
+    "runs/compare.py:compare",
+    "runs/tune.py:tune",
+    "studies/compare.py:compare_methods",
+    "tuning/tune.py:tune_scenario",
+}
 # Wider than they should be; none may join them.
 WIDE = {
     "aggregation/route.py:build",

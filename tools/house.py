@@ -61,6 +61,7 @@ ORDER = (
     ("theory.measured",),
     ("methods",),
     ("studies",),
+    ("tuning",),
     ("views",),
     ("runs",),
     ("reproduce",),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from joulemesh.runs.compare import Comparison, compare
     from joulemesh.runs.result import Result
     from joulemesh.runs.run import run
+    from joulemesh.runs.tune import Tuned, tune
     from joulemesh.scenario import Scenario
     from joulemesh.views.notebook.html import notebook_html
 
@@ -33,12 +34,14 @@ __all__ = [
     "Result",
     "Scenario",
     "ScenarioError",
+    "Tuned",
     "__version__",
     "advice",
     "compare",
     "notebook_html",
     "plan",
     "run",
+    "tune",
 ]
 
 # Names are imported when first used, so that planning never pays for training's libraries.
@@ -51,11 +54,13 @@ _HOME = {
     "Result": "joulemesh.runs.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
+    "Tuned": "joulemesh.runs.tune",
     "advice": "joulemesh.planning.advice",
     "compare": "joulemesh.runs.compare",
     "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.runs.run",
+    "tune": "joulemesh.runs.tune",
 }
 
 

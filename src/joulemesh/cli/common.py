@@ -26,6 +26,7 @@ __all__ = [
     "PresetOption",
     "SetOption",
     "WorldsOption",
+    "field_and_value",
     "read_scenario",
     "write_text",
 ]
@@ -84,7 +85,9 @@ def read_scenario(
     load_files(load)
     scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
     if changes:
-        scenario = scenario.override(dict(_change(text) for text in changes), source="--set")
+        scenario = scenario.override(
+            dict(field_and_value(text) for text in changes), source="--set"
+        )
     kept = [] if file is None else input_notes(file.parent, scenario)
     other = profile_notes(scenario.devices, scenario.network)
     for note in [*kept, *other, *_table_notes(scenario)]:
@@ -104,10 +107,11 @@ def _table_notes(scenario: Scenario) -> Iterator[str]:
             yield f"column {name!r} of {table} is not used; no field has or takes this name"
 
 
-def _change(text: str) -> tuple[str, Any]:
+def field_and_value(text: str, option: str = "--set") -> tuple[str, Any]:
+    """The field and the value that an option names."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ScenarioError(f"--set {text}: write --set section.field=value")
+        raise ScenarioError(f"{option} {text}: write {option} section.field=value")
     return name.strip(), _value(value.strip())
 
 

@@ -26,6 +26,7 @@ from joulemesh.cli import (
     reproduce,
     run,
     schema,
+    tune,
     verify,
 )
 
@@ -63,6 +64,11 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh compare",
         "joulemesh compare fleet.toml --equal time --out study",
         "joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2",
+    ),
+    tune.tune: (
+        "joulemesh tune",
+        "joulemesh tune fleet.toml --objective energy-to:0.9 --out tuned",
+        'joulemesh tune --try "training.learning_rate=[0.05, 0.1, 0.2]" --try plan.iterations=grid',
     ),
     methods.methods: (
         "joulemesh methods",

@@ -247,7 +247,7 @@ class Pricing:
 
         Args:
             space: what is varied.
-            most: candidates to be trained, at most: evenly many of the rest, by price, are kept.
+            most: candidates to be trained, at most; of more, some are drawn by the scenario's seed.
             on_price: called with how many have been priced.
         """
         priced: list[Priced] = []
@@ -261,7 +261,7 @@ class Pricing:
             if on_price is not None:
                 on_price(number + 1)
         kept, dominated = undominated(priced)
-        kept, left = _thinned(kept, most)
+        kept, left = _thinned(kept, most, self.scenario.seed)
         out = [*dropped, *dominated, *left]
         return Offer(tuple(kept), tuple(sorted(out, key=lambda one: one.candidate.number)))
 
@@ -315,17 +315,21 @@ def _dominated(better: Priced, one: Priced) -> str:
     )
 
 
-def _thinned(kept: Sequence[Priced], most: int) -> tuple[list[Priced], list[Dropped]]:
-    """At most so many candidates, evenly spaced in the order of price; 0 is always among them."""
+def _thinned(kept: Sequence[Priced], most: int, seed: int) -> tuple[list[Priced], list[Dropped]]:
+    """At most so many candidates, drawn from the seed; the scenario as it is stays among them.
+
+    Even steps through a grid would meet the same value of an axis again and again.
+    """
     if len(kept) <= most:
         return list(kept), []
-    first = [one for one in kept if one.candidate.number == 0]
-    rest = [one for one in kept if one.candidate.number != 0]
-    at = set(np.linspace(0, len(rest) - 1, most - len(first)).round().astype(int).tolist())
-    chosen = {id(one) for k, one in enumerate(rest) if k in at} | {id(one) for one in first}
+    own = {0} & {one.candidate.number for one in kept}
+    rest = [one.candidate.number for one in kept if one.candidate.number]
+    drawn = np.random.default_rng(seed).choice(rest, most - len(own), replace=False)
+    chosen = own | set(drawn.tolist())
     reason = f"{len(kept):,} candidates are more than the {most:,} to be tried"
-    left = [Dropped(one.candidate, "left out", reason) for one in kept if id(one) not in chosen]
-    return [one for one in kept if id(one) in chosen], left
+    out = [one for one in kept if one.candidate.number not in chosen]
+    left = [Dropped(one.candidate, "left out", reason) for one in out]
+    return [one for one in kept if one.candidate.number in chosen], left
 
 
 def _key(changes: Mapping[str, Any], fields: tuple[str, ...]) -> str:

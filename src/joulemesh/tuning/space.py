@@ -166,7 +166,7 @@ class Space:
 
 def _listed(value: Any) -> tuple[Any, ...]:
     given = value if isinstance(value, list | tuple) else [value]
-    return tuple(one for k, one in enumerate(given) if one not in given[:k])
+    return tuple({repr(one): one for one in given}.values())  # a value may be a table
 
 
 def _known(registry: Registry[Any], wanted: Sequence[str]) -> list[str]:
@@ -174,12 +174,14 @@ def _known(registry: Registry[Any], wanted: Sequence[str]) -> list[str]:
 
 
 def _schemes(scenario: Scenario) -> list[str]:
-    """Exact schemes, and what the scenario asks for."""
-    return [*_known(SCHEMES, ("tree-chunked", "ring-chunked", "tree")), scenario.plan.aggregation]
+    """The fast exact schemes, and what the scenario asks for."""
+    pipelined = _known(SCHEMES, ("tree-chunked",)) or ["tree"]
+    return [*pipelined, "ring-chunked", scenario.plan.aggregation]
 
 
 def _policies(scenario: Scenario) -> list[str]:
-    return list(dict.fromkeys([*_known(POLICIES, ("spread", "uniform")), scenario.plan.rounds]))
+    """Rounds that may be zero, where there are such, and what the scenario asks for."""
+    return [*(_known(POLICIES, ("spread",)) or ["uniform"]), scenario.plan.rounds]
 
 
 def _rates(scenario: Scenario) -> list[float]:

@@ -1,0 +1,152 @@
+"""`joulemesh tune`: the best plan for a scenario's budgets."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    LoadOption,
+    PresetOption,
+    SetOption,
+    field_and_value,
+    read_scenario,
+)
+from joulemesh.printable import say
+
+if TYPE_CHECKING:
+    from joulemesh.runs.tune import Tuned
+    from joulemesh.scenario import Scenario
+    from joulemesh.tuning.space import Space
+    from joulemesh.tuning.tune import Progress
+
+__all__ = ["tune"]
+
+
+def tune(
+    file: FileArgument = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective", help="What is to be best: accuracy, energy-to:0.8 or time-to:0.8."
+        ),
+    ] = "accuracy",
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", help="A TOML file: a scenario's fields with lists of values."),
+    ] = None,
+    tried: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="SECTION.FIELD=[…]",
+            help="Values of one field, in place of the space's; repeatable.",
+        ),
+    ] = None,
+    candidates: Annotated[
+        int, typer.Option("--candidates", min=2, help="Plans to be trained, at most.")
+    ] = 60,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Fresh seeds that report the winner.")
+    ] = 5,
+    search_seeds: Annotated[
+        int, typer.Option("--search-seeds", min=1, help="Seeds that judge the candidates.")
+    ] = 3,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="A folder for table, winning scenario and report."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the tuning that was begun in --out.")
+    ] = False,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
+    ] = None,
+    load: LoadOption = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the best plan for the budgets: scheme, rounds, iterations, learning rate.
+
+    Every candidate is priced exactly by planning it. Those that the budgets pay for are trained by
+    successive halving: all with a tenth of the joules and seconds, the best third with a third, and
+    the best of these with the whole. The winner is reported at fresh seeds and on test samples
+    that no choice was made by, beside the scenario as it is.
+
+    Runs are kept: a tuning that was stopped goes on when it is asked for again.
+    """
+    if resume and out is None:
+        say("error: --resume needs --out, the folder of the tuning", err=True)
+        raise typer.Exit(2)
+    scenario = read_scenario(file, preset, changes, load)
+    try:
+        found = _with_progress(
+            scenario,
+            _space(scenario, space, tried),
+            objective,
+            quiet=json,
+            candidates=candidates,
+            seeds=seeds,
+            search_seeds=search_seeds,
+            out=out,
+            resume=resume,
+            cache=cache,
+            code=load or [],
+        )
+    except KeyboardInterrupt:
+        again = "with --resume " if out is not None else ""
+        say(f"stopped; the same command {again}goes on from the runs that are kept", err=True)
+        raise typer.Exit(130) from None
+    if json:
+        typer.echo(json_format.dumps(found.summary()))
+        return
+    from joulemesh.views.terminal import open_console
+    from joulemesh.views.tuning.table import show_tuning
+
+    show_tuning(found, open_console())
+    if out is not None:
+        say(f"kept in {out}; the winning scenario is {out / 'best.toml'}")
+
+
+def _space(scenario: Scenario, path: Path | None, tried: list[str] | None) -> Space:
+    from joulemesh.tuning.space import Space
+
+    made = Space.default(scenario) if path is None else Space.load(path)
+    return made.with_axes(dict(field_and_value(text, "--try") for text in tried or []))
+
+
+def _with_progress(
+    scenario: Scenario, space: Space, objective: str, *, quiet: bool, **options: Any
+) -> Tuned:
+    """Tune, and say on standard error what is being done, what is left and the best so far."""
+    from joulemesh.runs.tune import tune as study
+    from joulemesh.views.progress import Display, Pace
+
+    pace, parts = Pace(), 10_000
+    with Display(quiet=quiet) as display:
+
+        def show(step: Progress) -> None:
+            from joulemesh.units import duration
+
+            said = [f"{step.position} of {step.count}"]
+            left_s = pace.left_s("tune", round(parts * step.share), parts)
+            if left_s == left_s and step.share < 1:
+                said.append(f"{duration(float(round(left_s)))} left")
+            if step.best:
+                said.append(f"best {step.best}")
+            display.step(step.stage, step.share, said, name="tune")
+
+        return study(
+            scenario,
+            space,
+            objective,
+            on_progress=show,
+            on_stage=display.stage,
+            **options,
+        )

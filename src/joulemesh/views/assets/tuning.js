@@ -1,0 +1,140 @@
+// Every candidate in every rung over joules and over seconds, and how far each of them came.
+
+const UNITS = { joules: ["J", "energy spent by all devices"], seconds: ["s", "simulated time"] };
+const last = data.shares.length - 1;
+const ink = (rung) => ["var(--m0)", "var(--m5)", "var(--left)"][Math.min(last - rung, 2)];
+const judged = data.points.filter((p) => p.accuracy !== null);
+const ends = [data.winner, ...(data.given && data.given.candidate !== data.winner.candidate ? [data.given] : [])]
+  .filter((end) => end.accuracy !== null);
+
+// A few candidates that learn nothing must not flatten the rest: those far below lie on the edge.
+function range() {
+  const all = [...judged.map((p) => p.accuracy), ...ends.flatMap((e) => [e.accuracy - (e.half ?? 0), e.accuracy + (e.half ?? 0)])].sort((a, b) => a - b);
+  const top = all[all.length - 1], middle = all[Math.floor(all.length / 2)];
+  const low = Math.max(all[0], middle - 2 * (top - middle) - 0.02);
+  const room = 0.06 * (top - low || 0.1);
+  return [Math.max(0, low - room), Math.min(1, top + room)];
+}
+
+const shareText = (rung) => `${plain(Math.round(100 * data.shares[rung]))} % of the budget`;
+const described = (p) => [`${p.candidate}: ${data.names[p.candidate]}`,
+  `${shareText(p.rung)}: ${percent(p.accuracy)}${p.score.includes(percent(p.accuracy)) ? "" : `, ${p.score}`}`,
+  `${p.iterations} iterations, ${si(p.joules, "J")}, ${si(p.seconds, "s")}`].join("\n");
+
+function hover(mark, text) {
+  const show = (event) => { mark.classList.add("near"); tip.show(text, event.clientX, event.clientY); };
+  mark.addEventListener("pointermove", show);
+  mark.addEventListener("pointerdown", show);
+  mark.addEventListener("pointerleave", () => { mark.classList.remove("near"); tip.hide(); });
+}
+
+function drawFront(axis) {
+  const [unit, name] = UNITS[axis];
+  const chart = document.querySelector(`#${axis} .chart`), height = 360;
+  const { svg, width } = sheet(chart, height, `accuracy of every candidate over ${axis}`);
+  const box = { left: 56, right: width - 16, top: 30, bottom: height - 46 };
+  const costs = [...judged, ...ends].map((p) => p[axis]).filter((v) => v > 0);
+  const [low, high] = [Math.min(...costs) / 1.15, Math.max(...costs) * 1.15];
+  const x = logarithmic(low, high, box.left, box.right), [bottom, top] = range();
+  const y = linear(bottom, top, box.bottom, box.top);
+  const clip = (v) => Math.min(box.bottom, Math.max(box.top, y(v)));
+  const shown = unitOf(high, unit);
+  axes(svg, box, x, y, { x: `${name} [${shown.unit}]`, y: "test accuracy of the mean model" }, {},
+    { x: (v) => plain(v / shown.scale), y: percentTick });
+  const line = data.front[axis].map((k) => data.points[k]);
+  svg.append(node("path", { class: "front", d: path(line.map((p) => x(p[axis])), line.map((p) => clip(p.accuracy))) }));
+  for (const p of judged) {
+    const below = p.accuracy < bottom;
+    const dot = node("circle", { class: below ? "dot below" : "dot", cx: x(p[axis]), cy: clip(p.accuracy), r: p.rung === last ? 5 : 4, fill: ink(p.rung) });
+    hover(dot, described(p));
+    svg.append(dot);
+  }
+  for (const end of ends) star(svg, x(end[axis]), clip, end);
+  legend(axis, [
+    ...data.shares.map((_, rung) => ({ text: shareText(rung), colour: ink(rung), kind: "disc" })),
+    { text: "best for the price", colour: "var(--ink)", kind: "dashes" },
+    { text: "winner, fresh seeds", colour: "var(--m1)" },
+    ...(ends.length > 1 ? [{ text: "as given, fresh seeds", colour: "var(--m2)" }] : []),
+  ]);
+}
+
+function star(svg, at, clip, end) {
+  const won = end === data.winner, middle = clip(end.accuracy);
+  if (end.half !== null)
+    svg.append(node("path", { class: "whisker", d: `M${at},${clip(end.accuracy - end.half)}V${clip(end.accuracy + end.half)}` }));
+  const mark = node("rect", { class: "mark", x: at - 5.5, y: middle - 5.5, width: 11, height: 11, fill: won ? "var(--m1)" : "var(--m2)", transform: won ? `rotate(45 ${at} ${middle})` : "" });
+  const interval = end.half === null ? "" : ` ± ${plain(Number((100 * end.half).toFixed(1)))}`;
+  hover(mark, `${won ? "winner" : "as given"}${end.name === "as given" ? "" : `: ${end.name}`}\n${(100 * end.accuracy).toFixed(1)}${interval} % on fresh seeds\n${si(end.joules, "J")}, ${si(end.seconds, "s")}`);
+  svg.append(mark);
+}
+
+function count(rung) {
+  const found = judged.filter((p) => p.rung === rung).length;
+  return `${found} candidate${found === 1 ? "" : "s"}`;
+}
+
+function drawRungs() {
+  const chart = document.querySelector("#rungs .chart"), height = 360;
+  const { svg, width } = sheet(chart, height, "accuracy of every candidate, rung by rung");
+  const box = { left: 56, right: width - 16, top: 30, bottom: height - 46 };
+  const [bottom, top] = range(), y = linear(bottom, top, box.bottom, box.top);
+  const clip = (v) => Math.min(box.bottom, Math.max(box.top, y(v)));
+  const inner = Math.min(120, (box.right - box.left) / 6);
+  const x = last ? linear(0, last, box.left + inner, box.right - inner) : () => (box.left + box.right) / 2;
+  x.ticks = () => data.shares.map((_, rung) => rung);
+  axes(svg, box, x, y, { x: "share of joules, seconds and iterations", y: "test accuracy of the mean model" }, {},
+    { x: (rung) => `${plain(Math.round(100 * data.shares[rung]))} % (${count(rung)})`, y: percentTick });
+  const lines = new Map();
+  for (const p of judged) lines.set(p.candidate, [...(lines.get(p.candidate) ?? []), p]);
+  const rank = (c) => (c === data.winner.candidate ? 2 : lines.get(c).some((p) => p.rung === last) ? 1 : 0);
+  const order = [...lines.keys()].sort((a, b) => rank(a) - rank(b));
+  for (const c of order) {
+    const points = lines.get(c).sort((a, b) => a.rung - b.rung), kind = ["", " on", " won"][rank(c)];
+    svg.append(node("path", { class: `went${kind}`, d: path(points.map((p) => x(p.rung)), points.map((p) => clip(p.accuracy))) }));
+  }
+  for (const c of order)
+    for (const p of lines.get(c)) {
+      const dot = node("circle", { class: p.accuracy < bottom ? "dot below" : "dot", cx: x(p.rung), cy: clip(p.accuracy), r: rank(c) === 2 ? 5.5 : p.kept ? 4.5 : 3.5,
+        fill: rank(c) === 2 ? "var(--m1)" : p.kept || rank(c) ? "var(--m0)" : "var(--left)" });
+      hover(dot, described(p));
+      svg.append(dot);
+    }
+  legend("rungs", [
+    { text: "winner", colour: "var(--m1)" },
+    { text: "went on, or came to the last rung", colour: "var(--m0)" },
+    { text: "dropped", colour: "var(--left)" },
+    ...(judged.some((p) => p.accuracy < bottom) ? [{ text: "on the lower edge: less accurate than shown", colour: "none" }] : []),
+  ]);
+}
+
+function draw() {
+  tip.hide();
+  if (!judged.length) {
+    for (const id of ["joules", "seconds", "rungs"]) document.getElementById(id).hidden = true;
+    return;
+  }
+  drawFront("joules");
+  drawFront("seconds");
+  drawRungs();
+}
+draw();
+
+let drawnWidth = document.documentElement.clientWidth;
+addEventListener("resize", () => requestAnimationFrame(() => {
+  const width = document.documentElement.clientWidth;
+  if (width !== drawnWidth && !still.printing) { drawnWidth = width; draw(); }
+}));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+const opened = [];
+addEventListener("beforeprint", () => {
+  still.printing = true;
+  for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; opened.push(part); }
+  draw();
+});
+addEventListener("afterprint", () => {
+  still.printing = false;
+  for (const part of opened.splice(0)) part.open = false;
+  draw();
+});
+addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hide(); });
+addEventListener("scroll", () => tip.hide(), { passive: true });

@@ -1,0 +1,1 @@
+"""What tuning found, as a table for a terminal and as a page."""

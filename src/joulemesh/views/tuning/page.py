@@ -1,0 +1,249 @@
+"""What tuning found as one self-contained HTML page: the winner, the front, the rungs, refusals."""
+
+from __future__ import annotations
+
+__all__ = ["render_tuning"]
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+from joulemesh.studies.statistics import Estimate, estimate
+from joulemesh.tuning.result import Final, Judged, Tuning, front
+from joulemesh.units import duration, energy
+from joulemesh.views import words
+from joulemesh.views.comparison.table import figure_text
+from joulemesh.views.run import fragments
+from joulemesh.views.run.report import embed_json
+from joulemesh.views.tuning.table import difference_words, figure_words, reasons, share_words
+
+_FIRST_ROWS, _MOST_ROWS = 15, 300
+_SCRIPTS = ("svg.js", "tuning.js")
+
+
+def render_tuning(
+    found: Tuning, *, versions: Mapping[str, str] | None = None, when: str = ""
+) -> str:
+    """The page as text.
+
+    Args:
+        found: what it shows.
+        versions: software and hardware, name by name.
+        when: the date, in ISO 8601; none if empty.
+
+    Returns:
+        HTML with its style, its script and its data inside.
+    """
+    subject = words.Subject(found.scenario.name, when)
+    return Template(_asset("tuning.html")).substitute(
+        title=html.escape(words.page_title("Tuning", subject)),
+        style=_asset("report.css") + _asset("comparison.css") + _asset("tuning.css"),
+        script="\n".join(_asset(name) for name in _SCRIPTS),
+        data=embed_json(_data(found)),
+        summary=fragments.text(_sentence(found)),
+        terms=fragments.text(difference_words(found)),
+        winner=_finals(found),
+        legend=fragments.text(_legend(found)),
+        rungs=fragments.text(_rungs_words(found)),
+        candidates=_candidates(found),
+        dropped=_dropped(found),
+        best=html.escape(found.best.to_toml()),
+        space=_space(found),
+        scenario=html.escape(found.scenario.to_toml()),
+        provenance=fragments.provenance(
+            {**(versions or {}), "seeds of the rungs": _listed(found.seeds)}, found.fresh
+        ),
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _sentence(found: Tuning) -> str:
+    kept, dropped = len(found.offer.kept), len(found.offer.dropped)
+    name = found.winner.candidate.name
+    which = "the scenario as it is" if name == "as given" else name
+    return (
+        f"Of {kept + dropped:,} plans that were priced, {kept:,} were trained. The best "
+        f"({found.objective.words}) is {which}, for {energy(found.winner.energy_j)} in "
+        f"{duration(found.winner.time_s)}."
+    )
+
+
+def _legend(found: Tuning) -> str:
+    return (
+        f"Means of {len(found.fresh)} fresh seeds ± half the 95 % interval (Student's t), on "
+        f"{found.test_samples:,} test samples that no choice was made by."
+    )
+
+
+def _rungs_words(found: Tuning) -> str:
+    steps = [f"{len(rung.rows):,} with {share_words(rung)}" for rung in found.rungs]
+    listed = steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
+    return (
+        f"Candidates trained: {listed} of the joules, seconds and iterations, each at "
+        f"{len(found.seeds)} seeds (the same for all) and judged on {found.test_samples:,} test "
+        "samples by the mean of all devices' models."
+    )
+
+
+def _finals(found: Tuning) -> str:
+    target = [] if found.objective.target is None else [str(found.objective)]
+    head = ("", "accuracy [%]", "devices’ own [%]", *target, "iterations", "energy", "time")
+    rows = [("winner", found.winner)]
+    if found.given is not None and found.given is not found.winner:
+        rows.append(("as given", found.given))
+    return _table(head, [_final(found, label, one) for label, one in rows], numbers=len(head) - 1)
+
+
+def _final(found: Tuning, label: str, one: Final) -> list[str]:
+    name = label if label == one.candidate.name else f"{label}: {one.candidate.name}"
+    cells = [name, _figure(estimate(one.accuracy)), _figure(estimate(one.device_accuracy))]
+    if found.objective.target is not None:
+        cells.append(figure_words(found, found.figure(one)))
+    return [*cells, f"{one.iterations:,}", energy(one.energy_j), duration(one.time_s)]
+
+
+def _figure(value: Estimate) -> str:
+    if math.isnan(value.mean):
+        return "–"
+    return figure_text(value.mean, None if math.isnan(value.half) else value.half)
+
+
+def _candidates(found: Tuning) -> str:
+    """Every candidate that was trained, the one that came furthest first."""
+    last: dict[int, dict[int, Judged]] = {}
+    for place, rung in enumerate(found.rungs):
+        for one in rung.rows:
+            last.setdefault(one.candidate, {})[place] = one
+    order = dict.fromkeys(one.candidate for rung in reversed(found.rungs) for one in rung.rows)
+    shares = [share_words(rung) for rung in found.rungs]
+    head = ("candidate", "scheme", *shares, "iterations", "rounds", "energy", "time")
+    rows = []
+    for number in list(order)[:_MOST_ROWS]:
+        priced = found.priced[number]
+        scores = [_score(found, last[number].get(k)) for k in range(len(found.rungs))]
+        figures = (f"{priced.iterations:,}", f"{priced.rounds:,}")
+        prices = (energy(priced.energy_j), duration(priced.time_s))
+        rows.append([priced.candidate.name, priced.scheme, *scores, *figures, *prices])
+    shown = _table(head, rows[:_FIRST_ROWS], numbers=len(head) - 2)
+    if len(rows) <= _FIRST_ROWS:
+        return shown
+    rest = _table(head, rows[_FIRST_ROWS:], numbers=len(head) - 2)
+    count = f"{len(rows) - _FIRST_ROWS:,} more"
+    return f"{shown}<details><summary>{count}</summary>{rest}</details>"
+
+
+def _score(found: Tuning, one: Judged | None) -> str:
+    if one is None:
+        return ""
+    return "–" if one.score is None else found.objective.text(one.score)
+
+
+def _dropped(found: Tuning) -> str:
+    rows = [[f"{count:,}", why, reason] for why, reason, count in reasons(found)]
+    if not rows:
+        return "<p>None: every candidate was trained.</p>"
+    every = [
+        [str(one.candidate.number), one.candidate.name, one.why, one.reason]
+        for one in found.offer.dropped[:_MOST_ROWS]
+    ]
+    more = len(found.offer.dropped) - len(every)
+    rest = f"<p>… and {more:,} more, in candidates.csv.</p>" if more > 0 else ""
+    each = _table(("number", "candidate", "what", "why"), every, numbers=0)
+    return (
+        f"{_table(('how many', 'what', 'for instance'), rows, numbers=0)}"
+        f"<details><summary>Each of them</summary>{each}{rest}</details>"
+    )
+
+
+def _space(found: Tuning) -> str:
+    said = {name: ", ".join(map(str, values)) for name, values in found.space.to_dict().items()}
+    items = "".join(
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(values)}</dd></div>"
+        for name, values in said.items()
+    )
+    return f"<dl>{items}</dl>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
+    """A table; the last ``numbers`` columns are figures, set flush right."""
+    first = len(head) - numbers
+    top = "".join(
+        f'<th scope="col"{" class=n" if k >= first else ""}>{html.escape(name)}</th>'
+        for k, name in enumerate(head)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{' class=n' if k >= first else ''}>{fragments.text(cell)}</td>"
+            for k, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        '<div class="scroll" tabindex="0"><table class="tuned"><thead><tr>'
+        f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _data(found: Tuning) -> dict[str, Any]:
+    """What the page's script draws."""
+    judged = [
+        (place, one)
+        for place, rung in enumerate(found.rungs)
+        for one in rung.rows
+        if one.score is not None
+    ]
+    points = [
+        {
+            "candidate": one.candidate,
+            "rung": place,
+            "accuracy": _short(one.accuracy),
+            "joules": _short(one.energy_j),
+            "seconds": _short(one.time_s),
+            "iterations": one.iterations,
+            "kept": one.kept,
+            "score": _score(found, one),
+        }
+        for place, one in judged
+    ]
+    accuracy = [one.accuracy for _, one in judged]
+    names = {number: priced.candidate.name for number, priced in found.priced.items()}
+    return {
+        "names": names,
+        "shares": [rung.share for rung in found.rungs],
+        "points": points,
+        "front": {
+            "joules": front([one.energy_j for _, one in judged], accuracy),
+            "seconds": front([one.time_s for _, one in judged], accuracy),
+        },
+        "winner": _end(found.winner),
+        "given": None if found.given is None else _end(found.given),
+        "target": found.objective.target,
+    }
+
+
+def _end(one: Final) -> dict[str, Any]:
+    value = estimate(one.accuracy)
+    return {
+        "candidate": one.candidate.number,
+        "name": one.candidate.name,
+        "accuracy": _short(value.mean),
+        "half": _short(value.half),
+        "joules": _short(one.energy_j),
+        "seconds": _short(one.time_s),
+    }
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None
