@@ -19,6 +19,7 @@ MADE = {"reference/cli.md", "reference/limits.md", "reference/scenario.md"}
 SLOW = (
     "notebooks",
     "sweep",
+    "tune",
     "own-method",
     "model-and-data",
     "equal-energy",

@@ -17,13 +17,14 @@ from joulemesh.cli.common import (
     field_and_value,
     read_scenario,
 )
+from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.runs.tune import Tuned
     from joulemesh.scenario import Scenario
     from joulemesh.tuning.space import Space
-    from joulemesh.tuning.tune import Progress
+    from joulemesh.tuning.tune import MakeTuner, Progress
 
 __all__ = ["tune"]
 
@@ -51,6 +52,13 @@ def tune(
     candidates: Annotated[
         int, typer.Option("--candidates", min=2, help="Plans to be trained, at most.")
     ] = 60,
+    search: Annotated[
+        str,
+        typer.Option("--search", help="How to search: halving, or optuna (an optional package)."),
+    ] = "halving",
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, help="With --search optuna: plans to be trained.")
+    ] = 20,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Fresh seeds that report the winner.")
     ] = 5,
@@ -98,6 +106,7 @@ def tune(
             resume=resume,
             cache=cache,
             code=load or [],
+            tuner=_tuner(search, trials, scenario.seed),
         )
     except KeyboardInterrupt:
         again = "with --resume " if out is not None else ""
@@ -121,6 +130,17 @@ def _space(scenario: Scenario, path: Path | None, tried: list[str] | None) -> Sp
     return made.with_axes(dict(field_and_value(text, "--try") for text in tried or []))
 
 
+def _tuner(search: str, trials: int, seed: int) -> MakeTuner | None:
+    """What decides which candidates are tried; None for successive halving."""
+    if search == "halving":
+        return None
+    if search != "optuna":
+        raise ScenarioError(f"--search {search[:60]!r} is unknown: use halving or optuna")
+    from joulemesh.tuning.adapters import optuna_tuner
+
+    return optuna_tuner(trials, seed)
+
+
 def _with_progress(
     scenario: Scenario, space: Space, objective: str, *, quiet: bool, **options: Any
 ) -> Tuned:
@@ -134,7 +154,7 @@ def _with_progress(
         def show(step: Progress) -> None:
             from joulemesh.units import duration
 
-            said = [f"{step.position} of {step.count}"]
+            said = [f"{step.position} of {step.count}"] if step.count > 1 else []
             left_s = pace.left_s("tune", round(parts * step.share), parts)
             if left_s == left_s and step.share < 1:
                 said.append(f"{duration(float(round(left_s)))} left")

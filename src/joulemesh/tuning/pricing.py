@@ -22,6 +22,7 @@ import numpy as np
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
 from joulemesh.planning.ground import Ground
+from joulemesh.planning.iterations import Iterations
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import StaticPlanner, plan_of
 from joulemesh.scenario import Scenario
@@ -235,7 +236,7 @@ class Pricing:
         if key not in self._longest:
             try:
                 ground = self.ground({**planned, "plan.iterations": "longest"})
-                self._longest[key] = StaticPlanner(ground).iterations()
+                self._longest[key] = Iterations(StaticPlanner(ground)).chosen()
             except JoulemeshError as error:
                 self._longest[key] = str(error)
         return self._longest[key]

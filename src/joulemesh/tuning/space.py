@@ -189,8 +189,15 @@ def _rates(scenario: Scenario) -> list[float]:
     return [float(f"{factor * own:.6g}") for factor in _RATES]
 
 
+def _exchanges(scenario: Scenario) -> list[Any]:
+    """An exact mean in every iteration, or neighbours with one now and then; and the scenario's."""
+    own = scenario.model_dump(mode="json", exclude_none=True)["plan"]["exchange"]
+    return ["exact", {"every": 10, "final": True}, *([] if own == "exact" else [own])]
+
+
 AXES: dict[str, Callable[[Scenario], list[Any]]] = {
     "plan.aggregation": _schemes,
+    "plan.exchange": _exchanges,
     "plan.rounds": _policies,
     "plan.iterations": lambda scenario: [GRID],
     "training.learning_rate": _rates,

@@ -152,6 +152,8 @@ class _Search:
             if not trials:
                 raise ScenarioError("the tuner asks for nothing and is not finished: mend its ask")
             self._judge(trials, interrupt)
+        if all(share == 1 for share in self._shares.values()):  # one rung, asked for bit by bit
+            self._rows = {0: [row for rung in self._rows.values() for row in rung]}
         numbers = sorted(self._rows)
         last = self._winner().candidate.number
         rungs = []
