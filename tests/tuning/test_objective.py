@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from joulemesh.errors import ScenarioError
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.metrics.curves import CURVES
+from joulemesh.studies.record import Record
 from joulemesh.tuning.objective import Objective, Score
 
 

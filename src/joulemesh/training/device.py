@@ -86,6 +86,7 @@ class DeviceTrainer:
                 size=jnp.full(1, self.samples, jnp.uint32),
                 device=jnp.full(1, device, jnp.uint32),
                 key=(jnp.asarray(first), jnp.asarray(second)),
+                rate=jnp.full(1, options.learning_rate, self._dtype),
             )
             self._memory = self._first_memory()
             self._unravel = ravel_pytree(self.begin())[1]
@@ -147,7 +148,6 @@ class DeviceTrainer:
             return params
         with self._scope():
             work = LocalWork(
-                rate=jnp.asarray(self.options.learning_rate, self._dtype),
                 data=self._data,
                 order=self._order,
                 rows=self._row,

@@ -124,9 +124,11 @@ class Trace:
         >>> two.part(np.array([False, True]), slice(1, 2)).test_loss.tolist()
         [[4.0]]
         """
-        columns = [f.name for f in fields(self) if f.name not in ("iteration", "sent")]
-        some = {name: getattr(self, name)[evaluations, seeds] for name in columns}
-        return Trace(self.iteration[evaluations], **some)
+        columns: dict[str, Any] = {name: getattr(self, name) for name in self._columns()}
+        iteration = columns.pop("iteration")[evaluations]
+        some = {name: values[evaluations, seeds] for name, values in columns.items()}
+        own = {name: values[evaluations, seeds] for name, values in self.own.items()}
+        return Trace(iteration, **some, own=own)
 
     @property
     def last(self) -> Trace:

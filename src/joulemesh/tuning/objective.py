@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 
 from joulemesh.errors import ScenarioError
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.metrics.curves import CURVES
+from joulemesh.studies.record import Record
 from joulemesh.studies.statistics import reached_at
 from joulemesh.units import duration, energy
 

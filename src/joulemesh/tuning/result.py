@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.curves import CURVES
 from joulemesh.scenario import Scenario
-from joulemesh.studies.record import CURVES, Record
+from joulemesh.studies.record import Record
 from joulemesh.studies.statistics import Estimate, estimate, paired
 from joulemesh.tuning.objective import Objective, Score, accuracies
 from joulemesh.tuning.pricing import Candidate, Offer, Priced
