@@ -230,13 +230,21 @@ class Pricing:
                 yield {**point, "plan.iterations": n}
 
     def _longest_of(self, point: Mapping[str, Any]) -> int | str:
-        """Most iterations that the budgets pay for, or why there is none."""
-        planned = {k: v for k, v in point.items() if k not in _LEARNING}
+        """Most iterations worth trying, or why there is none.
+
+        They are those that the budgets pay for with an exact exchange in each (a point with
+        another pattern that is dearer is refused when it is priced), and no more than two for
+        every round that the average battery pays for: beyond, devices would mostly not train.
+        """
+        planned = {k: v for k, v in point.items() if k not in (*_LEARNING, "plan.exchange")}
         key = _key(planned, tuple(planned))
         if key not in self._longest:
             try:
                 ground = self.ground({**planned, "plan.iterations": "longest"})
-                self._longest[key] = Iterations(StaticPlanner(ground)).chosen()
+                devices = ground.world.devices
+                trained = float(np.mean(devices.energy_budget_j / devices.round_energy_j))
+                most = Iterations(StaticPlanner(ground)).chosen()
+                self._longest[key] = min(most, max(1, int(2 * trained)))
             except JoulemeshError as error:
                 self._longest[key] = str(error)
         return self._longest[key]
