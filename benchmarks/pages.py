@@ -13,6 +13,7 @@ from benchmarks import (
     scale,
     training,
     training_page,
+    trees,
 )
 from benchmarks.common import OUT, page_text
 
@@ -24,6 +25,7 @@ PAGES = {
     "scale": (scale.TITLE, scale.page),
     "overhead": (overhead.TITLE, overhead.page),
     "faults": (faults.TITLE, faults.page),
+    "trees": (trees.TITLE, trees.page),
 }
 
 
