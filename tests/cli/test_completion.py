@@ -111,12 +111,12 @@ def test_values_of_fields_are_offered(
 @pytest.mark.parametrize("name", [name for name, _ in completion.settings("")])
 def test_what_is_offered_is_valid(name: str) -> None:
     """Every value that is offered can be set."""
-    from joulemesh.cli.common import _change
+    from joulemesh.cli.common import field_and_value
     from joulemesh.scenario import Scenario
 
     for text, words in completion.settings(name):
         if words != "file":
-            Scenario().override(dict([_change(text)]))
+            Scenario().override(dict([field_and_value(text)]))
 
 
 def test_files_are_offered_where_a_field_names_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from joulemesh.tuning.pricing import Candidate, Priced
 
 def offered() -> list[Priced]:
     """A grid of learning rates and policies, of which one has the lowest cost."""
-    points = [{}] + [
+    points: list[dict[str, Any]] = [{}]
+    points += [
         {"training.learning_rate": rate, "plan.rounds": policy}
         for policy in ("theorem4", "uniform", "backfill")
         for rate in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -175,7 +175,7 @@ def test_a_rate_that_diverges_is_out(tmp_path: Path) -> None:
 
 def test_a_scenario_without_a_plan_can_still_be_tuned(tmp_path: Path) -> None:
     greedy = SCENARIO.override({"plan.iterations": 100_000})
-    options = {"seeds": 1, "search_seeds": 1, "cache": tmp_path}
+    options: dict[str, Any] = {"seeds": 1, "search_seeds": 1, "cache": tmp_path}
     tuning = joulemesh.tune(greedy, {"plan.iterations": [20, 30]}, **options)
     assert tuning.given is None
     assert tuning.difference is None
