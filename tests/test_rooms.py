@@ -187,7 +187,6 @@ PUBLIC = {
 # Wider than they should be; none may join them.
 WIDE = {
     "aggregation/route.py:build",
-    "planning/budget.py:require_affordable",
 }
 
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 import joulemesh
 from joulemesh.errors import InfeasibleError
-from joulemesh.planning.budget import at_least, require_affordable, rounds_cap, rounds_total
+from joulemesh.planning.budget import (
+    Demand,
+    at_least,
+    require_affordable,
+    rounds_cap,
+    rounds_total,
+)
 
 
 def test_totals_and_caps_by_hand() -> None:
@@ -106,9 +112,10 @@ def require(**changes: Any) -> None:
         "deadline_s": 5.0,
         "exchange_s": np.array([2.0]),
         "round_s": one,
-        "longest": 3,
     }
-    require_affordable(**(figures | changes))
+    told = ("longest", "may_leave", "remedies", "shorter")
+    said = {"longest": 3} | {name: changes.pop(name) for name in told if name in changes}
+    require_affordable(Demand(**(figures | changes)), **said)
 
 
 def test_refusals_name_device_constraint_figure_and_remedy() -> None:

@@ -11,6 +11,7 @@ three times 0.1 is more than 0.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.units import duration, energy
 
 __all__ = [
+    "Demand",
     "at_least",
     "enough_s",
     "enough_total_s",
@@ -87,19 +89,47 @@ def rounds_in_all(
     return most_affordable(total_s, round_s, *taken_s)
 
 
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What n iterations ask of batteries and clocks, and what these allow.
+
+    Attributes:
+        iterations: n.
+        least: rounds that every device must run in each iteration.
+        battery_j, exchange_j, round_j, round_s: [N]; exchange_j of the whole training.
+        exchange_s: [n] or [1] seconds of the exchange.
+        deadline_s: seconds allowed to an iteration, if they are limited.
+        total_s: seconds allowed to all iterations together, if they are limited.
+        rest_j: [N] what ``exchange_j`` leaves out (`exact_sum`).
+    """
+
+    iterations: int
+    least: int
+    battery_j: FloatArray
+    exchange_j: FloatArray
+    round_j: FloatArray
+    exchange_s: FloatArray
+    round_s: FloatArray
+    deadline_s: float | None = None
+    total_s: float | None = None
+    rest_j: ArrayLike = 0.0
+
+    @property
+    def short(self) -> NDArray[np.bool_]:
+        """bool [N]: the batteries that do not pay."""
+        paid = rounds_total(self.battery_j, self.exchange_j, self.round_j, self.rest_j)
+        return paid < self.iterations * self.least
+
+    @property
+    def need_j(self) -> FloatArray:
+        """[N] joules that each device needs."""
+        return self.exchange_j + self.iterations * self.least * self.round_j
+
+
 def require_affordable(
+    demand: Demand,
     *,
-    iterations: int,
-    least: int,
-    battery_j: FloatArray,
-    exchange_j: FloatArray,
-    round_j: FloatArray,
-    deadline_s: float | None,
-    exchange_s: FloatArray,
-    round_s: FloatArray,
-    longest: int,
-    total_s: float | None = None,
-    rest_j: ArrayLike = 0.0,
+    longest: int = 0,
     may_leave: bool = False,
     remedies: Callable[[float], Sequence[str]] | None = None,
     shorter: Callable[[], Sequence[str]] = tuple,
@@ -107,14 +137,8 @@ def require_affordable(
     """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
 
     Args:
-        iterations: n.
-        least: rounds that every device must run in each iteration.
-        battery_j, exchange_j, round_j, round_s: [N]; exchange_j of the whole training.
-        deadline_s: seconds allowed to an iteration, if they are limited.
-        exchange_s: [n] or [1] seconds of the exchange.
-        longest: the largest n that every battery can pay for.
-        total_s: seconds allowed to all iterations together, if they are limited.
-        rest_j: [N] what ``exchange_j`` leaves out (`exact_sum`).
+        demand: what the plan asks, and what is there.
+        longest: the largest n that every battery can pay for; 0 if it is not known.
         may_leave: devices may already leave, so that is no remedy.
         remedies: what to do about a battery that would have to hold so many joules, if these
             figures alone do not tell; the first also mends deadline and total time.
@@ -123,8 +147,7 @@ def require_affordable(
     Raises:
         InfeasibleError: naming device, constraint, figure and remedy.
     """
-    short = rounds_total(battery_j, exchange_j, round_j, rest_j) < iterations * least
-    need = exchange_j + iterations * least * round_j
+    iterations, least, short, need = demand.iterations, demand.least, demand.short, demand.need_j
     # The one that needs most, so that this figure is enough for all who fall short.
     device = int(np.argmax(np.where(short, need, 0.0)))
 
@@ -135,7 +158,8 @@ def require_affordable(
         texts += [f"set plan.iterations to at most {longest}"] if longest else []
         return texts + ([] if may_leave else ['set plan.on_depletion = "leave"'])
 
-    late, lacks = _late(iterations, least, deadline_s, total_s, exchange_s, round_s)
+    limits = demand.deadline_s, demand.total_s
+    late, lacks = _late(iterations, least, *limits, demand.exchange_s, demand.round_s)
     if late is not None:
         remedy = " and ".join(lacks)
         if short.any() and remedies is not None:
@@ -144,8 +168,8 @@ def require_affordable(
             remedy = ", or ".join([remedy, *shorter()])
         raise InfeasibleError(f"{late}; {remedy}", device=late.device, constraint=late.constraint)
     if short.any():
-        held, exchange = float(battery_j[device]), float(exchange_j[device])
-        training = iterations * least * float(round_j[device])
+        held, exchange = float(demand.battery_j[device]), float(demand.exchange_j[device])
+        training = iterations * least * float(demand.round_j[device])
         each = f" and {_rounds(least)} per iteration {energy(training, digits=6)}" if least else ""
         raise InfeasibleError(
             f"device {device} cannot pay for {iterations} iterations from its battery of "

@@ -9,6 +9,7 @@ import numpy as np
 
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import (
+    Demand,
     at_least,
     enough_s,
     enough_total_s,
@@ -145,17 +146,18 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
     unpaid = (planner.total(prices, n) < 0).any()
     if unpaid and not first.in_time:
         devices = planner.world.devices
-        require_affordable(
+        demand = Demand(
             iterations=n,
             least=0,
             battery_j=devices.energy_budget_j,
             exchange_j=exchange_j,
             rest_j=rest_j,
             round_j=devices.round_energy_j,
-            deadline_s=None,
             exchange_s=prices.latency_s,
             round_s=devices.round_latency_s,
-            longest=0,
+        )
+        require_affordable(
+            demand,
             remedies=lambda need_j: remedies(planner, need_j, n),
         )
     if not first.lacks:

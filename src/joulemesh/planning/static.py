@@ -14,6 +14,7 @@ from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import (
+    Demand,
     missing_time,
     require_affordable,
     rounds_total,
@@ -164,7 +165,7 @@ class StaticPlanner:
             return
         devices = self.world.devices
         exchange_j, rest_j = prices.total_j(n)
-        require_affordable(
+        demand = Demand(
             iterations=n,
             least=self.least,
             battery_j=devices.energy_budget_j,
@@ -175,7 +176,9 @@ class StaticPlanner:
             total_s=self.limits.total_s,
             exchange_s=prices.latency_s,
             round_s=devices.round_latency_s,
-            longest=0,
+        )
+        require_affordable(
+            demand,
             may_leave=self.options.on_depletion == "leave",
             remedies=lambda need_j: remedies(self, need_j, n),
             shorter=lambda: fewer_iterations(self, n),
