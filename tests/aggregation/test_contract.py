@@ -341,7 +341,7 @@ def test_a_device_can_begin_again() -> None:
 def test_an_unknown_route_is_not_followed() -> None:
     """A device that is not on the route has nothing to do and keeps what it has."""
     route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False], step=[0, 1],
-                        bits=1.0, repeats=1, uses=2, root=1)  # fmt: skip
+                        bits=1.0, repeats=1, uses=2).rooted(1)  # fmt: skip
     scheme, _ = ready("tree", TRIANGLE, {})
     after = execute(scheme, route, np.array([[0.0], [2.0], [5.0]]))
     assert after.tolist() == [[1.0], [1.0], [5.0]]

@@ -220,11 +220,11 @@ def test_links_that_take_turns_at_once_share_no_device(duplex: str, net: Net) ->
 def test_routes_that_cannot_be_pipelined_are_refused() -> None:
     fields: dict[str, Any] = {"edges": [[0, 1]], "edge": [0, 0], "bits": 8.0, "uses": 2}
     with pytest.raises(ValueError, match="2 chunks that is played 3 times"):
-        Route.build("x", **fields, forward=[1, 0], step=[0, 1], repeats=3, chunks=2)
+        Route.build("x", **fields, forward=[1, 0], step=[0, 1], repeats=3).in_chunks(2)
     with pytest.raises(ValueError, match="twice in one direction"):
-        Route.build("x", **fields, forward=[1, 1], step=[0, 1], repeats=1, chunks=2)
+        Route.build("x", **fields, forward=[1, 1], step=[0, 1], repeats=1).in_chunks(2)
     with pytest.raises(ValueError, match="0 chunks"):
-        Route.build("x", **fields, forward=[1, 0], step=[0, 1], repeats=1, chunks=0)
+        Route.build("x", **fields, forward=[1, 0], step=[0, 1], repeats=1).in_chunks(0)
 
 
 # The number of chunks ----------------------------------------------------------------------------

@@ -359,7 +359,7 @@ def test_in_half_duplex_only_a_whole_tree_is_timed_as_one() -> None:
     """Half a vector goes up and a whole one down: the closed form knows one size."""
     costs = LinkCosts(*(np.ones(1) for _ in range(4)))
     route = Route.build("squeezed", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
-                        step=[0, 1], bits=[1.0, 2.0], repeats=1, uses=2, root=1)  # fmt: skip
+                        step=[0, 1], bits=[1.0, 2.0], repeats=1, uses=2).rooted(1)  # fmt: skip
     assert exchange_latency_s(route, costs, 2, "critical-path", "half", 2.0) == 3.0
 
 

@@ -22,7 +22,7 @@ class TreeChunkedPeer:
         route: to a root and back, in chunks.
 
     >>> route = Route.build("tree-chunked", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
-    ...                     step=[0, 1], bits=8.0, repeats=1, uses=2, root=1, chunks=2)
+    ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).rooted(1).in_chunks(2)
     >>> peer = TreeChunkedPeer(1, route)
     >>> peer.start(np.array([3.0, 5.0]))
     >>> peer.receive(1, 0, np.array([1.0]))  # its second chunk came first

@@ -130,8 +130,7 @@ def _pairwise_route(edges: IntArray, link: ArrayLike, step: ArrayLike, bits: flo
         bits=bits,
         repeats=1,
         uses=int(steps.max(initial=-1)) + 1,
-        link_index=used,
-    )
+    ).on_links(used)
 
 
 def tick_route(edges: IntArray, ticks_index: ArrayLike, bits: float) -> Route:

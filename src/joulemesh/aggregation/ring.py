@@ -146,8 +146,7 @@ def _along(
         bits=bits,
         repeats=repeats,
         uses=uses,
-        link_index=links,
-    )
+    ).on_links(links)
 
 
 def _links(order: IntArray, edges: IntArray) -> IntArray:

@@ -9,7 +9,7 @@ which keeps a route of N² messages as small as N. A *pipelined* route sends its
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,14 +99,13 @@ class Route:
         bits: object,
         repeats: int,
         uses: float,
-        link_index: object = None,
-        root: int = -1,
-        chunks: int = 1,
     ) -> Route:
-        """A route from anything array-like; ``bits`` may be one number for all transmissions."""
+        """A route from anything array-like; ``bits`` may be one number for all transmissions.
+
+        It runs over all links of a graph, in their order; see `on_links`, `rooted` and `in_chunks`.
+        """
         edges_ = np.asarray(edges, np.int64).reshape(-1, 2)
         edge_ = np.asarray(edge, np.int64).reshape(-1)
-        index = np.arange(len(edges_)) if link_index is None else link_index
         return cls(
             scheme=scheme,
             edges=edges_,
@@ -115,11 +114,21 @@ class Route:
             step=np.broadcast_to(np.asarray(step, np.int64), edge_.shape),
             bits=np.broadcast_to(np.asarray(bits, np.float64), edge_.shape),
             repeats=int(repeats),
-            link_index=np.asarray(index, np.int64).reshape(-1),
+            link_index=np.arange(len(edges_)),
             uses=float(uses),
-            root=int(root),
-            chunks=int(chunks),
         )
+
+    def on_links(self, link_index: object) -> Route:
+        """This route over some links of a graph: ``edges`` are its links of these numbers."""
+        return replace(self, link_index=np.asarray(link_index, np.int64).reshape(-1))
+
+    def rooted(self, root: int) -> Route:
+        """This route, which gathers sums along a tree to a root and broadcasts the mean back."""
+        return replace(self, root=int(root))
+
+    def in_chunks(self, chunks: int) -> Route:
+        """This route, pipelined in so many chunks."""
+        return replace(self, chunks=int(chunks))
 
     @property
     def sender(self) -> IntArray:
@@ -187,7 +196,7 @@ class Route:
         """`messages` of a pipelined route: (step, chunk, sender, receiver, bits of the chunk).
 
         >>> route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
-        ...                     step=[0, 1], bits=8.0, repeats=1, uses=2, root=1, chunks=2)
+        ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).in_chunks(2)
         >>> for message in route.chunk_messages():
         ...     print(message)
         (0, 0, 0, 1, 4.0)

@@ -235,7 +235,7 @@ def tree_route(
     child = np.concatenate(inner) if inner else np.empty(0, np.int64)
     link = tree.link[child]
     toward_root = edges[link, 0] == child
-    return Route.build(
+    route = Route.build(
         "tree",
         edges=edges,
         edge=np.concatenate([link[::-1], link]),
@@ -244,6 +244,5 @@ def tree_route(
         bits=bits,
         repeats=1,
         uses=2,
-        link_index=links,
-        root=root,
     )
+    return route.on_links(links).rooted(root)

@@ -77,8 +77,7 @@ class Neighbours(NamedTuple):
             bits=bits,
             repeats=1,
             uses=uses,
-            link_index=used,
-        )
+        ).on_links(used)
 
 
 def neighbours_of(graph: Graph) -> Neighbours:

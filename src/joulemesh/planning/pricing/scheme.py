@@ -138,8 +138,7 @@ class Pricer:
             bits=LINK_REPORT_BITS * len(links),
             repeats=1,
             uses=1,
-            link_index=links,
-        )
+        ).on_links(links)
         return Prices(
             exchange_energy_j(flood, costs, self.devices, self.pays)[None],
             np.array(
