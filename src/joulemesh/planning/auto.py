@@ -120,8 +120,8 @@ def least_of(most: int, value: Callable[[int], float]) -> int:
                 known[n] = value(n)
         best = min(known, key=lambda n: (known[n], n))
         tried = np.array(sorted(known))
-        place = int(np.searchsorted(tried, best))
-        low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
+        at = int(np.searchsorted(tried, best))
+        low, high = tried[max(at - 1, 0)], tried[min(at + 1, len(tried) - 1)]
         grid = np.unique(np.linspace(low, high, _GRID // 3).astype(np.int64))
         if set(grid.tolist()) <= known.keys():
             return best

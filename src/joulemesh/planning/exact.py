@@ -184,9 +184,9 @@ def _exceeds(
     close = np.abs(left) <= 4 * (len(fixed) + 2) * _EPSILON * scale
     if close.any():
         terms = (budget, -bought, -rest, *(-cost for cost in fixed))
-        distinct, place = np.unique(
+        distinct, where = np.unique(
             np.stack([term[close] for term in terms], axis=1), axis=0, return_inverse=True
         )
         signs = np.array([math.fsum(row) < 0 for row in distinct.tolist()])  # rounded only once
-        over[close] = signs[place.reshape(-1)]
+        over[close] = signs[where.reshape(-1)]
     return np.asarray(over | (rounded > budget))

@@ -92,8 +92,8 @@ def best_iterations(most: int, value: Callable[[int], float]) -> int:
         grid = np.arange(1, most + 1)
     known = {int(n): value(int(n)) for n in grid}
     best = min(known, key=known.__getitem__)
-    place = int(np.searchsorted(grid, best))
-    low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
+    at = int(np.searchsorted(grid, best))
+    low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
     for n in np.unique(np.linspace(low, high, _CANDIDATES).astype(np.int64)).tolist():
         known.setdefault(n, value(n))
     best = min(known, key=known.__getitem__)

@@ -151,8 +151,8 @@ class Profile:
         each += (each + 1) * round_s <= shortest  # the quotient is rounded
         each -= each * round_s > shortest
         # Iterations, by rank, that are long enough for one more round.
-        place = np.searchsorted(-self.seconds, -(each + 1) * round_s, side="right")
-        extra = np.append(0, self.until)[place]
+        where = np.searchsorted(-self.seconds, -(each + 1) * round_s, side="right")
+        extra = np.append(0, self.until)[where]
         return np.asarray(each.astype(np.int64) * iterations + extra)
 
 

@@ -2,7 +2,7 @@
 
 The corrected form of the paper's Theorem 4 (notes: water-filling): for one device find the level λ
 with Σ_t clip(λ w_t, 1, cap_t) = Q, then round to integers by largest remainder. Here it is
-done for all devices at once, in blocks that fit the cache.
+done for all devices at once, in parts that fit the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from joulemesh.errors import InfeasibleError, ScenarioError
 
 MOST_ROUNDS = 10**12  # of one device: sums of so many stay exact in float64 and int64
-_BLOCK = 1 << 16  # entries of a block: a handful of temporaries of it fit a level-2 cache
+_PART = 1 << 16  # entries of a part: a handful of temporaries of it fit a level-2 cache
 _STEPS = 240  # every third is a bisection, and 60 bisections exhaust float64
 _TIE = float(1 << 30)  # remainders closer than 2^-30 are a tie: λ itself carries rounding error
 
@@ -224,11 +224,11 @@ def water_fill(
     budget = read_budget(shares.size, total, cap, start=start)
     goal, caps = budget.integers()
     rounds = np.empty((shares.size, goal.size), dtype=np.int64)
-    width = max(1, _BLOCK // shares.size)
+    width = max(1, _PART // shares.size)
     for first in range(0, goal.size, width):
-        block = slice(first, first + width)
-        most = np.ascontiguousarray(caps[:, block].T)
-        level = _levels(shares, goal[block].astype(np.float64), most.astype(np.float64))
+        part = slice(first, first + width)
+        most = np.ascontiguousarray(caps[:, part].T)
+        level = _levels(shares, goal[part].astype(np.float64), most.astype(np.float64))
         ideal = np.clip(level[:, None] * shares, 1.0, most)
-        rounds[:, block] = _settle(ideal, goal[block], most).T
+        rounds[:, part] = _settle(ideal, goal[part], most).T
     return budget.shaped(rounds)

@@ -46,12 +46,12 @@ def _threefry(key: Key, first: Words, second: Words) -> Key:
     k0, k1 = key
     words = (k0, k1, k0 ^ k1 ^ _U(0x1BD11BDA))
     x, y = first + k0, second + k1
-    for block in range(5):
-        for rotation in _ROTATIONS[block % 2]:
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
             x = x + y
             y = ((y << _U(rotation)) | (y >> _U(32 - rotation))) ^ x
-        x = x + words[(block + 1) % 3]
-        y = y + words[(block + 2) % 3] + _U(block + 1)
+        x = x + words[(group + 1) % 3]
+        y = y + words[(group + 2) % 3] + _U(group + 1)
     return x, y
 
 
@@ -198,8 +198,8 @@ def epoch_positions(key: Key, step: Words, lanes: Words, size: Words) -> tuple[W
     """
     batch = _U(lanes.shape[-1])
     passes = (size + (batch - _U(1))) // batch
-    place = (step % passes) * batch + lanes
-    valid = place < size
+    at = (step % passes) * batch + lanes
+    valid = at < size
     # Beyond the end: the last sample's place, so that the index is in range; its weight is 0.
-    place = place * valid.astype(np.uint32) + (size - _U(1)) * (~valid).astype(np.uint32)
-    return shuffle(fold(key, step // passes), place, size), valid
+    at = at * valid.astype(np.uint32) + (size - _U(1)) * (~valid).astype(np.uint32)
+    return shuffle(fold(key, step // passes), at, size), valid

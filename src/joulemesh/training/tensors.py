@@ -164,7 +164,7 @@ def _header(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Any], int]:
 def _offsets(entry: dict[str, Any], held: int) -> tuple[int, int]:
     """Where the data of an array begin and stop, among those that the file holds."""
     offsets = entry.get("data_offsets")
-    if not isinstance(offsets, list) or [type(place) for place in offsets] != [int, int]:
+    if not isinstance(offsets, list) or [type(one) for one in offsets] != [int, int]:
         raise ValueError("its header is damaged")
     first, stop = offsets
     if not 0 <= first <= stop <= held:

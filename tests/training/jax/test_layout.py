@@ -24,8 +24,8 @@ def test_every_device_has_one_place_and_comes_back(
     work, shards, layout = made
     devices = len(work)
     assert sorted(layout.order[layout.filled].tolist()) == list(range(devices))
-    assert layout.places % shards == 0
-    assert layout.places - devices < shards
+    assert layout.slots % shards == 0
+    assert layout.slots - devices < shards
     values = np.arange(layout.seeds * devices).reshape(layout.seeds, devices)
     np.testing.assert_array_equal(layout.devices_of(layout.rows(values, -1)), values)
 

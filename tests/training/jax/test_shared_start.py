@@ -125,7 +125,7 @@ def test_what_cannot_share_a_start_keeps_its_devices(accelerator: Machine) -> No
 def test_devices_that_do_not_fit_are_refused_or_not_kept(accelerator: Machine) -> None:
     even = np.array([[1] * DEVICES] * 3 + [[9] * DEVICES])  # not to be factored
     made = engine(even, machine=accelerator)
-    needed = 2 * 8 * made.model.parameters * made.key.places * len(SEEDS)
+    needed = 2 * 8 * made.model.parameters * made.key.slots * len(SEEDS)
     small = replace(accelerator, memory_bytes=needed - 1)
     assert engine(even, machine=small).key.strategy.shared
     mixed = Schedule(even, mixing=np.full((1, DEVICES, DEVICES), 1 / DEVICES))

@@ -85,7 +85,7 @@ def chunk_schedule(
 
 
 def _rounds(schedule: Schedule, layout: Layout, start: int, stop: int) -> NDArray[np.int32]:
-    """Rounds [C, places] of iterations start..stop-1; [C, places, S] where members differ."""
+    """Rounds [C, slots] of iterations start..stop-1; [C, slots, S] where members differ."""
     if isinstance(schedule, Members):
         return layout.spread(schedule.each[start:stop].astype(np.int32), 0, axis=1)
     return layout.spread(schedule.rounds[start:stop].astype(np.int32), 0)

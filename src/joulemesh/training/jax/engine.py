@@ -128,7 +128,7 @@ class Engine:
             exchange=own_exchange or self._built_in(),
             kind=schedule.kind,
             devices=schedule.devices,
-            places=self.layout.places,
+            slots=self.layout.slots,
             seeds=seeds,
             chunk=self._chunk(),
             loop=self.machine.loop,

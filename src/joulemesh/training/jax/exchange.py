@@ -231,8 +231,8 @@ def neighbour_lists(
     counts = np.diff(matrix.indptr)
     widest = int(counts.max())
     row = np.repeat(np.arange(len(counts)), counts)
-    place = np.arange(len(row)) - np.repeat(matrix.indptr[:-1], counts)
+    column = np.arange(len(row)) - np.repeat(matrix.indptr[:-1], counts)
     index = np.repeat(np.arange(len(counts), dtype=np.int32)[:, None], widest, axis=1)
     weight = np.zeros((len(counts), widest), dtype)
-    index[row, place], weight[row, place] = matrix.indices, matrix.data
+    index[row, column], weight[row, column] = matrix.indices, matrix.data
     return SparseMixing(jnp.asarray(index), jnp.asarray(weight), jnp.int32(rounds))

@@ -98,8 +98,8 @@ def _batches(
 ) -> _Batches:
     """Draw all batches of the iteration, with the products that every step needs."""
     drawn = jax.vmap(partial(draw, settings), in_axes=(None, None, 0))
-    places = jax.vmap(jax.vmap(drawn, in_axes=(0, None, None)), in_axes=(0, None, None))
-    index, weight = places(row_work.rows, work.order, jnp.arange(span))
+    drawn_by_all = jax.vmap(jax.vmap(drawn, in_axes=(0, None, None)), in_axes=(0, None, None))
+    index, weight = drawn_by_all(row_work.rows, work.order, jnp.arange(span))
     x, y = gather(work.data, index)
     x = x.reshape(*row_work.steps.shape, span * settings.batch, -1).astype(settings.compute)
     output = product("psmd,sdh->psmh", x, weights.astype(settings.compute))

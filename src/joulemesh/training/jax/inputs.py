@@ -111,8 +111,8 @@ def make_inputs(
             start=layout.rows(starts.astype(np.int32), 0),
             size=layout.rows(sizes.astype(np.uint32), 1),
             device=np.repeat(layout.order.astype(np.uint32), len(seeds)),
-            key=(np.tile(first, layout.places), np.tile(second, layout.places)),
-            rate=np.tile(_rates(schedule, options, len(seeds)).astype(dtype), layout.places),
+            key=(np.tile(first, layout.slots), np.tile(second, layout.slots)),
+            rate=np.tile(_rates(schedule, options, len(seeds)).astype(dtype), layout.slots),
         ),
         weights=layout.spread(weights, 0).T.astype(dtype),
         mixing=neighbour_lists(layout.sparse(schedule.mixing), schedule.mixing_rounds, dtype)

@@ -179,7 +179,7 @@ def _train(
     trained: Carry = key.sharded(
         partial(train_rows, key.local, stride=stride, block=block), (_WORK, WHOLE, ROWS), ROWS
     )(work, segment.step, Carry(state.params, state.optimizer, zeros, _pull(key, work, state)))
-    finite = jnp.all(jnp.isfinite(trained.loss).reshape(key.places, key.seeds), axis=0)
+    finite = jnp.all(jnp.isfinite(trained.loss).reshape(key.slots, key.seeds), axis=0)
     bad = jnp.where(finite, NEVER, state.iteration + 1)
     return state._replace(params=trained.params, optimizer=trained.optimizer), bad
 
@@ -189,7 +189,7 @@ def _pull(key: ProgramKey, work: LocalWork, state: State) -> Params:
     if key.exchange.correction is None:
         return ()
     steps = jnp.maximum(steps_of(key.local, work)[1], 1)
-    pad = key.places - key.devices
+    pad = key.slots - key.devices
 
     def each(leaf: jax.Array) -> jax.Array:
         padded = jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1))
@@ -239,7 +239,7 @@ def _own_exchange(
     new, memory, sent = jax.vmap(key.exchange.applied, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
         inside, memory, keys, context
     )
-    pad = key.places - key.devices
+    pad = key.slots - key.devices
     new = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1)), new)
     return new, memory, sent
 
@@ -248,9 +248,9 @@ def _context(
     key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, number: jax.Array, iteration: jax.Array
 ) -> Context:
     """What the exchange sees; a method's own sees the N devices only, without padding."""
-    inside = key.places if key.exchange.all_seeds else key.devices
+    inside = key.slots if key.exchange.all_seeds else key.devices
     start, size = (
-        a.reshape(key.places, key.seeds)[:inside] for a in (inputs.rows.start, inputs.rows.size)
+        a.reshape(key.slots, key.seeds)[:inside] for a in (inputs.rows.start, inputs.rows.size)
     )
     mixing = inputs.mixing
     if key.kind == "sparse":

@@ -14,7 +14,7 @@ from scipy import sparse
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Places 0..padded-1 hold devices; row place·S + s is that device under seed s.
+    """Slots 0..padded-1 hold devices; row slot·S + s is that device under seed s.
 
     Devices come before seeds, so that the rows of a seed are cut at the same devices however
     many seeds there are, and a mean over devices adds in the same order.
@@ -22,7 +22,7 @@ class Layout:
     Attributes:
         devices: number of devices N.
         seeds: number of seeds S.
-        order: int64 [padded], the device at each place; N at places that pad.
+        order: int64 [padded], the device at each slot; N at slots that pad.
     """
 
     devices: int
@@ -59,17 +59,17 @@ class Layout:
         return cls(devices, seeds, dealt.T.ravel())
 
     @property
-    def places(self) -> int:
-        """Number of places, padding included."""
+    def slots(self) -> int:
+        """Number of slots, padding included."""
         return len(self.order)
 
     @property
     def filled(self) -> NDArray[np.int64]:
-        """The places that hold a device."""
+        """The slots that hold a device."""
         return np.flatnonzero(self.order < self.devices)
 
     def spread(self, values: NDArray[Any], fill: float, axis: int = -1) -> NDArray[Any]:
-        """Put an axis of N devices in the order of places, with ``fill`` at padding.
+        """Put an axis of N devices in the order of slots, with ``fill`` at padding.
 
         >>> Layout.deal(np.ones(3), 1, 2).spread(np.array([5, 6, 7]), 0)
         array([5, 6, 7, 0])
@@ -87,7 +87,7 @@ class Layout:
         return self.spread(values, fill).T.ravel()
 
     def matrices(self, mixing: NDArray[Any]) -> NDArray[Any]:
-        """Put the devices of [n, N, N] mixing matrices in the order of places.
+        """Put the devices of [n, N, N] mixing matrices in the order of slots.
 
         >>> Layout.deal(np.ones(1), 1, 1).matrices(np.ones((4, 1, 1))).shape
         (4, 1, 1)
@@ -98,12 +98,12 @@ class Layout:
         return mixed
 
     def sparse(self, mixing: sparse.csr_array[Any, Any]) -> sparse.csr_array[Any, Any]:
-        """Put the devices of a sparse mixing matrix in the order of places.
+        """Put the devices of a sparse mixing matrix in the order of slots.
 
         >>> Layout.deal(np.ones(3), 1, 2).sparse(sparse.csr_array(np.eye(3))).nnz
         4
         """
-        missing = self.places - self.devices
+        missing = self.slots - self.devices
         whole = sparse.block_diag([mixing, sparse.eye_array(missing)]) if missing else mixing
         order = self.order.copy()
         order[order == self.devices] += np.arange(missing)
@@ -115,8 +115,8 @@ class Layout:
         >>> Layout.deal(np.ones(3), 1, 2).rows_of(np.array([[[5], [6], [7]]])).ravel()
         array([5, 6, 7, 7])
         """
-        places = values[:, np.minimum(self.order, self.devices - 1)]
-        return np.swapaxes(places, 0, 1).reshape(-1, *values.shape[2:])
+        slots = values[:, np.minimum(self.order, self.devices - 1)]
+        return np.swapaxes(slots, 0, 1).reshape(-1, *values.shape[2:])
 
     def devices_of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Take [rows, ...] back to [S, N, ...].
@@ -125,7 +125,7 @@ class Layout:
         >>> layout.devices_of(layout.rows(np.array([[4, 5, 6, 7]]), 0))
         array([[4, 5, 6, 7]])
         """
-        place = np.empty(self.devices, np.int64)
-        place[self.order[self.filled]] = self.filled
-        stacked = rows.reshape(self.places, self.seeds, *rows.shape[1:])[place]
+        slot = np.empty(self.devices, np.int64)
+        slot[self.order[self.filled]] = self.filled
+        stacked = rows.reshape(self.slots, self.seeds, *rows.shape[1:])[slot]
         return np.swapaxes(stacked, 0, 1)

@@ -37,7 +37,7 @@ def train_shared(
 
     Args:
         settings: what the compiler knows.
-        strategy: how many places are trained side by side, and whether the input layer is factored.
+        strategy: how many slots are trained side by side, and whether the input layer is factored.
         sharded: whether there are other processors.
         work: of the iteration.
         shares: [R, K], weight of each row in each of K sums.
@@ -123,8 +123,8 @@ def _side_by_side(
     settings: LocalSettings, work: LocalWork, row_work: RowWork, start: Params
 ) -> UpdateSum:
     """A block of rows [P, S] at once, each with its own parameters."""
-    places = len(row_work.steps)
-    first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (places, *leaf.shape)), start)
+    slots = len(row_work.steps)
+    first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), start)
     optimizer = make_optimizer(settings.optimizer, 0.0)
     moments = jax.vmap(jax.vmap(optimizer.init))(first)
     carry = Carry(first, moments, jnp.zeros(row_work.steps.shape, row_work.shares.dtype))

@@ -48,7 +48,7 @@ def initial_params(model: Model, seed: int, dtype: np.dtype[Any]) -> Params:
 
 def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:
     """Shapes and types of a state."""
-    rows = engine.held.places * len(engine.seeds)
+    rows = engine.held.slots * len(engine.seeds)
     params = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape), dtype),
         jax.eval_shape(engine.model.init, jax.random.key(0)),
@@ -66,7 +66,7 @@ def first_state(engine: Engine, drawn: Sequence[Params]) -> State:
     """
 
     def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
-        return np.tile(np.stack(leaves), (engine.held.places,) + (1,) * leaves[0].ndim)
+        return np.tile(np.stack(leaves), (engine.held.slots,) + (1,) * leaves[0].ndim)
 
     rows, whole = _shardings(engine)
     params = hosts.put(jax.tree.map(stack, *drawn), rows)

@@ -45,7 +45,7 @@ class Strategy:
     Attributes:
         stride: steps in a segment of known length; 0 for all steps of an iteration.
         shared: every iteration starts from the mean: one parameter vector is stored for each seed.
-        block: places trained side by side, at most; 0 for one after another.
+        block: slots trained side by side, at most; 0 for one after another.
         span: steps of an iteration, where the input layer is factored (`factored_input`).
     """
 
@@ -113,7 +113,7 @@ def choose_strategy(job: Job, machine: Machine) -> Strategy:
     schedule, seeds, span = job.schedule, job.seeds, int(job.longest.max())
     if start == "factored":
         numbers = span * job.options.batch_size * math.prod(job.shape)
-        return Strategy(span, True, _places(numbers, job, machine), span)
+        return Strategy(span, True, _slots(numbers, job, machine), span)
     if machine.loop:
         return Strategy(shared=start == "shared")
     computed = _COMPUTED[job.options.precision]
@@ -121,7 +121,7 @@ def choose_strategy(job: Job, machine: Machine) -> Strategy:
     room = int(machine.working_share * machine.memory_bytes)
     fitting = int(np.clip(room // (working * seeds), 1, schedule.devices))
     if start == "shared":
-        return Strategy(0, True, min(fitting, _places(job.model.parameters, job, machine)))
+        return Strategy(0, True, min(fitting, _slots(job.model.parameters, job, machine)))
     if job.own_exchange:
         return Strategy(block=fitting)
     dear = schedule.devices / _DENSE_STEP if schedule.kind != "mean" else 0.0
@@ -150,8 +150,8 @@ def _start(job: Job, machine: Machine) -> str:
     return "shared" if alike and (machine.loop or crowded) else "own"
 
 
-def _places(numbers: int, job: Job, machine: Machine) -> int:
-    """Places in a block, if each row holds so many numbers."""
+def _slots(numbers: int, job: Job, machine: Machine) -> int:
+    """Slots in a block, if each row holds so many numbers."""
     most = machine.block_bytes // (4 * numbers * job.seeds)
     return int(np.clip(most, 1, job.schedule.devices))
 
@@ -204,8 +204,8 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
     """
     candidates = np.unique(np.r_[1, longest, 1 : min(65, longest.max() + 1)])
     candidates = candidates[candidates > 0]
-    blocks = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
-    cost = blocks * (candidates + exchange_steps)
+    segments = np.maximum(1, -(-longest[:, None] // candidates)).sum(axis=0)
+    cost = segments * (candidates + exchange_steps)
     return int(candidates[np.argmax(cost <= _LITTLE_MORE * cost.min())])
 
 

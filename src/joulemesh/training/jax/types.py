@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
     test: Data
     order: Array  # int32, the rows' sample indices, concatenated
     rows: Rows
-    weights: Array  # [places, S], of the mean
+    weights: Array  # [slots, S], of the mean
     mixing: Mixed  # SparseMixing, or ()
     exchange_key: draws.Key  # of (seed, EXCHANGE): two uint32 [S]
 
@@ -62,10 +62,10 @@ class Inputs(NamedTuple):
 class ChunkSchedule(NamedTuple):
     """The schedule of the C iterations of one chunk."""
 
-    rounds: Array  # int32 [C, places]; [C, places, S] where members of the seed axis differ
-    active: Array  # bool [C, places]
+    rounds: Array  # int32 [C, slots]; [C, slots, S] where members of the seed axis differ
+    active: Array  # bool [C, slots]
     exchanged: Array  # bool [C]
-    mixing: Array  # [C, places, places], [1, places, places], or ()
+    mixing: Array  # [C, slots, slots], [1, slots, slots], or ()
     exact: Array  # bool [C]: where the exchange is an exact mean; () if nowhere
 
 
@@ -96,7 +96,7 @@ class ProgramKey:
     exchange: Exchange
     kind: Literal["mean", "dense", "sparse"]
     devices: int
-    places: int
+    slots: int
     seeds: int
     chunk: int
     loop: bool
@@ -135,5 +135,5 @@ class ProgramKey:
         )
 
     def by_device(self, params: Params) -> Params:
-        """View rows as [places, S, ...]; parameters that all devices share have one place."""
+        """View rows as [slots, S, ...]; parameters that all devices share have one slot."""
         return jax.tree.map(lambda p: p.reshape(-1, self.seeds, *p.shape[1:]), params)

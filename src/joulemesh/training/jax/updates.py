@@ -50,7 +50,7 @@ def consensus_from(sums: UpdateSum, centres: Params) -> jax.Array:
 
 
 def added(row_work: RowWork, update: Params, squared: jax.Array, loss: jax.Array) -> UpdateSum:
-    """Sums over the places of [P, S, ...]."""
+    """Sums over the slots of [P, S, ...]."""
     total = jax.tree.map(lambda own: jnp.sum(wide(row_work.shares, own) * own, axis=1), update)
     diverged = jnp.sum(~jnp.isfinite(loss), axis=0, dtype=jnp.int32)
     return UpdateSum(total, jnp.sum(row_work.shares[..., -1] * squared, axis=0), diverged)

@@ -2,7 +2,7 @@
 
 Every process runs the same code on the same scenario and holds the rows of its own processors;
 process 0 leads: it alone writes. With one process nothing here does anything.
-Everything is sent as bytes, in blocks of bounded size, through the same collectives as training, so
+Everything is sent as bytes, in pieces of bounded size, through the same collectives as training, so
 there is one code path for every dtype and size.
 """
 
@@ -40,7 +40,7 @@ from joulemesh.training.jax.platform import ROWS, WHOLE, Spec
 Bytes = NDArray[np.uint8]
 T = TypeVar("T")
 
-_BLOCK_BYTES = 2**24
+_PIECE_BYTES = 2**24
 # What the texts of errors have in common when the other end of a connection is gone.
 _GONE = ("gloo", "nccl", "connection closed", "connection reset", "coordination")
 
@@ -102,10 +102,10 @@ def _collective(add: bool) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(lambda x: x, out_shardings=whole)
 
 
-def _meet_block(block: Bytes, *, add: bool = False) -> Bytes:
+def _meet_piece(piece: Bytes, *, add: bool = False) -> Bytes:
     mesh = _ends()
     rows = jax.make_array_from_process_local_data(
-        NamedSharding(mesh, ROWS), block[None], (mesh.size, len(block))
+        NamedSharding(mesh, ROWS), piece[None], (mesh.size, len(piece))
     )
     return np.asarray(_collective(add)(rows).addressable_data(0))
 
@@ -118,7 +118,7 @@ def any_of(*flags: bool) -> tuple[bool, ...]:
     """
     if alone():
         return flags
-    met = _meet_block(np.array(flags, np.uint8)).max(axis=0)
+    met = _meet_piece(np.array(flags, np.uint8)).max(axis=0)
     return tuple(bool(flag) for flag in met)
 
 
@@ -144,7 +144,7 @@ def same(text: str, what: str) -> None:
     """
     if alone():
         return
-    said = _meet_block(np.frombuffer(text.encode(), np.uint8))
+    said = _meet_piece(np.frombuffer(text.encode(), np.uint8))
     other = np.flatnonzero((said != said[0]).any(axis=1))
     if len(other):
         raise ScenarioError(
@@ -166,10 +166,10 @@ def fetch(leaf: Array, *, everywhere: bool = False) -> NDArray[Any] | None:
     sent = own.reshape(-1).view(np.uint8)
     keep = everywhere or leads()
     got = np.empty((jax.process_count(), len(sent)) if keep else 0, np.uint8)
-    for first in range(0, len(sent), _BLOCK_BYTES):
-        block = _meet_block(sent[first : first + _BLOCK_BYTES])
+    for first in range(0, len(sent), _PIECE_BYTES):
+        piece = _meet_piece(sent[first : first + _PIECE_BYTES])
         if keep:
-            got[:, first : first + _BLOCK_BYTES] = block
+            got[:, first : first + _PIECE_BYTES] = piece
     return got.reshape(-1).view(own.dtype).reshape(leaf.shape) if keep else None
 
 
@@ -192,10 +192,10 @@ def from_leader(values: ArrayLike | None, shape: tuple[int, ...], dtype: DTypeLi
     mine = np.ascontiguousarray(values, dtype) if leads() else np.zeros(shape, dtype)
     sent = mine.reshape(-1).view(np.uint8)
     got = np.empty_like(sent)
-    for first in range(0, len(sent), _BLOCK_BYTES):
+    for first in range(0, len(sent), _PIECE_BYTES):
         # The others add zeros.
-        got[first : first + _BLOCK_BYTES] = _meet_block(
-            sent[first : first + _BLOCK_BYTES], add=True
+        got[first : first + _PIECE_BYTES] = _meet_piece(
+            sent[first : first + _PIECE_BYTES], add=True
         )
     return got.view(mine.dtype).reshape(shape)
 

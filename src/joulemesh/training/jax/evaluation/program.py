@@ -81,8 +81,8 @@ def evaluate(
 def _devices(
     key: ProgramKey, params: Params, test: Data, samples: EvalSamples, scores: MeanScores
 ) -> dict[str, jax.Array]:
-    """Of each metric that measures them, the figures of the devices' own models, [places, S]."""
-    shape = (key.places, key.seeds)
+    """Of each metric that measures them, the figures of the devices' own models, [slots, S]."""
+    shape = (key.slots, key.seeds)
     measured = [k for k, metric in enumerate(key.metrics) if metric.devices]
     found = {key.metrics[k].name: jnp.broadcast_to(scores.test[k], shape) for k in measured}
     if samples.device is None:

@@ -32,7 +32,7 @@ class EvalSamples(NamedTuple):
 
     test: SampleBatches  # weight 1; kinds: all of them, and those that devices are evaluated on
     train: SampleBatches  # [S, batches, size, 1]: weight 1/(samples of that device here)
-    owner: Array  # int32 [S, batches, size]: place of the device that holds the sample
+    owner: Array  # int32 [S, batches, size]: slot of the device that holds the sample
     device: SampleBatches | None  # weight 1; for devices' own models, where they differ
 
     def specs(self) -> EvalSamples:
@@ -105,14 +105,14 @@ def train_sizes(partition: Partition, on_train: int) -> NDArray[np.int64]:
 def _first_of_each(
     layout: Layout, partition: Partition, on_train: int, dtype: DTypeLike
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The first samples of every device: index, weight, place of the device."""
+    """The first samples of every device: index, weight, slot of the device."""
     sizes = train_sizes(partition, on_train)
     device = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     passed_over = (partition.offsets[:-1] - (np.cumsum(sizes) - sizes)).astype(np.int32)
     index = partition.order[np.arange(len(device), dtype=np.int32) + passed_over[device]]
-    place = np.empty(layout.devices, np.int32)
-    place[layout.order[layout.filled]] = layout.filled
-    return index, (1 / sizes).astype(dtype)[device], place[device]
+    slot = np.empty(layout.devices, np.int32)
+    slot[layout.order[layout.filled]] = layout.filled
+    return index, (1 / sizes).astype(dtype)[device], slot[device]
 
 
 def in_batches(

@@ -80,7 +80,7 @@ def mean_scores(
         test: test samples.
         samples: which of them.
         centre: mean models, stacked [S, ...].
-        share: [places, S], weight of each device in the mean and in the training loss.
+        share: [slots, S], weight of each device in the mean and in the training loss.
 
     Returns:
         The scores, [S] each.
