@@ -59,7 +59,6 @@ __all__ = [
 ]
 
 _PAPER_ZETA = 400.0
-_METRICS = " | ".join(METRICS.built_in[2:])
 
 
 class Section(BaseModel):
@@ -317,7 +316,7 @@ class Training(Section):
         1000, description="test samples for the devices' own models where they differ, at most"
     )
     metrics: MetricNames = Field(
-        (), description=f"metrics of evaluations besides accuracy and loss: {_METRICS}"
+        (), description=f"besides accuracy and loss: {' | '.join(METRICS.built_in[2:])}"
     )
     precision: Literal["float32", "float64", "bfloat16"] = Field(
         "float32", description="arithmetic; bfloat16 keeps float32 parameters"

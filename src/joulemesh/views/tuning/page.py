@@ -121,9 +121,9 @@ def _figure(value: Estimate) -> str:
 def _candidates(found: Tuning) -> str:
     """Every candidate that was trained, the one that came furthest first."""
     last: dict[int, dict[int, Judged]] = {}
-    for place, rung in enumerate(found.rungs):
+    for number, rung in enumerate(found.rungs):
         for one in rung.rows:
-            last.setdefault(one.candidate, {})[place] = one
+            last.setdefault(one.candidate, {})[number] = one
     order = dict.fromkeys(one.candidate for rung in reversed(found.rungs) for one in rung.rows)
     shares = [share_words(rung) for rung in found.rungs]
     head = ("candidate", "scheme", *shares, "iterations", "rounds", "energy", "time")
@@ -199,15 +199,15 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) 
 def _data(found: Tuning) -> dict[str, Any]:
     """What the page's script draws."""
     judged = [
-        (place, one)
-        for place, rung in enumerate(found.rungs)
+        (number, one)
+        for number, rung in enumerate(found.rungs)
         for one in rung.rows
         if one.score is not None
     ]
     points = [
         {
             "candidate": one.candidate,
-            "rung": place,
+            "rung": number,
             "accuracy": _short(one.accuracy),
             "joules": _short(one.energy_j),
             "seconds": _short(one.time_s),
@@ -215,7 +215,7 @@ def _data(found: Tuning) -> dict[str, Any]:
             "kept": one.kept,
             "score": _score(found, one),
         }
-        for place, one in judged
+        for number, one in judged
     ]
     accuracy = [one.accuracy for _, one in judged]
     names = {number: priced.candidate.name for number, priced in found.priced.items()}

@@ -93,9 +93,9 @@ def difference_words(found: Tuning) -> str:
 def _show_rungs(found: Tuning, console: Console) -> None:
     """The candidates that came furthest, with their scores in every rung."""
     last: dict[int, list[Judged | None]] = {}
-    for place, rung in enumerate(found.rungs):
+    for number, rung in enumerate(found.rungs):
         for one in rung.rows:
-            last.setdefault(one.candidate, [None] * len(found.rungs))[place] = one
+            last.setdefault(one.candidate, [None] * len(found.rungs))[number] = one
     shown = [one.candidate for rung in reversed(found.rungs) for one in rung.rows]
     numbers = list(dict.fromkeys(shown))[:_MOST_ROWS]
     columns = [Column("candidate", figures=False, prose=30)]
