@@ -85,7 +85,7 @@ class Node:
             return False
         self.peer = plan.scheme_at(iteration).peer(self.orders.device, route)
         self.peer.start(self.trainer.vector(self.params))
-        self.steps = part.steps * part.repeats
+        self.steps = part.steps * part.repeats + part.chunks - 1
         self.due = {(step, to) for step, to, _ in part.sent()}
         return True
 
