@@ -8,7 +8,8 @@ from __future__ import annotations
 
 __all__ = ["DeviceTrainer"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
@@ -33,7 +35,7 @@ from joulemesh.training.tensors import Arrays
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _program(settings: LocalSettings, deterministic: bool) -> Any:
+def _program(settings: LocalSettings, deterministic: bool) -> Callable[..., Carry]:
     """The compiled local training; trainers of one process share it."""
     images = settings.model.batch_axis == "map"
     return jax.jit(
@@ -118,10 +120,10 @@ class DeviceTrainer:
         own = replace(data, x_train=data.x_train[held], y_train=data.y_train[held], holders=None)
         return cls(model, own, options, seed, device)
 
-    def _scope(self) -> Any:
+    def _scope(self) -> AbstractContextManager[object]:
         return precision_scope(self.options.precision)
 
-    def _first_memory(self) -> Any:
+    def _first_memory(self) -> optax.OptState:
         stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], self.begin())
         return jax.vmap(make_optimizer(self.options.optimizer, 0.0).init)(stacked)
 

@@ -46,7 +46,7 @@ def gather(data: Data, index: jax.Array) -> tuple[jax.Array, jax.Array]:
     return x, data.y[index]
 
 
-def logits_of(model: Model, params: Params, x: jax.Array, compute: Any) -> jax.Array:
+def logits_of(model: Model, params: Params, x: jax.Array, compute: DTypeLike) -> jax.Array:
     """The logits [B, classes] of normalised samples, in float32 or wider.
 
     Args:
