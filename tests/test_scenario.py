@@ -146,7 +146,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "half": ({"plan": {"iterations": 2.5}}, "plan.iterations: must be a whole number of at least"),
     "a word": (
         {"plan": {"iterations": "most"}},
-        "plan.iterations: must be a number or one of long",
+        "plan.iterations: must be a number or one of auto, longest, bound",
     ),
     "policy": ({"plan": {"rounds": "magic"}}, "plan.rounds: must be one of theorem4, "),
     "quantile": (
