@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from pydantic import Field, field_validator, model_validator
 
 from joulemesh.fading import spellings
 from joulemesh.registries import CHANNELS, METRICS, MODELS, PARTITIONS, TOPOLOGIES
@@ -41,11 +32,9 @@ from joulemesh.scenario.fields import (
     Topology,
     Unit,
     Zeta,
-    in_si,
-    schema_with_units,
 )
 from joulemesh.scenario.pattern import ExchangePattern, pattern_of
-from joulemesh.units import unit_of
+from joulemesh.scenario.section import Section
 
 __all__ = [
     "SECTIONS",
@@ -59,30 +48,6 @@ __all__ = [
 ]
 
 _PAPER_ZETA = 400.0
-
-
-class Section(BaseModel):
-    """A part of a scenario; a field whose name ends in a unit also takes texts with units."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _in_si(cls, value: Any, info: ValidationInfo) -> Any:
-        unit = unit_of(info.field_name or "")
-        return value if unit is None else in_si(value, unit)
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        """Describe each field, and that its numbers may have units."""
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        for field, part in schema.get("properties", {}).items():
-            unit = unit_of(field)
-            if unit is not None:
-                schema["properties"][field] = schema_with_units(part, unit)
-        return schema
 
 
 class Devices(Section):
