@@ -51,7 +51,7 @@ def tune(
     ] = None,
     candidates: Annotated[
         int, typer.Option("--candidates", min=2, help="Plans to be trained, at most.")
-    ] = 60,
+    ] = 45,
     search: Annotated[
         str,
         typer.Option("--search", help="How to search: halving, or optuna (an optional package)."),

@@ -118,6 +118,7 @@ class Judge:
         self.model, self.dataset, self.seeds = model, dataset, tuple(seeds)
         self.store, self.evaluations, self._together = store, evaluations, together
         self.computed = 0
+        self._shares: dict[bytes, tuple[Partition, ...]] = {}
         self._learned = data_digest(dataset) + model_digest(model, dataset.shape) + _own_code()
 
     def runs(
@@ -190,8 +191,13 @@ class Judge:
         return digest([self._learned.encode(), repr(said).encode(), *parts])
 
     def _held(self, job: Job) -> tuple[Partition, ...]:
+        """Who holds which samples at every seed; only the size of a round may change that."""
         samples = job.plan.work.round_samples
-        return partitions(job.plan.scenario, self.dataset, self.seeds, samples)
+        key = samples.tobytes()
+        if key not in self._shares:
+            held = partitions(job.plan.scenario, self.dataset, self.seeds, samples)
+            self._shares[key] = held
+        return self._shares[key]
 
     def _train(
         self,

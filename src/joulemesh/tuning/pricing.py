@@ -33,6 +33,7 @@ from joulemesh.tuning.space import GRID, Space, geometric
 _ROUNDING = 1e-9  # of an iteration, which floating point may take from a whole number of them
 # Fields that change what a round costs; all others leave the world as it is.
 _WORKLOAD = ("training.batch_size",)
+_SHORT = {"plan.iterations": "n", "training.learning_rate": "rate", "training.batch_size": "batch"}
 # Fields of which no plan knows.
 _LEARNING = ("training.learning_rate", "training.optimizer", "training.weights")
 
@@ -54,7 +55,7 @@ class Candidate:
         """What tells it from others, in one line.
 
         >>> Candidate(3, {"plan.aggregation": "tree", "training.learning_rate": 0.2}).name
-        'tree, learning_rate 0.2'
+        'tree, rate 0.2'
         >>> Candidate(0, {}).name
         'as given'
         """
@@ -62,9 +63,10 @@ class Candidate:
 
 
 def _said(field: str, value: Any) -> str:
-    short = field.partition(".")[2]
+    short = _SHORT.get(field, field.partition(".")[2])
     if isinstance(value, Mapping):
-        return f"{short} " + " ".join(f"{name} {one}" for name, one in value.items())
+        parts = (name if one is True else f"{name} {one}" for name, one in value.items())
+        return f"{short} {' '.join(parts)}"
     return str(value) if isinstance(value, str) else f"{short} {value:g}"
 
 

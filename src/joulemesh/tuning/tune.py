@@ -26,7 +26,7 @@ from joulemesh.tuning.pricing import Candidate, Offer, Priced, Pricing
 from joulemesh.tuning.result import Final, Judged, Rung, Tuning
 from joulemesh.tuning.space import Space
 
-CANDIDATES = 60
+CANDIDATES = 45
 """To be trained, at most, unless told otherwise."""
 _TO_TARGET = 24  # evaluations of a run where the price of a target is asked for
 _CURVE = 12  # evaluations of the winner, at the least
