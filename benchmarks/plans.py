@@ -15,17 +15,21 @@ import csv
 import dataclasses
 import json
 import shutil
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from benchmarks.common import ROOT, machine, table
 from benchmarks.comparison import figure_of
 from joulemesh.scenario import Scenario
 from joulemesh.studies.study import Entry, Study
+from joulemesh.views.comparison.figure import band
 from joulemesh.views.markdown import Markdown, escape
+from joulemesh.views.palette import CURVES as PALETTE
+from joulemesh.views.style import save_figure, styled
 
 FOLDER = ROOT / "docs" / "comparison"
 RESULTS = FOLDER / "results"
@@ -49,12 +53,21 @@ RIVALS = (
     "pens",
     "d-psgd",
     "skiptrain",
+    "skiptrain:tau=1",
     "gossip-pga",
     "merge",
     "led",
+    "led:3",
 )
 RATES = (0.05, 0.1, 0.2, 0.4)
+TOLD, STORY = "fashion-ring-0.1", RESULTS / "three-plans.csv"
+BESIDE = ("adaptive", "d-psgd")
+WORDS = {
+    "adaptive": "the paper's plan, {} iterations",
+    "d-psgd": "d-psgd, {} until a battery is empty",
+}
 EQUAL = {"budget": "the same batteries and the same total time", "time": "the same total time"}
+FILED = {"budget": "plans-budget", "time": "plans-overdrawn"}
 BEGIN, END = "<!-- plans: written by the command -->", "<!-- end of plans -->"
 
 
@@ -83,7 +96,6 @@ def compare_one(name: str, equal: str, seeds: int, cache: str | None) -> dict[st
     """Compare all methods on one scenario, and keep tables, curves and figure."""
     import joulemesh
 
-    begun = time.perf_counter()
     methods = [*OURS, *RIVALS]
     made = joulemesh.compare(
         scenario_of(name), methods, equal=equal, seeds=seeds, cache=cache, tune_lr=RATES
@@ -91,18 +103,60 @@ def compare_one(name: str, equal: str, seeds: int, cache: str | None) -> dict[st
     best = tuned(made)
     others = tuple(entry for entry in made.entries if entry is not best)
     study = dataclasses.replace(made, entries=(best, *others))  # differences are against the first
-    draft = RESULTS / f"{name}-{equal}.plans"
+    draft = RESULTS / f"{name}-{FILED[equal]}.folder"
     study.save(draft)
-    for kept, source in {
-        "": "table.csv",
-        "-rates": "rates.csv",
-        "-curves": "comparison.csv",
-    }.items():
-        shutil.move(draft / source, RESULTS / f"{name}-plans-{equal}{kept}.csv")
-    shutil.move(draft / "figure.png", RESULTS / f"{name}-plans-{equal}.png")
+    shutil.move(draft / "table.csv", RESULTS / f"{name}-{FILED[equal]}.csv")
+    shutil.move(draft / "rates.csv", RESULTS / f"{name}-{FILED[equal]}-rates.csv")
+    if equal == "budget":
+        shutil.move(draft / "figure.png", RESULTS / f"{name}-{FILED[equal]}.png")
+        if name == TOLD:
+            _keep_story(draft / "comparison.csv", best.name)
     shutil.rmtree(draft)
-    seconds = time.perf_counter() - begun
-    return {"name": name, "equal": equal, "tuned": best.name, "seconds": seconds}
+    return {"name": name, "equal": equal, "tuned": best.name}
+
+
+def _keep_story(curves: Path, best: str) -> None:
+    """The curves of three plans, as far as the figure needs them."""
+    columns = ("method", "seed", "iteration", "energy_j", "time_s", "test_accuracy")
+    with open(curves, newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] in (best, *BESIDE)]
+    with open(STORY, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw_story() -> None:
+    """Draw the same batteries and the same seconds, three plans."""
+    with open(STORY, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with styled():
+        figure = Figure(figsize=(7.2, 2.8), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for colour, name in zip(
+            PALETTE, dict.fromkeys(row["method"] for row in rows), strict=False
+        ):
+            mine = [row for row in rows if row["method"] == name]
+            seeds = dict.fromkeys(row["seed"] for row in mine)
+            accuracy = np.array(
+                [[float(r["test_accuracy"]) for r in mine if r["seed"] == one] for one in seeds]
+            ).T
+            mean, half = band(100 * accuracy)
+            first = [row for row in mine if row["seed"] == next(iter(seeds))]
+            for panel, column in zip(panels, ("time_s", "energy_j"), strict=True):
+                x = np.array([float(row[column]) for row in first])
+                words = WORDS.get(name, "spread, {} iterations").format(first[-1]["iteration"])
+                panel.plot(x, mean, color=colour, label=words, linewidth=1.2)
+                panel.fill_between(
+                    x, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0
+                )
+                panel.plot(x[-1], mean[-1], "o", color=colour, markersize=4)
+        panels[0].set(xlabel="simulated time [s]", ylabel="test accuracy [%]", ylim=(60, 90))
+        panels[1].set(xlabel="energy of all devices [J]")
+        panels[0].grid(alpha=0.3, linewidth=0.4)
+        panels[1].grid(alpha=0.3, linewidth=0.4)
+        panels[1].legend(loc="lower right", frameon=False)
+    save_figure(figure, ROOT / "docs" / "figures" / "three-plans.png")
 
 
 def main() -> None:
@@ -116,6 +170,7 @@ def main() -> None:
     if not arguments.page:
         measure(arguments.only, arguments.seeds, arguments.cache)
     write_page()
+    draw_story()
 
 
 def measure(only: str, seeds: int, cache: str | None) -> None:
@@ -145,7 +200,7 @@ def _results() -> Iterator[tuple[str, str, dict[str, dict[str, str]]]]:
     """Scenario, terms and rows by method of every comparison that has been made."""
     for equal in EQUAL:
         for name in SCENARIOS:
-            source = RESULTS / f"{name}-plans-{equal}.csv"
+            source = RESULTS / f"{name}-{FILED[equal]}.csv"
             if source.is_file():
                 with open(source, newline="", encoding="utf-8") as file:
                     yield name, equal, {row["method"]: row for row in csv.DictReader(file)}
@@ -205,10 +260,9 @@ def details() -> str:
             (FOLDER / f"{name}.toml").read_text("utf-8").splitlines()[0].lstrip("# ").rstrip(".")
         )
         rows = [_row(row) for row in found.values()]
-        parts.append(
-            f"### {name}: {EQUAL[equal]}\n\n{escape(title)}.\n\n{table(header, rows)}\n\n"
-            f"![{name}, {EQUAL[equal]}](results/{name}-plans-{equal}.png)\n"
-        )
+        parts.append(f"## {name}: {EQUAL[equal]}\n\n{escape(title)}.\n\n{table(header, rows)}\n")
+        if equal == "budget":
+            parts.append(f"![{name}, {EQUAL[equal]}](results/{name}-{FILED[equal]}.png)\n")
     return "\n".join(parts)
 
 
@@ -228,36 +282,36 @@ def _row(row: dict[str, str]) -> list[str]:
     ]
 
 
-def write_page() -> None:
-    """Write the tables into the page, and all details into a page of their own."""
-    if not RUNS.is_file():
-        return
+def pages() -> dict[Path, str]:
+    """README.md with the tables in it, and plans.md with all details."""
     record = json.loads(RUNS.read_text("utf-8"))
-    where, seconds = record["machine"], sum(run["seconds"] for run in record["runs"])
+    where = record["machine"]
     origin = (
         f"Made by `python -m benchmarks.plans` on one {record['accelerator'][0]}, Python "
-        f"{where['python']}, JAX {where['versions']['jax']}, {record['seeds']} seeds, in "
-        f"{seconds:.0f} s for {len(record['runs'])} comparisons. Learning rates tried: "
+        f"{where['python']}, JAX {where['versions']['jax']}, {record['seeds']} seeds, "
+        f"{len(record['runs'])} comparisons. Learning rates tried: "
         f"{', '.join(f'{rate:g}' for rate in record['rates'])}."
     )
     parts = [origin, ""]
     for equal, words in EQUAL.items():
-        if any(terms == equal for _, terms, _ in _results()):
-            parts += [f"**Mean model, {words}.**", "", glance(equal, "accuracy"), ""]
-            parts += [
-                f"**Devices' own models, {words}.**",
-                "",
-                glance(equal, "device_accuracy"),
-                "",
-            ]
+        for figure, whose in (("accuracy", "Mean model"), ("device_accuracy", "Devices' own")):
+            parts += [f"**{whose}, {words}.**", "", glance(equal, figure), ""]
     parts += ["**How many iterations.**", "", by_iterations(), ""]
     page = (FOLDER / "README.md").read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     text = "\n".join(parts)
-    (FOLDER / "README.md").write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", "utf-8")
     head = f"# Comparison within one budget: all tables\n\n{origin}\n\n"
-    (FOLDER / "plans.md").write_text(f"{head}{details()}", "utf-8")
+    return {
+        FOLDER / "README.md": f"{before}{BEGIN}\n\n{text}\n{END}{after}",
+        FOLDER / "plans.md": f"{head}{details()}",
+    }
+
+
+def write_page() -> None:
+    """Write both pages from the results."""
+    for path, text in pages().items():
+        path.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
