@@ -51,6 +51,7 @@ bench: .venv/ready ## benchmarks; tables in docs/benchmarks
 
 comparison: .venv/ready ## the comparison in docs/comparison (wants an accelerator)
 	$(BIN)/python -m benchmarks.comparison
+	$(BIN)/python -m benchmarks.plans
 
 .venv/docs .venv/audit: .venv/%: .venv/ready locks/%.txt
 	$(BIN)/python tools/install.py $*

@@ -125,6 +125,25 @@ def test_under_fading(exchange: Any) -> None:
             assert (route.scheme == "metropolis") == (not exact)
 
 
+def test_what_every_exchange_leaves() -> None:
+    """Nothing after an exact average, everything where nothing is sent, less with neighbours."""
+    silent = plan_with({"between": "none", "every": 4}).timeline.contraction
+    assert silent.tolist() == [1, 1, 1, 0, 1, 1, 1, 0, 1, 1]
+    near = plan_with({"every": 5}).timeline.contraction
+    assert near[[4, 9]].tolist() == [0, 0]
+    assert ((np.delete(near, [4, 9]) > 0) & (np.delete(near, [4, 9]) < 1)).all()
+
+
+def test_mixing_without_training() -> None:
+    """Blocks of two iterations with training and one without, by rounds that may be zero."""
+    blocks = {"train": 2, "mix": 1}
+    made = plan_with(blocks, **{"plan.rounds": "spread", "plan.iterations": 9})
+    assert (made.rounds[2::3] == 0).all()
+    assert (made.rounds[0::3] > 0).any()
+    with pytest.raises(ScenarioError, match="has iterations without training"):
+        plan_with(blocks)
+
+
 @pytest.mark.parametrize("exchange", PATTERNS)
 def test_the_longest_plan_is_the_longest(exchange: Any) -> None:
     small = {"budget.energy_j": 3.0, "devices.count": 6}

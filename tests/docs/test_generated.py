@@ -6,11 +6,12 @@ import csv
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 
 import markdown
 import pytest
 
-from benchmarks import comparison
+from benchmarks import comparison, plans
 from benchmarks.pages import PAGES, from_record
 from joulemesh.reproduce.claims import read_claims
 from joulemesh.reproduce.page import write_page
@@ -91,9 +92,10 @@ def test_benchmark_pages_are_written_from_their_records(name: str) -> None:
     assert (DOCS / "benchmarks" / f"{name}.md").read_text("utf-8") == from_record(name)
 
 
-def test_the_comparison_is_written_from_its_tables() -> None:
-    """`python -m benchmarks.comparison --page` writes both pages."""
-    for path, text in comparison.pages().items():
+@pytest.mark.parametrize("module", [comparison, plans])
+def test_the_comparison_is_written_from_its_tables(module: ModuleType) -> None:
+    """`python -m benchmarks.comparison --page` and `benchmarks.plans --page` write the pages."""
+    for path, text in module.pages().items():
         assert path.read_text("utf-8") == text, path.name
 
 

@@ -27,7 +27,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
         total_s=setting.limit_s if setting.limits_time else None,
         rounds="spread",
         iterations=given.get("iterations", iterations),
-        aggregation=given.get("scheme", "tree-chunked"),
+        aggregation=given.get("scheme", "auto"),
     )
     return contender_of(name, setting, plan)
 

@@ -76,5 +76,6 @@ class Timeline:
         """
         left = np.ones(len(self.rounds))
         for since, scheme in self.schemes:
-            left[since:] = min(1.0, scheme.error)
+            exact = [scheme.exact_at(t) for t in range(since, len(left))]
+            left[since:] = np.where(exact, 0.0, min(1.0, scheme.error))
         return np.where(self.exchanged, left, 1.0)
