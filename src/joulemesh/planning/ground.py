@@ -145,7 +145,7 @@ class Ground:
             return np.ones(iterations, np.bool_)
         if self.least:
             raise ScenarioError(
-                f"plan.exchange mixes {exchange.mix} iterations without training, and plan.rounds "
+                f"plan.exchange has iterations without training (mix = {exchange.mix}); plan.rounds "
                 f'= "{self.scenario.plan.rounds}" trains in every one; set plan.rounds = "spread"'
             )
         return exchange.trains(iterations)
