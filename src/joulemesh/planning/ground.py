@@ -145,8 +145,8 @@ class Ground:
             return np.ones(iterations, np.bool_)
         if self.least:
             raise ScenarioError(
-                f"plan.exchange has iterations without training (mix = {exchange.mix}); plan.rounds "
-                f'= "{self.scenario.plan.rounds}" trains in every one; set plan.rounds = "spread"'
+                f"plan.exchange has iterations without training (mix = {exchange.mix}); "
+                f'plan.rounds = "{self.scenario.plan.rounds}" trains in every one; set plan.rounds = "spread"'
             )
         return exchange.trains(iterations)
 
