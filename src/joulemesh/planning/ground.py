@@ -146,7 +146,8 @@ class Ground:
         if self.least:
             raise ScenarioError(
                 f"plan.exchange has iterations without training (mix = {exchange.mix}); "
-                f'plan.rounds = "{self.scenario.plan.rounds}" trains in every one; set plan.rounds = "spread"'
+                f'plan.rounds = "{self.scenario.plan.rounds}" trains in every one; '
+                'set plan.rounds = "spread"'
             )
         return exchange.trains(iterations)
 
