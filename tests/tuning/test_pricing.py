@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,3 +187,32 @@ def test_what_is_learned_is_the_schedule() -> None:
     plan = joulemesh.plan(SCENARIO)
     schedule = schedule_of(plan)
     assert schedule.digest() != replace(schedule, rounds=schedule.rounds + 1).digest()
+
+
+def test_a_share_is_of_the_total_time() -> None:
+    whole = joulemesh.plan(SCENARIO)
+    timed = SCENARIO.override({"budget.total_s": float(whole.latency_s.sum())})
+    for share in (0.1, 1 / 3):
+        part = Pricing(timed).plan({"plan.rounds": "spread"}, share)
+        assert part.scenario.budget.total_s == share * timed.budget.total_s  # type: ignore[operator]
+        assert float(part.latency_s.sum()) <= share * float(whole.latency_s.sum())
+        assert (part.margin_j >= 0).all()
+
+
+def test_every_winner_of_the_default_space_can_be_written_and_read(tmp_path: Path) -> None:
+    pricing = Pricing(SCENARIO)
+    for point in pricing.points(Space.default(SCENARIO)):
+        made = pricing.scenario_of(point)
+        path = tmp_path / "best.toml"
+        path.write_text(made.to_toml())
+        assert joulemesh.Scenario.load(path) == made
+
+
+@pytest.mark.parametrize("fading", ["rayleigh", "rician"])
+def test_under_fading_candidates_are_priced_by_their_walk(fading: str) -> None:
+    scenario = SCENARIO.override({"network.fading": fading, "plan.iterations": 10})
+    priced = Pricing(scenario).price(Candidate(0, {"plan.rounds": "uniform"}))
+    plan = joulemesh.plan(scenario.override({"plan.rounds": "uniform"}))
+    assert isinstance(priced, Priced)
+    assert priced.energy_j == float(plan.spent_j.sum())
+    assert (Pricing(scenario).plan({}, 0.5).margin_j >= 0).all()
