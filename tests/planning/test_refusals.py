@@ -146,3 +146,18 @@ def test_a_balance_that_moves_with_the_battery_is_followed() -> None:
     found = re.search(r"raise budget\.energy_j to at least (\S+?),", str(refusal(scenario)))
     assert found
     assert refusal(scenario.override({"budget.energy_j": float(found[1])})) is None
+
+
+def test_where_devices_may_leave_the_advice_leaves_energy_for_a_round() -> None:
+    """Batteries that pay for one exchange only would let everybody leave without a round."""
+    scenario = joulemesh.Scenario().override(
+        {
+            "plan.rounds": "spread",
+            "plan.on_depletion": "leave",
+            "plan.iterations": 7,
+            "budget.energy_j": 1e-4,
+        }
+    )
+    error = refusal(scenario)
+    assert error is not None
+    assert refusal(followed(scenario, str(error).rpartition("; ")[2])) is None

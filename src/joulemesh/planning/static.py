@@ -125,8 +125,9 @@ class StaticPlanner:
         else:
             leaving = False
         if leaving or self.world.channel.fading:
-            # A balance moves with the batteries, so that their figure has to be tried.
-            moves = self.options.gossip_rounds == "balanced"
+            # A balance moves with the batteries, and exchanges without a round are no plan: then
+            # the figure for a battery has to be tried.
+            moves = self.options.gossip_rounds == "balanced" or self.least == 0
             remedy = (lambda need_j: larger_batteries(self, n * need_j, n)) if moves else None
             walked = CausalPlanner(self.ground, n, remedy).walk()
             if not walked.rounds.any():
