@@ -134,6 +134,13 @@ def test_what_every_exchange_leaves() -> None:
     assert ((np.delete(near, [4, 9]) > 0) & (np.delete(near, [4, 9]) < 1)).all()
 
 
+@pytest.mark.parametrize("iterations", ["longest", "auto"])
+def test_iterations_that_cost_nothing_are_no_more_than_rounds(iterations: str) -> None:
+    given = {"plan.rounds": "spread", "plan.iterations": iterations, "budget.energy_j": 1.0}
+    made = plan_with({"between": "none", "final": True}, **given)
+    assert 1 < made.iterations <= int((1.0 / made.world.devices.round_energy_j).max()) + 1
+
+
 def test_mixing_without_training() -> None:
     """Blocks of two iterations with training and one without, by rounds that may be zero."""
     blocks = {"train": 2, "mix": 1}

@@ -28,6 +28,7 @@ import pytest
 
 import joulemesh
 from joulemesh import Plan
+from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from tests.by_message import Message, full_duplex_s, pipelined_s
 
@@ -63,6 +64,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "plan.fade_quantile": (0.5, 0.9),
     "plan.coordination": (False, True),
 }
+PATTERNS: tuple[Any, ...] = (
+    "neighbours",
+    {"every": 2},
+    {"every": 3, "final": True, "times": 2},
+    {"between": "none", "final": True},
+    {"between": "none", "every": 4},
+    {"train": 2, "mix": 1, "final": True},
+)
 BATCH = 32
 
 
@@ -71,11 +80,14 @@ def draw(rng: random.Random, *, timed: bool = False) -> dict[str, Any]:
 
     Args:
         rng: makes the choices.
-        timed: with a total time, beside a deadline or in its place, and policies with zeros.
+        timed: with a total time, beside a deadline or in its place, policies with zeros, and
+            exchanges that differ by iteration.
     """
     fields = {name: rng.choice(values) for name, values in CHOICES.items()}
     if timed and rng.random() < 0.5:
         fields |= {"plan.rounds": "spread", "plan.iterations": rng.choice((1, 2, 9, 14, 30))}
+    if timed and rng.random() < 0.4:
+        fields |= {"plan.exchange": rng.choice(PATTERNS), "plan.coordination": False}
     count = 2 * rng.randint(2, 4)
     if fields["network.topology"] in ("star", "path"):
         star = fields["network.topology"] == "star"
@@ -208,6 +220,13 @@ def half_duplex_s(route: Route, radio: Radio) -> float:
     return max(free.values())
 
 
+def gossip_rounds(plan: Plan, t: int) -> int:
+    """K of the scheme by which an iteration's exchange is made."""
+    scheme = plan.scheme_at(t + 1)
+    part = scheme.at(t) if isinstance(scheme, Patterned) else scheme
+    return 0 if part is None else part.rounds
+
+
 def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
     """Eq. `tcp`, or the critical path."""
     messages = list(route.messages())
@@ -216,7 +235,7 @@ def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
         uses = {"ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
         uses |= {"tree": 2, "tree-chunked": 2}
         slowest = max(radio.seconds(s, r, plan.work.model_bits) for _, s, r, _ in messages)
-        return float(uses.get(route.scheme, plan.scheme_at(t + 1).rounds) * slowest)
+        return float(uses.get(route.scheme, gossip_rounds(plan, t)) * slowest)
     if plan.scenario.network.duplex == "half":
         return half_duplex_s(route, radio)
     return pipelined_s(route, radio) if route.chunks > 1 else full_duplex_s(messages, radio)
@@ -237,7 +256,7 @@ def iteration_prices(
 ) -> tuple[dict[int, Fraction], float]:
     """Joules of the devices and seconds of an iteration's exchange."""
     route = plan.route(t + 1)
-    if route is None:
+    if route is None or not len(route.edge):
         return {}, 0.0
     radio, messages = Radio(plan, fields, t), list(route.messages())
     both_ends = plan.scenario.plan.pays == "both-ends"
@@ -366,9 +385,9 @@ def test_nothing_is_overspent_in_ten_thousand_plans(piece: int) -> None:
 
 
 def test_no_second_is_overspent() -> None:
-    """With a total time, a deadline or both: every policy, fading and departures."""
+    """With a total time, a deadline or both: every policy, patterns, fading and departures."""
     seen = explore(0, 200, timed=True)
-    kinds = ("total", "both", "auto", "fading", "zeros", "outage", "left", "tight")
+    kinds = ("pattern", "total", "both", "auto", "fading", "zeros", "outage", "left", "tight")
     policies = ("theorem4", "backfill", "uniform", "fixed", "inverse", "spread")
     assert all(seen[kind] for kind in (*kinds, *policies)), seen
 

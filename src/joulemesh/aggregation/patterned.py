@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +186,7 @@ def _both(kind: SchemeKind) -> SchemeKind:
     )
 
 
+@cache
 def _nothing() -> Route:
     return Route.build(
         "nothing", edges=[], edge=[], forward=[], step=[], bits=[], repeats=1, uses=0

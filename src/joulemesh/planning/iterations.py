@@ -75,8 +75,15 @@ class Iterations:
         return self._longest_of(self.ground.ready(n), n) == n
 
     def _too_many(self, limit: int | None) -> int:
-        """A number that is not paid for, or the limit, or one more than a plan may have."""
+        """A number that is not paid for, or the limit, or one more than a plan may have.
+
+        Iterations without an exchange cost nothing if nobody has to train in them: more than there
+        can be rounds are of no use.
+        """
         most = min(limit or MOST_ENTRIES, MOST_ENTRIES // self.world.graph.devices + 1)
+        if not self.least:
+            devices = self.world.devices
+            most = min(most, int(np.max(devices.energy_budget_j / devices.round_energy_j)) + 1)
         n = 1
         while n < most and self._paid(n):
             n *= 2
