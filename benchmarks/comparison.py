@@ -19,9 +19,10 @@ import numpy as np
 
 from benchmarks.common import ROOT, machine, table
 from joulemesh.metrics.curves import CURVES
+from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
+from joulemesh.studies.entries import entry_of
 from joulemesh.studies.record import Record
-from joulemesh.studies.study import Entry, Study
 from joulemesh.views.comparison.figure import comparison_figure
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.style import save_figure
@@ -138,7 +139,7 @@ def _results() -> Iterator[tuple[Path, str, list[dict[str, str]]]]:
                     yield path, equal, list(csv.DictReader(file))
 
 
-def study_of(path: Path, equal: str) -> Study:
+def study_of(path: Path, equal: str) -> Comparison:
     """A comparison as far as its curves tell: accuracies and costs, no batteries."""
     with open(FOLDER / "results" / f"{path.stem}-{equal}-curves.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -154,8 +155,8 @@ def study_of(path: Path, equal: str) -> Study:
             )
             iteration = np.array([int(row["iteration"]) for row in mine])
             records[seed] = Record(iteration, curves, curves[-1], joules, seconds, joules[-1:])
-        entries.append(Entry.of(name, records, np.zeros(1)))
-    return Study(Scenario.load(path), equal, seeds, tuple(entries))
+        entries.append(entry_of(name, records, np.zeros(1)))
+    return Comparison(Scenario.load(path), equal, seeds, tuple(entries))
 
 
 def draw_figures() -> None:

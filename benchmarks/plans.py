@@ -24,8 +24,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.common import ROOT, machine, table
 from benchmarks.comparison import figure_of
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.study import Entry, Study
 from joulemesh.views.comparison.figure import band
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.palette import CURVES as PALETTE
@@ -80,7 +81,7 @@ def scenario_of(name: str) -> Scenario:
     return given.override({"budget.total_s": n * deadline_s, "budget.deadline_s": deadline_s})
 
 
-def tuned(study: Study) -> Entry:
+def tuned(study: Comparison) -> Entry:
     """The spread plan that is best on the seeds on which learning rates are chosen."""
     ran = [entry for entry in study.entries if entry.name in OURS and entry.ran]
     return max(ran, key=_promise)

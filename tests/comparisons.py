@@ -11,7 +11,7 @@ import pytest
 
 import joulemesh
 from joulemesh.data import Dataset, load
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS

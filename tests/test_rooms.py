@@ -25,9 +25,15 @@ LATE = ("data", "metrics", "models")  # they load JAX when a function is first a
 NEVER_JAX = [room for rooms in ORDER[: LINE["planning"] + 1] for room in rooms if room not in LATE]
 PACKAGES = [room for room in LINE if HOME.joinpath(*room.split("."), "__init__.py").exists()]
 
-# What a notebook shows of a scenario and of a plan is a view: they call it through the front door.
+# What a notebook shows, a figure, a folder: made in rooms below. An object whose method offers one
+# calls it through the front door.
 UPWARD = {
     ("planning/plan.py", "joulemesh.views.notebook.html"),
+    ("results/comparison.py", "joulemesh.runs.saving"),
+    ("results/comparison.py", "joulemesh.views.comparison.figure"),
+    ("results/comparison.py", "joulemesh.views.notebook.html"),
+    ("results/result.py", "joulemesh.runs.saving"),
+    ("results/result.py", "joulemesh.views.notebook.html"),
     ("scenario/scenario.py", "joulemesh.views.notebook.html"),
 }
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}
@@ -147,6 +153,8 @@ except SystemExit as end:
         "import joulemesh",
         "import joulemesh.planning, joulemesh.planning.plan, joulemesh.data, joulemesh.models",
         "import joulemesh; joulemesh.plan(joulemesh.Scenario.preset('paper')).to_json()",
+        "import joulemesh; joulemesh.plan(joulemesh.Scenario())._repr_html_()",
+        "import joulemesh.results.comparison_worlds, joulemesh.results.result_worlds",
         "import joulemesh.methods" if (HOME / "methods" / "__init__.py").exists() else "pass",
     ],
 )

@@ -60,6 +60,7 @@ ORDER = (
     ("setup",),
     ("theory.measured",),
     ("methods",),
+    ("results",),
     ("studies",),
     ("tuning",),
     ("views",),

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer, advice
     from joulemesh.planning.plan import Plan
     from joulemesh.planning.static import plan
-    from joulemesh.runs.compare import Comparison, compare
-    from joulemesh.runs.result import Result
+    from joulemesh.results.comparison import Comparison
+    from joulemesh.results.result import Result
+    from joulemesh.runs.compare import compare
     from joulemesh.runs.run import run
+    from joulemesh.runs.saving import save_comparison as save_comparison
+    from joulemesh.runs.saving import save_result as save_result
     from joulemesh.runs.tune import Tuned, tune
     from joulemesh.scenario import Scenario
+    from joulemesh.views.comparison.figure import comparison_figure as comparison_figure
     from joulemesh.views.notebook.html import notebook_html
 
 __all__ = [
@@ -44,22 +48,26 @@ __all__ = [
     "tune",
 ]
 
-# Names are imported when first used, so that planning never pays for training's libraries.
+# Names are imported when first used, so that planning never pays for training's libraries. Those
+# that are not in `__all__` are what `save` and `figure` of a result call, which stands above them.
 _HOME = {
     "Answer": "joulemesh.planning.advice",
-    "Comparison": "joulemesh.runs.compare",
+    "Comparison": "joulemesh.results.comparison",
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
     "Plan": "joulemesh.planning.plan",
-    "Result": "joulemesh.runs.result",
+    "Result": "joulemesh.results.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
     "Tuned": "joulemesh.runs.tune",
     "advice": "joulemesh.planning.advice",
     "compare": "joulemesh.runs.compare",
+    "comparison_figure": "joulemesh.views.comparison.figure",
     "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.runs.run",
+    "save_comparison": "joulemesh.runs.saving",
+    "save_result": "joulemesh.runs.saving",
     "tune": "joulemesh.runs.tune",
 }
 

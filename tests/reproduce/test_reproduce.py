@@ -25,8 +25,9 @@ from joulemesh.reproduce.page import write_page
 from joulemesh.reproduce.runner import Runner, Step
 from joulemesh.reproduce.sentences import SENTENCES
 from joulemesh.reproduce.stage import DIGITS
+from joulemesh.results.entry import Entry
+from joulemesh.studies import entries
 from joulemesh.studies.record import Record
-from joulemesh.studies.study import Entry
 from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape
 
@@ -145,7 +146,7 @@ def entry_of(curves: list[list[float]], iteration: list[int]) -> Entry:
         )
         for seed, curve in enumerate(curves)
     }
-    return Entry.of("a", records, np.zeros(1))
+    return entries.entry_of("a", records, np.zeros(1))
 
 
 def test_iterations_to_a_target_by_hand() -> None:

@@ -17,7 +17,7 @@ import joulemesh
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.optional import MissingPackageError
-from joulemesh.runs.result import Result
+from joulemesh.results.result import Result
 from joulemesh.runs.tensorboard import TensorBoard
 from joulemesh.views.run.console import show_result
 

@@ -21,9 +21,10 @@ from safetensors.numpy import load_file
 
 import joulemesh
 from joulemesh.errors import ScenarioError
+from joulemesh.results.result import Result
 from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.progress import Progress
 from joulemesh.runs.report import report_of_folder
-from joulemesh.runs.result import Progress, Result
 from joulemesh.training import Checkpoints, Engine, State
 
 TINY = {

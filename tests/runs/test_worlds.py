@@ -14,8 +14,8 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.runs.result import Progress
-from joulemesh.runs.worlds import WorldRun, WorldsResult
+from joulemesh.results.result_worlds import WorldRun, WorldsResult
+from joulemesh.runs.progress import Progress
 from joulemesh.scenario import Scenario
 
 TINY = {

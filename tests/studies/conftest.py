@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from joulemesh.data import Dataset
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.training.jax.engine import Engine

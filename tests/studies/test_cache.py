@@ -174,7 +174,7 @@ def test_code_that_decides_when_a_run_is_evaluated_is_in_its_key(
         (home / name).write_text((home / name).read_text() + "# changed\n")
         seen.append(digest())
     assert len(set(seen)) == 5
-    (home / "studies/study.py").write_text("# how results are put together does not matter\n")
+    (home / "results/comparison.py").write_text("# how results are put together does not matter\n")
     assert digest() == seen[-1]
 
 

@@ -15,7 +15,7 @@ from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build
 from joulemesh.planning.static import plan as make_plan
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, _sized

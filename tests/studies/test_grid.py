@@ -16,13 +16,13 @@ from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods import Setting, build
 from joulemesh.methods.base import Ledger
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.statistics import Reached
+from joulemesh.results.table import figures_of
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.studies.grid import RATIO, evaluations, grid
-from joulemesh.studies.statistics import Reached
-from joulemesh.studies.table import figures_of
 
 
 @settings(deadline=None, max_examples=200)

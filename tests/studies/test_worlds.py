@@ -16,11 +16,12 @@ import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.curves import CURVES
-from joulemesh.runs.compare import Comparison, WorldsComparison
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.comparison_worlds import WorldsComparison, WorldsEntry
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
+from joulemesh.studies.entries import entry_of
 from joulemesh.studies.record import Record
-from joulemesh.studies.study import Entry, Study
-from joulemesh.studies.worlds import WorldsEntry, WorldsStudy
 from joulemesh.views.comparison.page import reading, render_comparison, sentence
 
 METHODS = ["adaptive", "fixed:1", "fixed:40"]
@@ -55,15 +56,15 @@ def entry(name: str, accuracies: list[float], joules: float = 1.0, end: int = 4)
         )  # fmt: skip
 
     records = {seed: record(accuracy) for seed, accuracy in enumerate(accuracies)}
-    return Entry.of(name, records, np.full(2, 10.0), (f"spends {joules:g} J",))
+    return entry_of(name, records, np.full(2, 10.0), (f"spends {joules:g} J",))
 
 
-def study(seed: int, *entries: Entry) -> Study:
-    return Study(Scenario(seed=seed), "energy", (0, 1), entries)
+def study(seed: int, *entries: Entry) -> Comparison:
+    return Comparison(Scenario(seed=seed), "energy", (0, 1), entries)
 
 
-def combined(*worlds: Study, target: float | None = None) -> WorldsStudy:
-    return WorldsStudy.of(Scenario(), worlds, target)
+def combined(*worlds: Comparison, target: float | None = None) -> WorldsComparison:
+    return WorldsComparison.of(Scenario(), worlds, target)
 
 
 def test_the_interval_is_over_worlds_not_seeds() -> None:

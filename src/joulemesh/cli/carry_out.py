@@ -15,9 +15,9 @@ from joulemesh.cli.common import read_scenario
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.runs.result import Result
+    from joulemesh.results.result import Result
+    from joulemesh.results.result_worlds import WorldsResult
     from joulemesh.runs.tensorboard import TensorBoard
-    from joulemesh.runs.worlds import WorldsResult
     from joulemesh.scenario import Scenario
 
 __all__ = ["Order", "carry_out"]
@@ -86,8 +86,9 @@ def carry_out(
         leads: whether this process writes; of several, one does.
         told: does something on the process that writes, and tells all what came of it.
     """
+    from joulemesh.results.result_worlds import WorldsResult
     from joulemesh.runs.folder import RunFolder, free_folder
-    from joulemesh.runs.worlds import WorldsResult, over_worlds
+    from joulemesh.runs.over_worlds import over_worlds
     from joulemesh.runs.worlds_folder import Asked, WorldsFolder
 
     name = order.file.stem if order.file is not None else order.preset
@@ -175,7 +176,7 @@ def _wanted(order: Order, before: Before | None) -> tuple[Scenario, int | list[i
 
 def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
     """Print the outcome, and where it is kept."""
-    from joulemesh.runs.worlds import WorldsResult
+    from joulemesh.results.result_worlds import WorldsResult
     from joulemesh.views.run.console import show_result, show_worlds
     from joulemesh.views.terminal import open_console
 
@@ -201,7 +202,7 @@ def _with_progress(
     scenario: Scenario, out: Path, *, quiet: bool, **options: Unpack[_RunOptions]
 ) -> Result:
     """Run, and say on standard error what is being done: iteration, accuracy, joules, time left."""
-    from joulemesh.runs.result import Progress as Step
+    from joulemesh.runs.progress import Progress as Step
     from joulemesh.runs.run import run as simulate
     from joulemesh.views.progress import Display, facts
 

@@ -23,7 +23,7 @@ from joulemesh.cli.common import (
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.runs.compare import Comparison
+    from joulemesh.results.comparison import Comparison
     from joulemesh.scenario import Scenario
     from joulemesh.studies.compare import Progress as Step
     from joulemesh.views.progress import Pace

@@ -133,7 +133,7 @@ def run(
     the devices; all get the same scenario, process 0 writes, and a run may be resumed on another
     number of them.
     """
-    from joulemesh.studies.target import check_target
+    from joulemesh.results.target import check_target
     from joulemesh.training.jax.distributed.supervise import Group
 
     if resume and out is None:

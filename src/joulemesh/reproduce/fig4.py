@@ -35,8 +35,8 @@ from joulemesh.reproduce.stage import (
     curve_rows,
     skew_words,
 )
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.study import Entry
 
 ACCURACY = "device_accuracy_mean"
 EXACT = "tree, ring (exact)"

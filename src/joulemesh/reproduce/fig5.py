@@ -35,7 +35,7 @@ from joulemesh.reproduce.stage import (
     curve_rows,
     skew_words,
 )
-from joulemesh.studies.study import Entry
+from joulemesh.results.entry import Entry
 
 ACCURACY = "test_accuracy"
 READINGS = {"global": "fixed global data", "local": "fixed data per device"}

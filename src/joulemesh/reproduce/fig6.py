@@ -27,7 +27,7 @@ from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, ban
 from joulemesh.reproduce.runner import Runner
 from joulemesh.reproduce.sentences import claim
 from joulemesh.reproduce.stage import CIFAR, DIGITS, Task, skew_words
-from joulemesh.studies.study import Entry
+from joulemesh.results.entry import Entry
 
 ACCURACY = "test_accuracy"
 EXACT = "exact averaging"

@@ -29,8 +29,8 @@ from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, ban
 from joulemesh.reproduce.runner import Runner
 from joulemesh.reproduce.sentences import claim
 from joulemesh.reproduce.stage import CIFAR, DIGITS, Task, curve_rows, skew_words
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import PlanOptions
-from joulemesh.studies.study import Entry
 
 ACCURACY, LOSS = "test_accuracy", "train_loss"
 ADAPTIVE, INVERSE, OPTIMUM = "adaptive (theorem 4)", "inverse", "optimum of (P42)"

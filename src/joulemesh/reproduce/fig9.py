@@ -39,8 +39,8 @@ from joulemesh.reproduce.outcome import SHARE, Outcome, Panel, Picture, Row, ban
 from joulemesh.reproduce.runner import Runner
 from joulemesh.reproduce.sentences import claim
 from joulemesh.reproduce.stage import CIFAR, DIGITS, MNIST, Task, curve_rows, skew_words
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.study import Entry
 
 ACCURACY = "device_accuracy_mean"  # methods that gossip leave the devices' models apart
 ADAPTIVE = "adaptive"

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.reproduce.claims import Finding
-from joulemesh.studies.statistics import estimate
+from joulemesh.results.statistics import estimate
 
 FloatArray = NDArray[np.float64]
 Row: TypeAlias = Mapping[str, Any]

@@ -25,9 +25,11 @@ from joulemesh.errors import JoulemeshError
 from joulemesh.models.core import Model
 from joulemesh.reproduce.clock import Account, Chunk, compilations
 from joulemesh.reproduce.jobs import Job, pad
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.studies.cache import Cache
+from joulemesh.studies.entries import entry_of
 from joulemesh.studies.fingerprint import (
     code_digest,
     contender_digest,
@@ -36,7 +38,6 @@ from joulemesh.studies.fingerprint import (
 )
 from joulemesh.studies.record import Record
 from joulemesh.studies.sinks import Accuracy, records_of
-from joulemesh.studies.study import Entry
 from joulemesh.training.driver import DivergedError, TrainedChunk, train, train_seeds
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import configure
@@ -135,7 +136,7 @@ class Runner:
             self.account.computed += len(missing)
         found = {seed: record for seed, record in records.items() if record is not None}
         tell(job.contender.schedule.iterations, float("nan"))
-        return Entry.of(
+        return entry_of(
             job.label,
             found,
             job.contender.battery_j,

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
 from joulemesh.reproduce.outcome import Row
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.study import Entry
 
 CURVE_COLUMNS = ("test_accuracy", "device_accuracy_mean", "train_loss", "consensus")
 

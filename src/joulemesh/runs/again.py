@@ -10,9 +10,9 @@ from pathlib import Path
 
 from joulemesh.data import Dataset
 from joulemesh.files import write_text
+from joulemesh.results.comparison import Comparison
 from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import FOLDER, keep_inputs, portable
-from joulemesh.studies.study import Study
 
 __all__ = ["STUDY", "command_for", "keep_study"]
 
@@ -20,7 +20,7 @@ STUDY = "study.json"
 
 
 def keep_study(
-    study: Study,
+    study: Comparison,
     folder: Path,
     data: Dataset | None = None,
     *,
@@ -52,7 +52,7 @@ def keep_study(
     write_text(folder / "scenario.toml", portable(study.scenario).to_toml())
 
 
-def command_for(study: Study, code: Sequence[Path] = ()) -> str | None:
+def command_for(study: Comparison, code: Sequence[Path] = ()) -> str | None:
     """The command that makes the comparison again, to be typed in its folder.
 
     Returns:

@@ -1,130 +1,20 @@
-"""Compare methods on equal terms, and show what came out."""
+"""Compare methods on equal terms."""
 
 from __future__ import annotations
 
-__all__ = ["Comparison", "WorldsComparison", "compare"]
+__all__ = ["compare"]
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
-from io import StringIO
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.lock import FolderLock
-from joulemesh.files.verify import commit_all
-from joulemesh.files.whole import sweep
-from joulemesh.optional import frame, require
+from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import the_dataset, with_data
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
+from joulemesh.studies.compare_worlds import compare_worlds
 from joulemesh.studies.rates import TUNING_SEEDS, Rates
-from joulemesh.studies.study import AXES, Study
-from joulemesh.studies.worlds import WorldsStudy, compare_worlds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Study):
-    """A study that can be looked at: as figures, as a page, in a notebook.
-
-    Attributes:
-        own_data: the user's, if it was given in memory.
-        own_model: whether the model was the user's own, not the scenario's.
-    """
-
-    own_data: Dataset | None = None
-    own_model: bool = False
-
-    def figure(self, x: str | Sequence[str] = AXES) -> Figure:
-        """Draw accuracy with its 95 % bands.
-
-        Args:
-            x: against ``"iterations"``, ``"joules"`` or ``"seconds"``, or several of these.
-
-        Returns:
-            A figure with one panel for each.
-        """
-        from joulemesh.views.comparison.figure import comparison_figure
-
-        return comparison_figure(self, (x,) if isinstance(x, str) else tuple(x))
-
-    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
-        """Write ``comparison.csv``, ``table.csv``, the figures and ``report.html``.
-
-        Where learning rates were tuned, ``rates.csv`` has what each method reached at each.
-
-        What it takes to make the comparison again is written too, with names relative to the
-        folder: ``scenario.toml``, copies of the files that it names (``inputs/``), and
-        ``study.json``, which has methods, seeds, terms, versions and the command.
-
-        Args:
-            folder: made if need be; files of these names in it are replaced.
-            code: Python files of the user's own that register methods, to be kept too.
-        """
-        place = make_folder(folder)
-        with FolderLock(place):
-            sweep(place)
-            self._write(place, [Path(path) for path in code])
-            commit_all(place, stage="study")
-
-    def _write(self, place: Path, code: list[Path]) -> None:
-        from joulemesh.runs.again import keep_study
-        from joulemesh.runs.formats import flat
-        from joulemesh.runs.identity import versions
-        from joulemesh.views.comparison.page import render_comparison
-        from joulemesh.views.style import save_figure
-
-        keep_study(self, place, self.own_data, own_model=self.own_model, code=code)
-        self.to_csv(place / "comparison.csv")
-        write_text(place / "table.csv", self.table_csv())
-        if self.rates:
-            write_text(place / "rates.csv", self.rates_csv())
-        for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
-            drawn = self.figure(axes)
-            for suffix in (".png", ".svg"):
-                save_figure(drawn, place / f"{name}{suffix}")
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        page = render_comparison(self, versions=flat(versions()), when=now)
-        write_text(place / "report.html", page)
-
-    def frame(self, what: str = "curves") -> Any:
-        """Curves or table, as a pandas DataFrame.
-
-        Args:
-            what: ``"curves"`` (a row for every method, seed and evaluation) or ``"table"`` (a row
-                for every method, with intervals and differences).
-
-        Returns:
-            The columns of ``comparison.csv`` or of ``table.csv``.
-        """
-        if what not in ("curves", "table"):
-            raise ScenarioError(f"frame({what!r}) is unknown; use 'curves' or 'table'")
-        if what == "table":
-            rows = self.table()
-            return frame({name: [row[name] for row in rows] for name in rows[0]})
-        text = StringIO(self.to_csv())
-        return require("pandas", "a data frame").read_csv(text)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from joulemesh.views.notebook.html import study_html
-
-        return study_html(self)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class WorldsComparison(Comparison, WorldsStudy):
-    """A comparison in several worlds; its intervals are over worlds."""
-
-    def _write(self, place: Path, code: list[Path]) -> None:
-        super()._write(place, code)
-        write_text(place / "worlds.csv", self.worlds_csv())
 
 
 def compare(
@@ -200,12 +90,9 @@ def compare(
     options = {"model": model, "data": own, "target": target, "cache": cache}
     options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds}
     options |= {"on_progress": on_progress, "on_stage": on_stage}
-    kind: type[Comparison] = Comparison
     if worlds == 1:
-        study = compare_methods(scenario, methods, equal, seeds, **options)
+        found = compare_methods(scenario, methods, equal, seeds, **options)
     else:
-        kind = WorldsComparison
-        study = compare_worlds(scenario, worlds, methods, equal, seeds, **options)
-    found = {f.name: getattr(study, f.name) for f in fields(study)}
-    found["scenario"] = with_data(study.scenario, own)
-    return kind(**found, own_data=own, own_model=model is not None)
+        found = compare_worlds(scenario, worlds, methods, equal, seeds, **options)
+    asked = with_data(found.scenario, own)
+    return replace(found, scenario=asked, own_data=own, own_model=model is not None)

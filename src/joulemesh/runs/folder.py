@@ -36,13 +36,13 @@ from joulemesh.files.whole import sweep
 from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.own_code import files_run
 from joulemesh.planning.account import Account
+from joulemesh.results.result import ADAPTIVE, Chunk, Result, metrics
 from joulemesh.runs.accounts import save_account, write_ledger
 from joulemesh.runs.formats import safetensors
 from joulemesh.runs.identity import start_of
 from joulemesh.runs.inputs import FOLDER as INPUTS
 from joulemesh.runs.inputs import keep_inputs, portable
 from joulemesh.runs.kept import SETTLED, START, KeptRun
-from joulemesh.runs.result import ADAPTIVE, Chunk, Result, metrics
 from joulemesh.training.trace import Trace
 from joulemesh.views.run.charts import labelled_devices
 from joulemesh.views.words import dataset_words

@@ -20,11 +20,11 @@ from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.account import account_of
 from joulemesh.planning.account import Account
 from joulemesh.planning.static import plan as make_plan
+from joulemesh.results.result import ADAPTIVE, Chunk, Result, steps_per_round
 from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import trace_of
 from joulemesh.runs.identity import repetition_seeds, start_of
-from joulemesh.runs.result import ADAPTIVE, Chunk, Result, steps_per_round
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_model, with_data

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.planning.plan import Plan
+from joulemesh.results.result import Result, cumulative
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import costs_of, flat, trace_of
 from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import portable
-from joulemesh.runs.result import Result, cumulative
-from joulemesh.studies.target import to_target
-from joulemesh.training.trace import Trace
-from joulemesh.views.run.metrics import metric_tiles
+from joulemesh.views.run.evaluations import evaluated
 from joulemesh.views.run.report import ReportView, Summary, write_report
-from joulemesh.views.run.target import target_tile
 from joulemesh.views.words import Subject
 
 __all__ = ["report_of_folder", "write_run_report"]
@@ -44,11 +38,13 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
         Summary(0.0, 0.0, wall_s=result.setup_s + sum(chunk.wall_s for chunk in result.chunks)),
         histogram=partial(result.partitions[0].histogram, labels, classes),
         versions=flat(versions()),
+        scenario_toml=portable(result.account.scenario).to_toml(),
         seeds=result.seeds,
         subject=_subject(record),
         class_names=result.dataset.class_names,
     )
-    _write(path, view, result.trace, (result.energy_j, result.time_s), result.target)
+    costs = result.energy_j, result.time_s
+    write_report(path, evaluated(view, result.trace, costs, result.target))
 
 
 def report_of_folder(path: Path, target: Path) -> None:
@@ -71,6 +67,7 @@ def report_of_folder(path: Path, target: Path) -> None:
             Summary(0.0, 0.0),
             histogram=lambda shown: counts,
             versions=flat(record["versions"]),
+            scenario_toml=portable(account.scenario).to_toml(),
             seeds=seeds,
             subject=_subject(record),
             class_names=names,
@@ -78,7 +75,8 @@ def report_of_folder(path: Path, target: Path) -> None:
         # What a method has cost may be settled only as far as it has come.
         planned = isinstance(account, Plan)
         costs = cumulative(account, trace.iteration) if planned else costs_of(text, seeds)
-        _write(target, view, trace, costs, _target(folder.result()))
+        asked = _target(folder.result())
+        write_report(target, evaluated(view, trace, costs, asked))
         if inside:
             folder.commit_report()
 
@@ -97,42 +95,3 @@ def _subject(record: Mapping[str, Any]) -> Subject:
         learned.get("model", ""),
         record.get("method") or "",
     )
-
-
-def _write(
-    path: Path,
-    view: ReportView,
-    trace: Trace,
-    costs: tuple[NDArray[Any], NDArray[Any]],
-    target: float | None,
-) -> None:
-    """Write the page of evaluations.
-
-    Args:
-        path: of the page.
-        view: all that it shows but curves and figures.
-        trace: the evaluations.
-        costs: joules and seconds after each of them, [evaluations] or [evaluations, seeds].
-        target: accuracy asked for as target, or None.
-    """
-    energy, clock = costs
-    toml = portable(view.plan.scenario).to_toml()
-    if not len(trace.iteration):
-        write_report(path, replace(view, scenario_toml=toml))
-        return
-    series: dict[str, NDArray[Any]] = {
-        "iteration": trace.iteration,
-        "energy_j": energy.T,
-        "time_s": clock.T,
-    }
-    metrics = view.plan.scenario.training.metrics
-    for name in (*column_names(metrics), *COUNTS):
-        series[name] = np.asarray(trace.curve(name)).T
-    found = to_target(trace.iteration, trace.test_accuracy, energy, clock, target)
-    means = float(energy[-1].mean()), float(clock[-1].mean())
-    summary = replace(
-        Summary.of(*means, trace.last, view.summary.wall_s),
-        target=target_tile(found, len(view.seeds)),
-        further=metric_tiles(trace.last, metrics),
-    )
-    write_report(path, replace(view, summary=summary, series=series, scenario_toml=toml))

@@ -14,14 +14,16 @@ from typing import Any, TypedDict, Unpack, overload
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import user_cache
+from joulemesh.results.result import ADAPTIVE, Metrics, Result
+from joulemesh.results.result_worlds import WorldsResult
+from joulemesh.results.target import check_target
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.job import Job, prepare
-from joulemesh.runs.result import ADAPTIVE, Metrics, Progress, Result
+from joulemesh.runs.over_worlds import over_worlds
+from joulemesh.runs.progress import Progress
 from joulemesh.runs.sinks import Kept, Shown, Stages, Timed, Told
-from joulemesh.runs.worlds import WorldsResult, over_worlds
 from joulemesh.runs.worlds_folder import Asked
 from joulemesh.scenario import Scenario
-from joulemesh.studies.target import check_target
 from joulemesh.training.driver import Sink, interrupts, train
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.platform import configure, give_back_memory

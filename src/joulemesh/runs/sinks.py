@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.results.result import Chunk, Metrics, cumulative, metrics
 from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.result import Chunk, Metrics, Progress, cumulative, metrics
+from joulemesh.runs.progress import Progress
 from joulemesh.training.driver import Sink, TrainedChunk
 from joulemesh.training.jax.checkpoint import Checkpoints
 from joulemesh.training.jax.distributed import hosts

@@ -10,7 +10,7 @@ from typing import Any, Self
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.curves import COUNTS
 from joulemesh.optional import MissingPackageError
-from joulemesh.runs.result import Metrics
+from joulemesh.results.result import Metrics
 
 __all__ = ["TensorBoard"]
 

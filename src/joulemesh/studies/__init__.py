@@ -1,25 +1,22 @@
-"""In: a scenario and the names of methods. Out: a Study: what every method reached at every seed,
-for how many joules and seconds, with intervals; single runs are kept and never made twice.
+"""In: a scenario and the names of methods. Out: a Comparison of all methods at every seed; single
+runs are kept by content and never made twice.
 May not know: how results are drawn or printed (``views``), how parameters travel (``aggregation``).
 """
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_METHODS", "Entry", "Progress", "Study", "compare_methods"]
+__all__ = ["DEFAULT_METHODS", "Progress", "compare_methods"]
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
-    from joulemesh.studies.study import Entry, Study
 
 # JAX is loaded when something is trained; a finished study needs NumPy and SciPy only.
 _HOME = {
     "DEFAULT_METHODS": "compare",
-    "Entry": "study",
     "Progress": "compare",
-    "Study": "study",
     "compare_methods": "compare",
 }
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from joulemesh.methods import Contender, Setting
 from joulemesh.metrics.curves import CURVES
+from joulemesh.results.rate import TunedRate
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.contest import Contest, Learning
 from joulemesh.studies.fingerprint import run_key
-from joulemesh.studies.rates import TunedRate
 from joulemesh.studies.record import Record
 
 _ACCURACY = CURVES.index("test_accuracy")

@@ -15,16 +15,17 @@ import numpy as np
 from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
+from joulemesh.results.target import check_target
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import the_dataset, the_model
 from joulemesh.studies.bench import Bench, Tell
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.contest import Learning
-from joulemesh.studies.entry import Entry
+from joulemesh.studies.entries import entry_of
 from joulemesh.studies.fingerprint import data_digest, model_digest, world_digest
 from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of, tuning_seeds
-from joulemesh.studies.study import Study
-from joulemesh.studies.target import check_target
 from joulemesh.training.jax.platform import configure
 
 DEFAULT_METHODS = (
@@ -87,7 +88,7 @@ def compare_methods(
     cache: str | Path | None = None,
     on_progress: OnProgress | None = None,
     on_stage: Callable[[str], None] | None = None,
-) -> Study:
+) -> Comparison:
     """Train every method at every seed, unless that has been done before, and put them together.
 
     Arguments and behaviour are those of `joulemesh.compare`.
@@ -120,7 +121,7 @@ def compare_methods(
         entry, new = _entry(made, bench, chosen, rates, tuned_on, turn)
         computed += new
         entries.append(entry)
-    return Study(
+    return Comparison(
         scenario,
         equal,
         chosen,
@@ -220,7 +221,7 @@ def _entry(
         tuned, tried = bench.tuned(made, rates, tuned_on, tell)
         rate = tuned.chosen
     found, new = bench.results(made, seeds, tell, rate)
-    entry = Entry.of(
+    entry = entry_of(
         made.name, found, made.battery_j, made.notes, bench.learning.scenario.training.metrics
     )
     return replace(entry, learning_rate=rate, tuned=tuned), tried + new

@@ -13,8 +13,8 @@ import numpy as np
 
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.curves import CURVES
+from joulemesh.results.statistics import reached_at
 from joulemesh.studies.record import Record
-from joulemesh.studies.statistics import reached_at
 from joulemesh.units import duration, energy
 
 _ACCURACY = CURVES.index("test_accuracy")

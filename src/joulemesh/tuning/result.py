@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.metrics.curves import CURVES
+from joulemesh.results.statistics import Estimate, estimate, paired
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import Record
-from joulemesh.studies.statistics import Estimate, estimate, paired
 from joulemesh.tuning.objective import Objective, Score, accuracies
 from joulemesh.tuning.pricing import Candidate, Offer, Priced
 from joulemesh.tuning.space import Space

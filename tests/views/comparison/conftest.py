@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
 from joulemesh.training.jax.engine import Engine
 from tests.comparisons import seven_methods, small_scenario

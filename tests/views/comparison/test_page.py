@@ -18,10 +18,10 @@ from rich.console import Console
 from joulemesh.errors import ScenarioError
 from joulemesh.files.verify import verified
 from joulemesh.methods import lookup
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS
-from joulemesh.studies.study import Entry
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison.page import render_comparison
 from joulemesh.views.comparison.table import show_comparison

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison.page import render_comparison
 from tests.browser import Browser

@@ -12,8 +12,8 @@ import pytest
 
 import joulemesh
 from joulemesh.planning.plan import Plan
-from joulemesh.runs.compare import Comparison
-from joulemesh.runs.result import Result
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.result import Result
 from joulemesh.scenario import Scenario
 from joulemesh.views.notebook.sketches import curve_svg
 from tests.browser import Browser

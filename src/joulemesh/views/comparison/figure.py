@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.studies.statistics import estimate
-from joulemesh.studies.study import AXES, Entry, Study
+from joulemesh.results.comparison import AXES, Comparison
+from joulemesh.results.entry import Entry
+from joulemesh.results.statistics import estimate
 from joulemesh.units import prefixed
 from joulemesh.views.palette import CURVES
 from joulemesh.views.style import styled
@@ -25,7 +26,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2))
 _NAMES = {"joules": ("energy of all devices", "J"), "seconds": ("simulated time", "s")}
 
 
-def comparison_figure(study: Study, axes: Sequence[str] = AXES) -> Figure:
+def comparison_figure(study: Comparison, axes: Sequence[str] = AXES) -> Figure:
     """Accuracy of the mean model against iterations, joules or seconds.
 
     Args:
@@ -78,7 +79,7 @@ def band(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.f
     return np.array([one.mean for one in found]), np.nan_to_num(half)
 
 
-def _draw(panel: Axes, study: Study, shown: Sequence[Entry], axis: str) -> None:
+def _draw(panel: Axes, study: Comparison, shown: Sequence[Entry], axis: str) -> None:
     scale, label = 1.0, "iteration"
     if axis in _NAMES:
         label, unit = _NAMES[axis]

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from joulemesh.metrics.curves import Curve, curves_of
 from joulemesh.metrics.metric import ACCURACY
-from joulemesh.studies.study import AXES, Entry, Study
-from joulemesh.studies.table import about
+from joulemesh.results.comparison import AXES, Comparison
+from joulemesh.results.entry import Entry
+from joulemesh.results.table import about
 from joulemesh.units import column, duration, energy
 from joulemesh.views import words
 from joulemesh.views.comparison.figure import across, band
@@ -43,7 +44,7 @@ _SCRIPTS = ("svg.js", "comparison.js")
 
 
 def render_comparison(
-    study: Study, *, versions: Mapping[str, str] | None = None, when: str = ""
+    study: Comparison, *, versions: Mapping[str, str] | None = None, when: str = ""
 ) -> str:
     """The page as text.
 
@@ -73,13 +74,13 @@ def render_comparison(
     )
 
 
-def _shown(study: Study) -> list[Curve]:
+def _shown(study: Comparison) -> list[Curve]:
     """The curves that can be switched to: accuracy first, then those of other metrics."""
     shown = [curve for curve in curves_of(study.scenario.training.metrics) if curve.short]
     return sorted(shown, key=lambda curve: curve.metric != ACCURACY.name)
 
 
-def _switches(study: Study) -> str:
+def _switches(study: Comparison) -> str:
     """A button for each curve."""
     return "\n".join(
         f'<button type="button" data-y="{html.escape(curve.name)}" '
@@ -92,13 +93,13 @@ def _asset(name: str) -> str:
     return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
-def _provenance(study: Study, versions: Mapping[str, str]) -> str:
+def _provenance(study: Comparison, versions: Mapping[str, str]) -> str:
     if study.unit == "seed":
         return fragments.provenance(versions, study.seeds)
     return fragments.provenance({**versions, "worlds": ", ".join(map(str, study.seeds))}, ())
 
 
-def sentence(study: Study) -> str:
+def sentence(study: Comparison) -> str:
     """What was learned on which devices, and by which method best (plain text)."""
     rows = [row for row in study.table() if row["accuracy"] is not None]
     if not rows:
@@ -115,7 +116,7 @@ def sentence(study: Study) -> str:
     )
 
 
-def reading(study: Study) -> str:
+def reading(study: Comparison) -> str:
     """How to read the table (plain text)."""
     text = (
         f"Target: {study.target_words}, when a curve first reaches it, interpolated between "
@@ -139,7 +140,7 @@ def reading(study: Study) -> str:
     )
 
 
-def _rests_on(study: Study) -> str:
+def _rests_on(study: Comparison) -> str:
     """On how many samples figures and curves rest; empty where that is not kept."""
     known = study.samples
     if not known:
@@ -150,7 +151,7 @@ def _rests_on(study: Study) -> str:
     return f"Final figures rest on all {whole:,} test samples, curves on {curve:,} of them."
 
 
-def table_html(study: Study) -> str:
+def table_html(study: Comparison) -> str:
     """The table of methods."""
     head = (
         "method",
@@ -210,7 +211,7 @@ def _cell(text: str) -> str:
     return f'<td class="n">{html.escape(figure)}{below}</td>'
 
 
-def _methods(study: Study) -> str:
+def _methods(study: Comparison) -> str:
     """What each method does, in a line, and who proposed it."""
     items = []
     for entry in study.entries:
@@ -221,7 +222,7 @@ def _methods(study: Study) -> str:
     return f'<dl class="about">{"".join(items)}</dl>'
 
 
-def _notes(study: Study) -> str:
+def _notes(study: Comparison) -> str:
     """What a reader should know of the data and of each method."""
     said = {"data": study.notes, **{entry.name: entry.remarks for entry in study.entries}}
     items = [
@@ -233,7 +234,7 @@ def _notes(study: Study) -> str:
     return f'<dl class="about">{"".join(items)}</dl>' if items else "<p>None.</p>"
 
 
-def _batteries(study: Study) -> str:
+def _batteries(study: Comparison) -> str:
     """Where the joules went, method by method."""
     rows = [row for row in study.table() if row["iterations"] is not None]
     figures = [
@@ -265,7 +266,7 @@ def _batteries(study: Study) -> str:
     )
 
 
-def _data(study: Study) -> dict[str, Any]:
+def _data(study: Comparison) -> dict[str, Any]:
     """What the page's script draws, thinned to what a screen shows."""
     shown = _shown(study)
     methods = [

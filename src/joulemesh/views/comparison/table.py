@@ -19,8 +19,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
-from joulemesh.studies.study import Study
-from joulemesh.studies.table import about
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.table import about
 from joulemesh.units import prefixed, si
 from joulemesh.views.terminal import Column, fits, show_table
 
@@ -106,7 +106,7 @@ def rate_text(row: Mapping[str, Any]) -> str:
     return "–" if rate is None else f"{rate:.3g}"
 
 
-def show_comparison(study: Study, console: Console) -> None:
+def show_comparison(study: Comparison, console: Console) -> None:
     """Print a comparison: a table with intervals, the target, and everybody's notes."""
     rows = study.table()
     tuned = ("learning rate",) if study.rates else ()
@@ -139,7 +139,7 @@ def show_comparison(study: Study, console: Console) -> None:
             console.print(Text.assemble((f"{row['method']}: ", "bold"), note))
 
 
-def _caption(study: Study) -> str:
+def _caption(study: Comparison) -> str:
     if len(study.seeds) == 1:
         return f"equal {study.equal}; one seed, so no intervals"
     over = "" if study.unit == "seed" else f" over {study.unit}s"

@@ -10,11 +10,12 @@ __all__ = ["notebook_html", "outcome_html", "plan_html", "scenario_html", "study
 
 import html
 from importlib import resources
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulemesh.planning.plan import Plan
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.result import Result
 from joulemesh.scenario import SECTIONS, Budget, Scenario
 from joulemesh.units import duration
 from joulemesh.views import words
@@ -26,15 +27,11 @@ from joulemesh.views.run.report import Summary
 from joulemesh.views.values import value_words
 from joulemesh.world.topology import topology_of
 
-if TYPE_CHECKING:
-    from joulemesh.runs.result import Result
-    from joulemesh.studies.study import Study
-
 _MOST_POINTS = 300
 
 
-def notebook_html(value: Any) -> str:
-    """The HTML of a scenario or a plan.
+def notebook_html(value: Scenario | Plan | Result | Comparison) -> str:
+    """The HTML of a scenario, a plan, a result or a comparison.
 
     Args:
         value: one of them.
@@ -46,7 +43,11 @@ def notebook_html(value: Any) -> str:
     >>> notebook_html(joulemesh.Scenario()).startswith('<div class="joulemesh">')
     True
     """
-    return plan_html(value) if isinstance(value, Plan) else scenario_html(value)
+    if isinstance(value, Plan):
+        return plan_html(value)
+    if isinstance(value, Result):
+        return outcome_html(value)
+    return study_html(value) if isinstance(value, Comparison) else scenario_html(value)
 
 
 def _block(*parts: str) -> str:
@@ -177,7 +178,7 @@ def outcome_html(result: Result) -> str:
 # A comparison ----------------------------------------------------------------------------------
 
 
-def study_html(study: Study) -> str:
+def study_html(study: Comparison) -> str:
     """The table of methods, and how to read it."""
     from joulemesh.views.comparison.page import reading, sentence, table_html
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
 from joulemesh.planning.plan import Plan
+from joulemesh.results.result import Result
+from joulemesh.results.result_worlds import WorldsResult
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison.table import figure_text
 from joulemesh.views.plan.console import show_figures
 from joulemesh.views.run.metrics import metric_words
 from joulemesh.views.run.target import target_words
 from joulemesh.views.terminal import Column, picture, show_row, show_table
-
-if TYPE_CHECKING:
-    from joulemesh.runs.result import Result
-    from joulemesh.runs.worlds import WorldsResult
 
 __all__ = ["show_result", "show_worlds"]
 

@@ -15,7 +15,7 @@ def target_words(found: Mapping[str, Any], seeds: int) -> str:
     """One sentence's worth.
 
     Args:
-        found: what `studies.target.to_target` gives.
+        found: what `results.target.to_target` gives.
         seeds: how many there are.
 
     >>> found = {"target_words": "test accuracy 0.9", "reached": 1, "energy_to_target_j": None}

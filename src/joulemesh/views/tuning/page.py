@@ -11,7 +11,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from joulemesh.studies.statistics import Estimate, estimate
+from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
 from joulemesh.views import words

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
-from joulemesh.studies.statistics import Estimate, estimate
+from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Rung, Tuning
 from joulemesh.units import duration, energy
 from joulemesh.views.comparison.table import figure_text

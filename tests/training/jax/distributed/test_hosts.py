@@ -28,7 +28,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.result import Progress
+from joulemesh.runs.progress import Progress
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
 from joulemesh.training.interrupt import Interrupt
 from joulemesh.training.jax import platform

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-__all__ = ["AXES", "Entry", "Study"]
+__all__ = ["AXES", "Comparison"]
 
 import csv
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.methods.terms import equal_terms
 from joulemesh.metrics.curves import column_names
+from joulemesh.optional import frame, require
+from joulemesh.results.entry import Entry
+from joulemesh.results.statistics import estimate
+from joulemesh.results.table import row_of
 from joulemesh.scenario import Scenario
-from joulemesh.studies.entry import Entry
-from joulemesh.studies.statistics import estimate
-from joulemesh.studies.table import row_of
 
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AXES = ("iterations", "joules", "seconds")
 SHARE_OF_BEST = 0.95  # the target, unless given
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Comparison:
     """Several methods on one scenario, on equal terms.
 
     Attributes:
@@ -48,6 +51,8 @@ class Study:
         parameters: how many parameters it has.
         rates: the learning rates of which each method has got its own; empty without tuning.
         tuned_on: the seeds on which that was decided.
+        own_data: the user's, if it was given in memory.
+        own_model: whether the model was the user's own, not the scenario's.
     """
 
     scenario: Scenario
@@ -62,6 +67,8 @@ class Study:
     parameters: int = 0
     rates: tuple[float, ...] = ()
     tuned_on: tuple[int, ...] = ()
+    own_data: Dataset | None = None
+    own_model: bool = False
 
     def __post_init__(self) -> None:
         """Call what is equal by its own name."""
@@ -216,3 +223,57 @@ class Study:
             "notes": list(self.notes),
             "methods": self.table(),
         }
+
+    def frame(self, what: str = "curves") -> Any:
+        """Curves or table, as a pandas DataFrame.
+
+        Args:
+            what: ``"curves"`` (a row for every method, seed and evaluation) or ``"table"`` (a row
+                for every method, with intervals and differences).
+
+        Returns:
+            The columns of ``comparison.csv`` or of ``table.csv``.
+        """
+        if what not in ("curves", "table"):
+            raise ScenarioError(f"frame({what!r}) is unknown; use 'curves' or 'table'")
+        if what == "table":
+            rows = self.table()
+            return frame({name: [row[name] for row in rows] for name in rows[0]})
+        text = io.StringIO(self.to_csv())
+        return require("pandas", "a data frame").read_csv(text)
+
+    def figure(self, x: str | Sequence[str] = AXES) -> Figure:
+        """Draw accuracy with its 95 % bands.
+
+        Args:
+            x: against ``"iterations"``, ``"joules"`` or ``"seconds"``, or several of these.
+
+        Returns:
+            A figure with one panel for each.
+        """
+        import joulemesh  # the front door knows the views; this room does not
+
+        return joulemesh.comparison_figure(self, (x,) if isinstance(x, str) else tuple(x))
+
+    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
+        """Write ``comparison.csv``, ``table.csv``, the figures and ``report.html``.
+
+        Where learning rates were tuned, ``rates.csv`` has what each method reached at each.
+
+        What it takes to make the comparison again is written too, with names relative to the
+        folder: ``scenario.toml``, copies of the files that it names (``inputs/``), and
+        ``study.json``, which has methods, seeds, terms, versions and the command.
+
+        Args:
+            folder: made if need be; files of these names in it are replaced.
+            code: Python files of the user's own that register methods, to be kept too.
+        """
+        import joulemesh  # the front door knows who writes folders; this room does not
+
+        joulemesh.save_comparison(self, folder, code)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        import joulemesh
+
+        return joulemesh.notebook_html(self)

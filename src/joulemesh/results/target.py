@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.studies.statistics import estimate, reached_at
+from joulemesh.results.statistics import estimate, reached_at
 
 SHARE_OF_FINAL = 0.95  # the target, unless given
 

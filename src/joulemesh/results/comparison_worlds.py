@@ -8,13 +8,13 @@ are paired by seed, then by world.
 
 from __future__ import annotations
 
-__all__ = ["WorldsEntry", "WorldsStudy", "compare_worlds"]
+__all__ = ["WorldsComparison", "WorldsEntry"]
 
 import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.files import write_text
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
+from joulemesh.results.table import worlds_row
 from joulemesh.scenario import Scenario
-from joulemesh.studies.compare import Progress, compare_methods
-from joulemesh.studies.study import Entry, Study
-from joulemesh.studies.table import worlds_row
-from joulemesh.world.redraw import redrawn_words, worlds_of
+from joulemesh.world.redraw import redrawn_words
 
 FloatArray = NDArray[np.float64]
 
@@ -175,19 +175,21 @@ def _mean(values: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WorldsStudy(Study):
+class WorldsComparison(Comparison):
     """Several methods on one scenario in several worlds.
 
-    As a `Study`, but ``seeds`` are those of the worlds, and ``entries`` are `WorldsEntry`.
+    As a `Comparison`, but ``seeds`` are those of the worlds, and ``entries`` are `WorldsEntry`.
 
     Attributes:
         worlds: the comparison in each world, as it is with the world's seed.
     """
 
-    worlds: tuple[Study, ...] = ()
+    worlds: tuple[Comparison, ...] = ()
 
     @classmethod
-    def of(cls, scenario: Scenario, worlds: Sequence[Study], target: float | None) -> WorldsStudy:
+    def of(
+        cls, scenario: Scenario, worlds: Sequence[Comparison], target: float | None
+    ) -> WorldsComparison:
         """Combine comparisons of the same methods in several worlds."""
         entries = zip(*(study.entries for study in worlds), strict=True)
         notes = dict.fromkeys(note for study in worlds for note in study.notes)
@@ -238,7 +240,7 @@ class WorldsStudy(Study):
         """One row per method.
 
         Returns:
-            Dicts of plain values, as in `Study.table`, with means over the seeds of a world in
+            Dicts of plain values, as in `Comparison.table`, with means over the seeds of a world in
             place of seeds: ``X_ci95`` is of the interval over worlds, and ``X_difference`` is
             paired by seed within a world, then by world. ``worlds`` says in how many of
             ``worlds_asked`` the method has a run; all its figures are of these.
@@ -257,7 +259,7 @@ class WorldsStudy(Study):
         """What every method reached at every learning rate that was tried, in every world."""
         return _one_below_another(study.rates_csv() for study in self.worlds)
 
-    def _to_one_target(self) -> list[Study]:
+    def _to_one_target(self) -> list[Comparison]:
         """The worlds, all with the same target: by themselves each has its own."""
         target = self.target if math.isfinite(self.target) else None
         return [replace(study, wanted=target) for study in self.worlds]
@@ -292,43 +294,3 @@ def _one_below_another(tables: Iterable[str]) -> str:
             writer.writerow(["world", *head])
         writer.writerows([k, *row] for row in rows)
     return text.getvalue()
-
-
-def compare_worlds(
-    scenario: Scenario,
-    worlds: int,
-    methods: Sequence[str] | str,
-    equal: str,
-    seeds: int | Sequence[int],
-    *,
-    target: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    **options: Any,
-) -> WorldsStudy:
-    """Compare methods in several worlds, one after another, and combine what was found.
-
-    Args:
-        scenario: what is asked; its own world is the first.
-        worlds: how many.
-        methods: as in `joulemesh.compare`.
-        equal: as in `joulemesh.compare`.
-        seeds: how many repetition seeds each world has. A list of them is refused: worlds that
-            shared seeds would not be independent.
-        target: as in `joulemesh.compare`, but one for all worlds.
-        on_progress: called after every chunk of iterations.
-        options: the rest, as in `joulemesh.compare`.
-
-    Raises:
-        ScenarioError: what is asked is wrong, in whichever world that shows.
-    """
-    found = []
-    for k, mine in enumerate(worlds_of(scenario, worlds, seeds)):
-
-        def tell(step: Progress, k: int = k) -> None:
-            if on_progress is not None:
-                on_progress(replace(step, world=k, worlds=worlds))
-
-        found.append(
-            compare_methods(mine, methods, equal, seeds, target=target, on_progress=tell, **options)
-        )
-    return WorldsStudy.of(scenario, found, target)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Citation, lookup
 from joulemesh.metrics.curves import CURVES
-from joulemesh.studies.statistics import Estimate, Reached, estimate, paired, reached_at
+from joulemesh.results.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:
-    from joulemesh.studies.entry import Entry
-    from joulemesh.studies.worlds import WorldsEntry
+    from joulemesh.results.comparison_worlds import WorldsEntry
+    from joulemesh.results.entry import Entry
 
 FloatArray = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
 
 
 def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
-    """One method's row; see `Study.table`.
+    """One method's row; see `Comparison.table`.
 
     Args:
         entry: the method.
@@ -97,7 +97,7 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
 
 
 def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[str, Any]:
-    """One method's row in several worlds; see `WorldsStudy.table`.
+    """One method's row in several worlds; see `WorldsComparison.table`.
 
     Args:
         entry: the method.

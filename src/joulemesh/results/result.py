@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,17 @@ from joulemesh.metrics.curves import COUNTS, column_names, own_curves
 from joulemesh.optional import frame
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
+from joulemesh.results.target import to_target
 from joulemesh.scenario import Scenario
-from joulemesh.studies.target import to_target
-from joulemesh.training.trace import Trace
 from joulemesh.units import duration, energy
+
+if TYPE_CHECKING:
+    from joulemesh.training.trace import Trace  # loads JAX; a result only holds one
 
 __all__ = [
     "ADAPTIVE",
     "Chunk",
     "Metrics",
-    "Progress",
     "Result",
     "cumulative",
     "metrics",
@@ -47,28 +48,6 @@ class Chunk(NamedTuple):
     completed: int
     device_steps: int
     wall_s: float
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come, after a chunk.
-
-    Attributes:
-        completed: iterations done.
-        iterations: iterations in all.
-        accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first. At
-            the end that of the result, on all test samples.
-        energy_j: joules spent so far.
-        seconds_left: estimated wall time to the end.
-        world: number of the world, from 0.
-    """
-
-    completed: int
-    iterations: int
-    accuracy: float
-    energy_j: float
-    seconds_left: float
-    world: int = 0
 
 
 def steps_per_round(scenario: Scenario, partitions: Sequence[Partition]) -> NDArray[np.int64]:
@@ -302,12 +281,12 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from joulemesh.views.notebook.html import outcome_html
+        import joulemesh  # the front door knows the views; this room does not
 
-        return outcome_html(self)
+        return joulemesh.notebook_html(self)
 
     def save(self, folder: str | Path) -> None:
         """Write the run folder of this result (all but the checkpoint) to a new place."""
-        from joulemesh.runs.folder import RunFolder
+        import joulemesh  # the front door knows who writes folders; this room does not
 
-        RunFolder(folder).save(self)
+        joulemesh.save_result(self, folder)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from joulemesh.errors import ScenarioError
-from joulemesh.studies.statistics import reached_at
-from joulemesh.studies.target import to_target
+from joulemesh.results.statistics import reached_at
+from joulemesh.results.target import to_target
 from joulemesh.views.run.target import target_tile, target_words
 
 WHEN = np.array([10, 20, 30])

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.metrics.curves import column_names
-from joulemesh.studies.rates import TunedRate
-from joulemesh.studies.record import Record
-from joulemesh.studies.statistics import estimate
+from joulemesh.results.rate import TunedRate
+from joulemesh.results.statistics import estimate
 
 FloatArray = NDArray[np.float64]
 
@@ -75,51 +74,6 @@ class Entry:
             np.full(shape, np.nan),
             np.full((seeds, 4), np.nan),
             infeasible=why,
-        )
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        records: Mapping[int, Record],
-        battery_j: FloatArray,
-        notes: Sequence[str] = (),
-        metrics: Sequence[str] = (),
-    ) -> Entry:
-        """Put one method's runs side by side.
-
-        Args:
-            name: of the method.
-            records: by seed, in order.
-            battery_j: [N].
-            notes: what a reader should know.
-            metrics: those that the scenario adds to accuracy and loss.
-        """
-        ran = [record for record in records.values() if not record.diverged]
-        iteration = ran[0].iteration if ran else np.zeros(0, np.int64)
-        length, devices, names = len(iteration), len(battery_j), column_names(metrics)
-
-        def side_by_side(part: str, *shape: int) -> FloatArray:
-            missing = np.full(shape, np.nan)
-            columns = [missing if r.diverged else getattr(r, part) for r in records.values()]
-            return np.stack(columns, axis=0)
-
-        curves = side_by_side("curves", length, len(names))
-        final = side_by_side("final", len(names))
-        spent_j = side_by_side("spent_j", devices)
-        return cls(
-            name,
-            iteration,
-            {curve: curves[:, :, k].T for k, curve in enumerate(names)},
-            {curve: final[:, k] for k, curve in enumerate(names)},
-            side_by_side("energy_j", length).T,
-            side_by_side("time_s", length).T,
-            spent_j,
-            battery_j - spent_j,
-            side_by_side("totals", 4),
-            tuple(notes),
-            diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
-            samples=ran[0].samples if ran else np.zeros((0, 2), np.int64),
         )
 
     def __repr__(self) -> str:

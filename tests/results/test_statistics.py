@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from joulemesh.studies.statistics import estimate, paired, reached_at
+from joulemesh.results.statistics import estimate, paired, reached_at
 
 FIGURES = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8)
 

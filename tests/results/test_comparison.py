@@ -1,4 +1,4 @@
-"""The table of a study, on runs made by hand."""
+"""The table of a comparison, on runs made by hand."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from rich.console import Console
 
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.curves import CURVES
-from joulemesh.runs.compare import Comparison
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
+from joulemesh.studies.entries import entry_of
 from joulemesh.studies.record import Record
-from joulemesh.studies.study import Entry, Study
 from joulemesh.views.comparison.table import show_comparison
 
 T2 = 4.302653 / math.sqrt(3)  # half-width per standard deviation, three seeds
@@ -43,12 +44,12 @@ def run(accuracies: list[float], energy: float = 1.0, devices: float = 0.5) -> R
     )
 
 
-def study(*entries: Entry, kind: type[Study] = Study, **fields: Any) -> Any:
-    return kind(Scenario(), "energy", (4, 5, 6), entries, **fields)
+def study(*entries: Entry, **fields: Any) -> Comparison:
+    return Comparison(Scenario(), "energy", (4, 5, 6), entries, **fields)
 
 
 def entry(name: str, *records: Record, notes: tuple[str, ...] = ()) -> Entry:
-    return Entry.of(name, dict(zip((4, 5, 6), records, strict=True)), BATTERY, notes)
+    return entry_of(name, dict(zip((4, 5, 6), records, strict=True)), BATTERY, notes)
 
 
 FIRST = entry("first", run([0.5, 0.70]), run([0.6, 0.80]), run([0.7, 0.90]))
@@ -135,7 +136,7 @@ def test_a_method_of_which_all_seeds_diverged() -> None:
 
 
 def test_one_seed_has_figures_without_intervals() -> None:
-    alone = Study(Scenario(), "time", (4,), (Entry.of("a", {4: run([0.5, 0.7])}, BATTERY),))
+    alone = Comparison(Scenario(), "time", (4,), (entry_of("a", {4: run([0.5, 0.7])}, BATTERY),))
     row = alone.table()[0]
     assert (row["accuracy"], row["accuracy_ci95"]) == (pytest.approx(0.7), None)
 
@@ -180,6 +181,6 @@ def test_entries_by_name() -> None:
 
 
 def test_a_comparison_is_a_study_that_can_be_shown() -> None:
-    page = study(FIRST, REFUSED, kind=Comparison)._repr_html_()
+    page = study(FIRST, REFUSED)._repr_html_()
     assert "<table" in page
     assert "device 1 cannot pay" in page
