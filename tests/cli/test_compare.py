@@ -93,7 +93,7 @@ def test_no_method_that_can_run_is_an_error(command: Command) -> None:
     [
         (
             ("--methods", "adaptive,fedsgd"),
-            "method 'fedsgd' is unknown: use some of adaptive, fixed",
+            "method 'fedsgd' is unknown: use some of adaptive, spread, fixed",
         ),
         (("--methods", "fixed:tua=3"), "fixed has no parameter 'tua'; known parameters: tau"),
         (("--methods", ""), "no method is given"),

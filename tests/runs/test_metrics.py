@@ -104,7 +104,7 @@ def test_bar_last_row_summary_and_report_agree(
     assert result.final.test_accuracy.mean() == summary["accuracy"]
     page = (folder / "report.html").read_text("utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])  # type: ignore[index]
-    assert data["series"]["accuracy"]["mean"][-1] == pytest.approx(mean, rel=1e-4)
+    assert data["series"]["test_accuracy"]["mean"][-1] == pytest.approx(mean, rel=1e-4)
     assert data["series"]["test_samples"]["mean"] == [1000.0] * 5 + [1440.0]
     assert f"<strong>{100 * mean:.1f}&nbsp;%</strong>" in page
     show_result(result, Console(width=200))

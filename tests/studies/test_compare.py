@@ -306,7 +306,7 @@ def test_epochs_of_the_users_own_data_are_priced_by_them(small: Scenario, digits
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"methods": ["adaptve"]}, "'adaptve' is unknown: use some of adaptive, fixed, inverse"),
+        ({"methods": ["adaptve"]}, "'adaptve' is unknown: use some of adaptive, spread, fixed"),
         ({"methods": []}, "no method is given"),
         ({"methods": "fixed:3,fixed:3"}, "'fixed:3' is given twice"),
         ({"methods": ["fixed:x"]}, "tau = 'x' is out of range"),

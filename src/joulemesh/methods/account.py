@@ -36,13 +36,14 @@ class MethodAccount:
         rounds: integers [n, N].
         active: bool [n, N].
         exchanged: bool [n].
-        iteration_j: float64 [n], or [n, seeds] where it depends on the training.
-        latency_s: float64 [n], or [n, seeds].
+        iteration_j: float64 [m], or [m, seeds] where it depends on the training: of the m
+            iterations that are priced, all of them once training is over.
+        latency_s: float64 [m], or [m, seeds].
         energy_budget_j: float64 [N].
         compute_total_j: float64 [N], mean over seeds.
         exchange_total_j: float64 [N], mean over seeds.
-        bits: float64 [n], mean over seeds: bits on the air.
-        server_j: float64 [n], mean over seeds: joules that no battery pays.
+        bits: float64 [m], mean over seeds: bits on the air.
+        server_j: float64 [m], mean over seeds: joules that no battery pays.
         notes: what a reader should know, one line each.
 
     >>> setting = Setting(Scenario.preset("default"), "batteries")

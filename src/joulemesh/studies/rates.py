@@ -33,7 +33,7 @@ def rates_of(scenario: Scenario, wanted: Rates) -> tuple[float, ...]:
         ScenarioError: something that is not a rate, or the same rate twice.
 
     >>> rates_of(Scenario.preset("default"), True)
-    (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
+    (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
     >>> rates_of(Scenario.preset("default"), "0.1, 0.05")
     (0.05, 0.1)
     """
