@@ -105,6 +105,7 @@ def seen_on_the_grid(dense: Comparison, scenario: Scenario) -> Comparison:
                 curves={name: curve[at] for name, curve in entry.curves.items()},
                 energy_j=entry.energy_j[at],
                 time_s=entry.time_s[at],
+                samples=entry.samples[at],
             )
         )
     return replace(dense, entries=tuple(entries))
