@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh import machine
 from joulemesh.errors import JoulemeshError
-from joulemesh.planning import static as planning
+from joulemesh.planning import iterations, static
 from joulemesh.planning.pricing import scheme as pricing
 from joulemesh.registries import CHANNELS
 from joulemesh.scenario import SECTIONS
@@ -102,7 +102,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is large because it was asked for is no mistake; refuse it sooner here."""
-    monkeypatch.setattr(planning, "_MOST_ENTRIES", 100_000)
+    for module in (static, iterations):
+        monkeypatch.setattr(module, "MOST_ENTRIES", 100_000)
     monkeypatch.setattr(pricing, "_MOST_PAIRS", 100_000)
     monkeypatch.setattr(machine, "memory_bytes", lambda: 10**8)
 

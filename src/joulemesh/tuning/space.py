@@ -8,7 +8,7 @@ import difflib
 import itertools
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ import numpy as np
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import SCENARIO
-from joulemesh.registries import POLICIES, SCHEMES
-from joulemesh.registry import Registry
+from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import fields_of
 from joulemesh.scenario.scenario import field_names
@@ -169,19 +168,15 @@ def _listed(value: Any) -> tuple[Any, ...]:
     return tuple({repr(one): one for one in given}.values())  # a value may be a table
 
 
-def _known(registry: Registry[Any], wanted: Sequence[str]) -> list[str]:
-    return [name for name in wanted if name in registry]
-
-
 def _schemes(scenario: Scenario) -> list[str]:
-    """The fast exact schemes, and what the scenario asks for."""
-    pipelined = _known(SCHEMES, ("tree-chunked",)) or ["tree"]
-    return [*pipelined, "ring-chunked", scenario.plan.aggregation]
+    """The exact schemes that work in chunks, and what the scenario asks for."""
+    chunked = [kind.name for kind in SCHEMES if kind.exact and kind.name.endswith("-chunked")]
+    return [*chunked, scenario.plan.aggregation]
 
 
 def _policies(scenario: Scenario) -> list[str]:
     """Rounds that may be zero, where there are such, and what the scenario asks for."""
-    return [*(_known(POLICIES, ("spread",)) or ["uniform"]), scenario.plan.rounds]
+    return ["spread", scenario.plan.rounds]
 
 
 def _rates(scenario: Scenario) -> list[float]:

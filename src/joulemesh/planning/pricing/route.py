@@ -63,7 +63,8 @@ def exchange_latency_s(
     if route.chunks > 1 and _is_tree(route):
         along = paths(route.edges, costs.take(route.link_index), devices, route.root)
         return along.seconds(float(route.bits[0]), route.chunks)
-    if route.steps == 1:  # the chunks of one transmission follow each other without a gap
+    # The chunks of one transmission follow each other without a gap.
+    if route.steps == 1:
         return float(route.repeats * seconds.max())
     return _follow_messages_s(route, seconds / route.chunks, devices)
 

@@ -6,7 +6,6 @@ __all__ = ["reading", "render_comparison", "sentence", "table_html"]
 
 import html
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from string import Template
 from typing import Any
 
@@ -20,6 +19,7 @@ from joulemesh.results.entry import Entry
 from joulemesh.results.table import about
 from joulemesh.units import column, duration, energy
 from joulemesh.views import words
+from joulemesh.views.asset import asset
 from joulemesh.views.comparison.figure import across, band
 from joulemesh.views.comparison.table import (
     difference_text,
@@ -56,10 +56,10 @@ def render_comparison(
     Returns:
         HTML with its style, its script and its data inside.
     """
-    return Template(_asset("comparison.html")).substitute(
+    return Template(asset("comparison.html")).substitute(
         title=html.escape(words.page_title("Comparison", words.Subject(study.scenario.name, when))),
-        style=_asset("report.css") + _asset("comparison.css"),
-        script="\n".join(_asset(name) for name in _SCRIPTS),
+        style=asset("report.css") + asset("comparison.css"),
+        script="\n".join(asset(name) for name in _SCRIPTS),
         data=embed_json(_data(study)),
         summary=fragments.text(sentence(study)),
         terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
@@ -87,10 +87,6 @@ def _switches(study: Comparison) -> str:
         f'aria-pressed="{"false" if k else "true"}">{fragments.text(curve.short)}</button>'
         for k, curve in enumerate(_shown(study))
     )
-
-
-def _asset(name: str) -> str:
-    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
 def _provenance(study: Comparison, versions: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["notebook_html", "outcome_html", "plan_html", "scenario_html", "study_html"]
 
 import html
-from importlib import resources
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from joulemesh.results.result import Result
 from joulemesh.scenario import SECTIONS, Budget, Scenario
 from joulemesh.units import duration
 from joulemesh.views import words
+from joulemesh.views.asset import asset
 from joulemesh.views.notebook.sketches import curve_svg, map_svg
 from joulemesh.views.palette import BINDING_ON_ANY
 from joulemesh.views.plan.digest import BINDING_WORDS, every, route_words
@@ -51,7 +51,7 @@ def notebook_html(value: Scenario | Plan | Result | Comparison) -> str:
 
 
 def _block(*parts: str) -> str:
-    style = resources.files("joulemesh.views").joinpath("assets", "notebook.css").read_text("utf-8")
+    style = asset("notebook.css")
     return f'<div class="joulemesh"><style>{style}</style>{"".join(parts)}</div>'
 
 

@@ -6,7 +6,6 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
+from joulemesh.views.asset import asset
 from joulemesh.views.run import fragments
 from joulemesh.views.run.charts import Histogram, chart_data
 from joulemesh.views.words import Subject
@@ -149,10 +149,10 @@ def render_report(view: ReportView) -> str:
     (True, False)
     """
     said = words.sentence(view.plan, view.summary, len(view.seeds), view.subject)
-    return Template(_asset("report.html")).substitute(
+    return Template(asset("report.html")).substitute(
         title=html.escape(words.page_title("Run" if view.series else "Plan", view.subject)),
-        style=_asset("report.css"),
-        script="\n".join(_asset(name) for name in _SCRIPTS),
+        style=asset("report.css"),
+        script="\n".join(asset(name) for name in _SCRIPTS),
         summary=fragments.text(said),
         answer=_answer(view.plan),
         planned="" if isinstance(view.plan, Plan) else "hidden",
@@ -187,10 +187,6 @@ def embed_json(data: Any) -> str:
     """
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")
-
-
-def _asset(name: str) -> str:
-    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
 def write_report(path: str | Path, view: ReportView) -> None:

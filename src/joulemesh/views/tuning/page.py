@@ -7,7 +7,6 @@ __all__ = ["render_tuning"]
 import html
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from string import Template
 from typing import Any
 
@@ -15,6 +14,7 @@ from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
 from joulemesh.views import words
+from joulemesh.views.asset import asset
 from joulemesh.views.comparison.table import figure_text
 from joulemesh.views.run import fragments
 from joulemesh.views.run.report import embed_json
@@ -38,10 +38,10 @@ def render_tuning(
         HTML with its style, its script and its data inside.
     """
     subject = words.Subject(found.scenario.name, when)
-    return Template(_asset("tuning.html")).substitute(
+    return Template(asset("tuning.html")).substitute(
         title=html.escape(words.page_title("Tuning", subject)),
-        style=_asset("report.css") + _asset("comparison.css") + _asset("tuning.css"),
-        script="\n".join(_asset(name) for name in _SCRIPTS),
+        style=asset("report.css") + asset("comparison.css") + asset("tuning.css"),
+        script="\n".join(asset(name) for name in _SCRIPTS),
         data=embed_json(_data(found)),
         summary=fragments.text(_sentence(found)),
         terms=fragments.text(difference_words(found)),
@@ -57,10 +57,6 @@ def render_tuning(
             {**(versions or {}), "seeds of the rungs": _listed(found.seeds)}, found.fresh
         ),
     )
-
-
-def _asset(name: str) -> str:
-    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
 def _listed(numbers: Sequence[int]) -> str:
