@@ -301,6 +301,14 @@ _METHODS = (
     Case("methods with own model and data", {"plan.iterations": 4, "training.alpha": 5.0},
          equal="iterations", methods=("adaptive", "pens", "fixed:1"), model=_own_model,
          data=_own_data),
+    Case("later methods", _QUICK, equal="iterations", methods=(
+        "adaptive", "spread", "skiptrain", "gossip-pga", "merge", "led")),
+    Case("methods within one budget", {**_QUICK, "budget.total_s": 0.05}, equal="budget", methods=(
+        "adaptive", "spread:20", "skiptrain:tau=1", "merge", "d-psgd")),
+    Case("spread rounds in a total time", {
+        "budget.total_s": 0.05, "plan.rounds": "spread", "plan.iterations": "auto",
+        "plan.aggregation": "auto"}),
+    Case("a pattern of exchanges", {"plan.exchange": {"every": 3, "final": True}}),
     Case("methods in two worlds", _QUICK, worlds=2, methods=("adaptive", "fixed:2")),
 )  # fmt: skip
 

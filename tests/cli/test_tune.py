@@ -69,7 +69,7 @@ def command(
 def test_from_file_to_report(command: Command) -> None:
     code, out, _ = command("small.toml", *FEW, "--out", "tuned")
     assert code == 0
-    for text in ("winner", "as given", "of the budget", "refused (4)", "tuned/best.toml"):
+    for text in ("winner", "as given", "share of the budget", "refused (4)", "tuned/best.toml"):
         assert text in out
     assert Path("tuned", "report.html").is_file()
     with Path("tuned", "candidates.csv").open() as file:

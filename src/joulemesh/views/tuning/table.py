@@ -99,7 +99,7 @@ def _show_rungs(found: Tuning, console: Console) -> None:
     shown = [one.candidate for rung in reversed(found.rungs) for one in rung.rows]
     numbers = list(dict.fromkeys(shown))[:_MOST_ROWS]
     columns = [Column("candidate", figures=False, prose=30)]
-    columns += [Column(f"{share_words(rung)} of the budget") for rung in found.rungs]
+    columns += [Column(f"with {share_words(rung)}") for rung in found.rungs]
     columns += [Column("energy", rank=1), Column("time", rank=1)]
     rows = []
     for number in numbers:
@@ -107,6 +107,7 @@ def _show_rungs(found: Tuning, console: Console) -> None:
         scores = [_score(found, one) for one in last[number]]
         prices = [energy(priced.energy_j), duration(priced.time_s)]
         rows.append([priced.candidate.name, *scores, *prices])
+    console.print(Text("candidates with a share of the budget, those that came furthest first"))
     show_table(console, columns, rows, box=SIMPLE_HEAD)
 
 
