@@ -65,6 +65,7 @@ def test_mutants_change_one_place_each_and_no_words(tool: ModuleType) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_reason_names_a_mutant(tool: ModuleType) -> None:
     """Code that is rewritten loses its reasons; `make mutate` finds the new ones."""
     reasons = tomllib.loads((ROOT / "tools" / "survivors.toml").read_text("utf-8"))

@@ -257,6 +257,7 @@ def typed(
 COMPARED = ("--methods", "adaptive,fixed:1", "--seeds", "1", "--cache", "kept", "--json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", OWN)
 def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
     field: str, typed: Callable[..., tuple[int, str, str]]

@@ -38,6 +38,7 @@ def test_the_same_code_gives_the_same_record(made: Record) -> None:
     assert set(made["scenarios"]["compare"]) == {"ledger of fixed:1", "metrics of fixed:1"}
 
 
+@pytest.mark.slow
 def test_a_change_of_one_figure_is_named(made: Record) -> None:
     other = record([Case("run", {**TINY, "training.learning_rate": 0.1 * (1 + 1e-6)}), TWO[1]])
     lines = differences(made, other)
@@ -69,6 +70,7 @@ def test_one_bit_of_an_array_is_noticed(kind: Any) -> None:
         digest(object())
 
 
+@pytest.mark.slow
 def test_the_command_writes_checks_and_refuses(
     made: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

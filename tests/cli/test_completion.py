@@ -156,6 +156,7 @@ def test_after_a_parameter_comes_another_or_a_method() -> None:
 # The shells ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bash_cuts_words_at_equals_signs_and_colons() -> None:
     """What it replaces is only what follows the last of them."""
     assert bash("plan", "--set", "devices.profile", "=", "jet") == [

@@ -244,6 +244,7 @@ def test_led_is_algorithm_1(
     assert np.abs(y).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_led_agrees_where_d_psgd_does_not(ring: Scenario) -> None:
     """With six devices of one sample each, steps are exact: LED finds the common minimum."""
     rng = np.random.default_rng(0)

@@ -228,6 +228,7 @@ def test_following_the_remedies_leads_to_a_plan(fields: dict[str, Any]) -> None:
         scenario = scenario.override({field: figure + 1e-6 * (field == "plan.zeta")})
 
 
+@pytest.mark.slow
 @given(fields=doomed())
 @settings(max_examples=150, deadline=None)
 def test_the_largest_n_that_is_offered_works_and_the_next_does_not(fields: dict[str, Any]) -> None:

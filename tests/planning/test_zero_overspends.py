@@ -386,7 +386,7 @@ def test_nothing_is_overspent_in_ten_thousand_plans(piece: int) -> None:
 
 def test_no_second_is_overspent() -> None:
     """With a total time, a deadline or both: every policy, patterns, fading and departures."""
-    seen = explore(0, 200, timed=True)
+    seen = explore(0, 120, timed=True)
     kinds = ("pattern", "total", "both", "auto", "fading", "zeros", "outage", "left", "tight")
     policies = ("theorem4", "backfill", "uniform", "fixed", "inverse", "spread")
     assert all(seen[kind] for kind in (*kinds, *policies)), seen

@@ -65,6 +65,7 @@ def test_a_cache_is_swept_when_it_is_opened(tmp_path: Path, opened: str) -> None
     assert not drafts(tmp_path)
 
 
+@pytest.mark.slow
 def test_run_and_study_folders_are_swept_when_they_are_opened(tmp_path: Path) -> None:
     scenario = joulemesh.Scenario.preset("default").override(TINY)
     run, study = tmp_path / "run", tmp_path / "study"

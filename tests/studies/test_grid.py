@@ -135,6 +135,7 @@ def assert_contained(found: Comparison, dense: Comparison) -> None:
             assert abs(row[name] - other[name]) <= row[f"{name}_error"] + 1e-12
 
 
+@pytest.mark.slow
 def test_a_method_of_thousands_of_iterations_is_seen_from_the_first(
     small: Scenario, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

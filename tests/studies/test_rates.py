@@ -143,6 +143,7 @@ def test_all_rates_diverge(small: Scenario, digits: Dataset, tmp_path: Path) -> 
     assert any("diverged at every learning rate" in note for note in found.entries[0].remarks)
 
 
+@pytest.mark.slow
 def test_worlds_are_tuned_each(small: Scenario, digits: Dataset, tmp_path: Path) -> None:
     found = joulemesh.compare(
         small, ["fixed:1"], seeds=1, worlds=2, data=digits, cache=tmp_path, tune_lr=[0.1, 0.3],

@@ -107,6 +107,7 @@ def test_a_non_convex_model_gets_remark_2(tiny: Tiny) -> None:
     assert found["smoothness"] == pytest.approx(high - 2 * low)
 
 
+@pytest.mark.slow
 def test_the_measured_gap_is_under_the_corrected_bound() -> None:
     scenario = joulemesh.Scenario.preset("default").override(
         {

@@ -125,6 +125,7 @@ def test_a_trace_with_further_metrics_is_joined_and_kept(toy: Any) -> None:
     assert Trace.join([trace, trace]).curve("test_brier").shape == (4, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["one processor", "two processors", "rows together"],
                          indirect=True)  # fmt: skip
 def test_metrics_are_the_same_on_any_machine(toy: Any, machine: Any) -> None:

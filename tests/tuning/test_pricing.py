@@ -136,6 +136,7 @@ def test_the_grid_reaches_what_the_budgets_pay_for() -> None:
     assert numbers[-1] == most.iterations
 
 
+@pytest.mark.slow
 def test_too_many_candidates_are_drawn_by_the_seed() -> None:
     space = Space.default(SCENARIO)
     some, again = (Pricing(SCENARIO).offer(space, 12) for _ in range(2))
@@ -199,6 +200,7 @@ def test_a_share_is_of_the_total_time() -> None:
         assert (part.margin_j >= 0).all()
 
 
+@pytest.mark.slow
 def test_every_winner_of_the_default_space_can_be_written_and_read(tmp_path: Path) -> None:
     pricing = Pricing(SCENARIO)
     for point in pricing.points(Space.default(SCENARIO)):
@@ -208,6 +210,7 @@ def test_every_winner_of_the_default_space_can_be_written_and_read(tmp_path: Pat
         assert joulemesh.Scenario.load(path) == made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fading", ["rayleigh", "rician"])
 def test_under_fading_candidates_are_priced_by_their_walk(fading: str) -> None:
     scenario = SCENARIO.override({"network.fading": fading, "plan.iterations": 10})

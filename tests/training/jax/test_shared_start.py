@@ -73,6 +73,7 @@ def test_shared_start_on_an_accelerator_equals_kept_devices(
         np.testing.assert_allclose(curve, other, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_kept_devices_in_blocks_equal_all_together(accelerator: Machine, optimizer: str) -> None:
     mixing = np.random.default_rng(1).random((1, DEVICES, DEVICES))

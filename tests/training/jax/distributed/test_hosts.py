@@ -228,6 +228,7 @@ def engine_on(machine: Machine, toy: Dataset, **options: Any) -> Engine:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1)])
 def test_a_checkpoint_serves_another_number_of_processors(
     toy: Dataset,
