@@ -52,6 +52,7 @@ print("CPUS", machine.cpus())
 """
 
 
+@pytest.mark.slow
 def test_commands_work_where_only_posix_is_there(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, cwd=tmp_path, check=False

@@ -17,6 +17,7 @@ from tools.shown import renewed, rewrite
 MADE = {"reference/cli.md", "reference/limits.md", "reference/scenario.md"}
 # They compile much, for what others show.
 SLOW = (
+    "README",
     "notebooks",
     "sweep",
     "tune",
@@ -26,6 +27,7 @@ SLOW = (
     "worlds",
     "add-your-own",
     "add-a-metric",
+    "add-a-policy",
 )
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 

@@ -52,6 +52,7 @@ def test_the_servers_links_do_not_fade(small: Scenario) -> None:
     assert len(np.unique(build("fedavg:2", fading).ledger().exchange_j[:, 0])) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
 def test_equals_exact_averaging(small: Scenario, train: Callable[..., Any], weights: str) -> None:
     made = build("fedavg:2", small.override({"plan.iterations": 3}))

@@ -61,6 +61,7 @@ def run(clusters: tuple[Dataset, Partition], scenario: Scenario) -> tuple[Any, T
     return made, jax.tree.map(lambda leaf: np.asarray(leaf)[0], state.exchange), trace.sent
 
 
+@pytest.mark.slow
 def test_finds_the_planted_clusters(run: tuple[Any, Tally, Sent], scenario: Scenario) -> None:
     _, _, sent = run
     table = neighbours_of(Setting(scenario).world.graph).table

@@ -208,6 +208,7 @@ def refusal(scenario: joulemesh.Scenario) -> joulemesh.JoulemeshError | None:
     return None
 
 
+@pytest.mark.slow
 @given(fields=doomed())
 @settings(max_examples=150, deadline=None)
 def test_following_the_remedies_leads_to_a_plan(fields: dict[str, Any]) -> None:

@@ -92,6 +92,7 @@ def test_what_training_decides_is_priced_by_what_was_sent(
         np.testing.assert_allclose(mine, result.energy_j[:, s], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(4, 6), pytest.param((2,), marks=pytest.mark.slow)])
 def test_a_stopped_run_of_a_method_goes_on_to_the_same_bits(
     tiny: Scenario,

@@ -101,6 +101,7 @@ def test_a_power_cut_during_a_run_loses_nothing(
     cut_often(works("run"), range(24), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_power_cut_during_a_comparison_loses_nothing(
     works: Callable[[str], Work], tmp_path: Path
 ) -> None:

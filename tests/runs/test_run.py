@@ -137,6 +137,7 @@ def test_the_same_seed_gives_the_same_bits(
     assert not np.array_equal(other.loss, again.loss)
 
 
+@pytest.mark.slow
 def test_several_seeds_equal_single_runs(tiny: joulemesh.Scenario) -> None:
     both = joulemesh.run(tiny, seeds=[0, 7])
     for column, seed in enumerate((0, 7)):
@@ -294,6 +295,7 @@ def test_own_model_and_data_of_wrong_shape(tiny: joulemesh.Scenario) -> None:
         joulemesh.run(tiny, model=wrong, data=(x, y, x, y))
 
 
+@pytest.mark.slow
 def test_more_devices_than_samples(tiny: joulemesh.Scenario) -> None:
     x, y = np.zeros((3, 2), np.float32), np.array([0, 1, 0])
     with pytest.raises(ScenarioError, match="resample"):

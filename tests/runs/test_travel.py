@@ -53,6 +53,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_elsewhere_without_its_originals(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +282,7 @@ def test_a_comparison_is_made_again_elsewhere(
         assert Path("again", name).read_bytes() == Path(name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_comparison_of_ones_own_method_and_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None
 ) -> None:

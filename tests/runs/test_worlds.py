@@ -146,6 +146,7 @@ def test_worlds_whose_batteries_do_not_pay_are_reported(tiny: Scenario, tmp_path
     assert folders == [state == "ran" for state in status]
 
 
+@pytest.mark.slow
 def test_a_world_that_diverges_is_reported(tiny: Scenario) -> None:
     wild = tiny.override({"training.model": "mlp", "training.learning_rate": 1e30})
     result = joulemesh.run(wild, worlds=2)
@@ -153,6 +154,7 @@ def test_a_world_that_diverges_is_reported(tiny: Scenario) -> None:
     assert "lower training.learning_rate" in result.missing
 
 
+@pytest.mark.slow
 def test_progress_and_metrics_say_which_world(tiny: Scenario) -> None:
     steps: list[Progress] = []
     rows: list[dict[str, Any]] = []
@@ -164,6 +166,7 @@ def test_progress_and_metrics_say_which_world(tiny: Scenario) -> None:
 # Stopping and going on -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_worlds_end_with_the_same_bits(
     tiny: Scenario, both: tuple[WorldsResult, Path], tmp_path: Path
 ) -> None:

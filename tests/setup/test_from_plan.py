@@ -106,6 +106,7 @@ def _breaking(folder: Path, **training: object) -> joulemesh.Scenario:
     )
 
 
+@pytest.mark.slow
 def test_exact_means_are_weighed_by_samples_until_the_ring_breaks(tmp_path: Path) -> None:
     scenario = _breaking(tmp_path, weights="samples", eval_every=1, chunk_iterations=1)
     plan = joulemesh.plan(scenario)

@@ -54,6 +54,7 @@ def compared(scenario: Scenario, cache: Path, **options: Any) -> Any:
     return joulemesh.compare(scenario, METHODS, "iterations", 2, cache=cache, **options)
 
 
+@pytest.mark.slow
 def test_killed_inside_a_method_it_goes_on_to_the_same_bits(
     tiny: Scenario, tmp_path: Path, often: list[tuple[str, int]]
 ) -> None:

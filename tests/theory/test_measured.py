@@ -96,6 +96,7 @@ def test_curvature_lies_within_the_known_bounds(tiny: Tiny) -> None:
     assert model.l2 - 1e-9 <= low <= high <= max(known) + 1e-9
 
 
+@pytest.mark.slow
 def test_a_non_convex_model_gets_remark_2(tiny: Tiny) -> None:
     _, data, held, _ = tiny
     losses = DeviceLosses(build("mlp", data.shape, 3, (4,)), data, held)

@@ -125,6 +125,7 @@ def environment() -> dict[str, str]:
     return {**plain, "TERM": "xterm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "last"),
     [

@@ -468,6 +468,7 @@ def test_a_process_that_was_told_of_more_is_refused_as_is_process_0(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_process_0_that_ends_before_all_met_is_noticed_at_once(
     start: Start, tmp_path: Path
 ) -> None:
