@@ -209,19 +209,15 @@ def _results() -> Iterator[tuple[str, str, dict[str, dict[str, str]]]]:
 
 def glance(equal: str, figure: str) -> str:
     """The tuned plan's figure, and every rival's minus it, paired by seed."""
-    rows = []
-    for name, terms, found in _results():
-        if terms == equal:
-            best = next(iter(found.values()))  # the tuned plan comes first
-            rows.append(
-                [
-                    name,
-                    f"{best['method']}",
-                    figure_of(best, figure, 100),
-                    *(_apart(found.get(rival), figure) for rival in RIVALS),
-                ]
-            )
-    return table(["scenario", "tuned plan", "%", *RIVALS], rows)
+    found = {name: rows for name, terms, rows in _results() if terms == equal}
+    best = {name: next(iter(rows.values())) for name, rows in found.items()}  # it comes first
+    lines: list[list[Any]] = [
+        ["tuned plan", *(row["method"] for row in best.values())],
+        ["its accuracy %", *(figure_of(row, figure, 100) for row in best.values())],
+    ]
+    for rival in RIVALS:
+        lines.append([rival, *(_apart(rows.get(rival), figure) for rows in found.values())])
+    return table(["", *found], lines)
 
 
 def _apart(row: dict[str, str] | None, figure: str) -> Any:
