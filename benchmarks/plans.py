@@ -215,8 +215,9 @@ def glance(equal: str, figure: str) -> str:
         ["tuned plan", *(row["method"] for row in best.values())],
         ["its accuracy %", *(figure_of(row, figure, 100) for row in best.values())],
     ]
-    for rival in RIVALS:
-        lines.append([rival, *(_apart(rows.get(rival), figure) for rows in found.values())])
+    lines += [
+        [rival, *(_apart(rows.get(rival), figure) for rows in found.values())] for rival in RIVALS
+    ]
     return table(["", *found], lines)
 
 

@@ -170,8 +170,8 @@ def _table(found: dict[str, Any]) -> str:
         cells += [*_ratios(one["tree_s"]), share, *_ratios(one["ring_s"])]
         cells += [f"{one['ring_j'][1]:.2f}" if one["rings"] else "–"]
         rows.append(cells)
-    header = ["graph", "graphs", "devices", "joules off the tree's", "seconds over the tree's"]
-    header += ["10 to 90 %", "worst", "faster than the chunked ring", "seconds over the ring's"]
+    header = ["graph", "graphs", "devices", "joules off", "seconds over the tree's"]
+    header += ["10 to 90 %", "worst", "faster than the ring", "seconds over the ring's"]
     return table([*header, "10 to 90 %", "worst", "joules over the ring's"], rows)
 
 

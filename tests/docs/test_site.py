@@ -125,7 +125,7 @@ def test_search_works_from_a_folder(page: str, site: Path, browser: Any) -> None
         "[...document.querySelectorAll('.md-search-result__item a')].map(a => a.href)"
     )
     assert all(address.startswith(site.resolve().as_uri()) for address in found)
-    assert any("explanation/paper.html" in address for address in found)
+    assert any("explanation/notes.html" in address for address in found)
     assert browser.errors == []  # nothing was asked of the network
 
 
