@@ -120,6 +120,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> subprocess.Com
 ASKED = ("--set", "network.fading=halves", "--set", "plan.iterations=4", "--json")
 
 
+@pytest.mark.slow
 def test_a_users_file_adds_an_entry_to_every_command_that_reads_a_scenario(tmp_path: Path) -> None:
     (tmp_path / "halves.py").write_text(HALVES)
     without = command("plan", *ASKED, folder=tmp_path)

@@ -185,6 +185,7 @@ def test_worlds_are_run_with_the_method(tiny: Scenario, tmp_path: Path) -> None:
         joulemesh.run(tiny, method="fixed:2", worlds=2, out=tmp_path / "worlds", resume=True)
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_method_and_resumes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ class StopError(Exception):
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [pytest.param(3, marks=SLOW), 6, pytest.param(9, marks=SLOW)])
 def test_a_stopped_run_tells_each_evaluation_once(told: Told, tmp_path: Path, after: int) -> None:
     _, _, wanted = told

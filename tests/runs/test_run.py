@@ -216,6 +216,7 @@ def _kill_and_resume(folder: Path, wait_s: float) -> None:
     raise AssertionError(done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 20))]
 )

@@ -262,6 +262,7 @@ register("mine", lambda name, setting, given: build("fixed:1", setting), paramet
 """
 
 
+@pytest.mark.slow
 def test_a_comparison_is_made_again_elsewhere(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

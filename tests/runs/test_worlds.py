@@ -129,6 +129,7 @@ def test_a_world_that_cannot_run_is_counted_and_named() -> None:
     assert "none of 1 worlds ran" in repr(none)
 
 
+@pytest.mark.slow
 def test_worlds_whose_batteries_do_not_pay_are_reported(tiny: Scenario, tmp_path: Path) -> None:
     """Batteries drawn from a range that not every world's devices can live on."""
     ranged = tiny.override({"budget.energy_j": [0.08, 0.3], "plan.iterations": 3})
@@ -212,6 +213,7 @@ def test_worlds_draw_their_own_seeds(tiny: Scenario) -> None:
         joulemesh.run(tiny, worlds=0)
 
 
+@pytest.mark.slow
 def test_folders_are_not_mistaken_for_each_other(
     tiny: Scenario, both: tuple[WorldsResult, Path], tmp_path: Path
 ) -> None:
