@@ -125,6 +125,18 @@ def test_under_fading(exchange: Any) -> None:
             assert (route.scheme == "metropolis") == (not exact)
 
 
+@pytest.mark.parametrize("fading", ["none", "rayleigh"])
+def test_where_nothing_is_sent_nothing_is_averaged(fading: str) -> None:
+    """The engine would take the mean in every iteration that counts as exchanged."""
+    made = plan_with({"between": "none", "every": 4}, **{"network.fading": fading})
+    schedule, values = schedule_of(made), np.arange(8.0)[:, None]
+    for t in range(made.iterations):
+        sent = made.route(t + 1)
+        silent = sent is None or not len(sent.edge)
+        assert silent or t in (3, 7)
+        assert np.array_equal(_mixed(schedule, t, values), values) == silent
+
+
 def test_what_every_exchange_leaves() -> None:
     """Nothing after an exact average, everything where nothing is sent, less with neighbours."""
     silent = plan_with({"between": "none", "every": 4}).timeline.contraction

@@ -138,7 +138,7 @@ class CausalPlanner:
             costs = self.ground.costs(t)
             route, price_j, price_s, rounds[t], cap[t] = self._iteration(t, forecast, costs)
             routes.append(route)
-            active[t], exchanged[t] = self.active, route is not None
+            active[t], exchanged[t] = self.active, route is not None and bool(len(route.edge))
             spent[t], seconds[t] = price_j, price_s
             self._pay(price_j, rounds[t])
             self.time.pay(rounds[t], price_s)
