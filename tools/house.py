@@ -58,6 +58,7 @@ ORDER = (
     ("planning",),
     ("training",),
     ("setup",),
+    ("deploy",),
     ("theory.measured",),
     ("methods",),
     ("results",),

@@ -1,0 +1,287 @@
+"""What happens to a node, and what it wants done: the two sides of its state machine.
+
+``node.handle(event, now)`` takes one `Event` and gives the `Effect`s that follow, in order. A node
+has no clock, no network, no disk and no threads: the asyncio runner and the tests' virtual world
+drive the same code.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Begin",
+    "Commit",
+    "Delivered",
+    "Durable",
+    "Effect",
+    "End",
+    "Evaluate",
+    "Event",
+    "Note",
+    "Plan",
+    "Planned",
+    "Received",
+    "Save",
+    "SaveFailed",
+    "Saved",
+    "Send",
+    "SetTimer",
+    "StopAsked",
+    "Tick",
+    "Train",
+    "TrainFailed",
+    "Trained",
+    "Undelivered",
+]
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.messages import Ballot, Message
+from joulemesh.deploy.plans import ViewPlan
+from joulemesh.deploy.view import View
+
+
+@dataclass(frozen=True, eq=False)
+class Commit:
+    """A device's state after an iteration.
+
+    Attributes:
+        iteration: the last that is done; 0 before the first.
+        vector: [P], its parameters.
+        memory: what the optimiser remembers.
+        spent_j: joules metered so far.
+        elapsed_s: seconds so far, of those that a total limits.
+        average: the latest exact average and its iteration, for those who missed it.
+        absent: neighbours that an exchange had to go without, in this iteration.
+    """
+
+    iteration: int
+    vector: Vector
+    memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    spent_j: float = 0.0
+    elapsed_s: float = 0.0
+    average: tuple[int, Vector] | None = None
+    absent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Durable:
+    """What outlives a crash: all of it is on disk before anybody hears of it.
+
+    Attributes:
+        incarnation: how often the node has been started.
+        views: those installed that may still be asked for, ascending; the last is the present one.
+        promised: the highest ballot promised for the number that follows it.
+        accepted: what was accepted for that number.
+        commit: the last iteration that is done.
+        trained: the iteration that is trained but not committed, its parameters and memory: what
+            an exchange can be repeated from. None if there is none, or it may be trained again.
+        ended: why the node ended, once it has.
+    """
+
+    incarnation: int
+    views: tuple[View, ...]
+    commit: Commit
+    promised: Ballot | None = None
+    accepted: tuple[Ballot, View] | None = None
+    trained: tuple[int, Vector, Mapping[str, NDArray[Any]]] | None = None
+    ended: str = ""
+
+
+# Events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The node is started, for the first time or again."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message has come from a neighbour, which the transport knows by its certificate."""
+
+    sender: int
+    message: Message
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The receiver has acknowledged a message."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """It has not, within its deadline; it may have come through all the same."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The learner has run the rounds of an iteration."""
+
+    iteration: int
+    vector: Vector
+    memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainFailed:
+    """The learner could not: it diverged, or its code failed."""
+
+    iteration: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What `Save` carried is on disk."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class SaveFailed:
+    """It is not: the disk is full or broken. What was there before is still whole."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a view, or why there is none."""
+
+    view: View
+    plan: ViewPlan | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A timer has run out."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """The user or the system asks the node to stop; started again, it resumes."""
+
+    reason: str
+
+
+Event: TypeAlias = (
+    Begin
+    | Received
+    | Delivered
+    | Undelivered
+    | Trained
+    | TrainFailed
+    | Saved
+    | SaveFailed
+    | Planned
+    | Tick
+    | StopAsked
+)
+
+
+# Effects ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Send:
+    """Carry a message to a neighbour; `Delivered` or `Undelivered` follows, once, by then.
+
+    Attributes:
+        token: names this sending in the event that follows.
+        to: the neighbour.
+        message: what is said.
+        within_s: its deadline.
+    """
+
+    token: int
+    to: int
+    message: Message
+    within_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Train:
+    """Run local rounds; `Trained` or `TrainFailed` follows.
+
+    The memory that a commit holds is loaded first: a round that was begun and lost leaves no trace.
+    """
+
+    iteration: int
+    rounds: int
+    start: Commit
+
+
+@dataclass(frozen=True, eq=False)
+class Save:
+    """Make the state durable; `Saved` or `SaveFailed` follows. Saves are carried out in order."""
+
+    token: int
+    state: Durable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Make the plan of a view; `Planned` follows."""
+
+    view: View
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate:
+    """Measure and journal the accuracy of the parameters after an iteration; nothing follows."""
+
+    iteration: int
+    vector: Vector
+
+
+@dataclass(frozen=True)
+class SetTimer:
+    """`Tick` of this name follows after so many seconds; a timer of the same name is replaced."""
+
+    name: str
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line for the journal.
+
+    Attributes:
+        kind: what happened, in a word.
+        figures: plain values that belong to it.
+    """
+
+    kind: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class End:
+    """The node has finished, or gives up; nothing is wanted of it any more.
+
+    Attributes:
+        reason: one line.
+        complete: were all iterations of the plan carried out?
+        resumable: can it be started again and go on?
+    """
+
+    reason: str
+    complete: bool
+    resumable: bool = True
+
+
+Effect: TypeAlias = Send | Train | Save | Plan | Evaluate | SetTimer | Note | End

@@ -1,0 +1,210 @@
+"""What devices say to each other.
+
+A message goes from a device to one of its neighbours. The envelope that carries it, which the
+transport writes and checks, names the fleet and the plan; what is here, the node checks.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Absent",
+    "Accept",
+    "Accepted",
+    "Asked",
+    "Beat",
+    "Body",
+    "Decided",
+    "Fetch",
+    "Flood",
+    "Given",
+    "Join",
+    "Leave",
+    "Message",
+    "Part",
+    "Prepare",
+    "Promise",
+    "Refused",
+    "Suspect",
+]
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.view import View
+
+Ballot: TypeAlias = tuple[int, int]
+"""(attempt, device that makes it): proposals for one view number, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A message of an exchange: what a `Peer` sends in a step."""
+
+    view: int
+    iteration: int
+    step: int
+    payload: Vector
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A sign of life to a neighbour, with what the sender is about.
+
+    Attributes:
+        incarnation: how often the sender has been started.
+        view: the newest view that it has installed.
+        iteration: the last that it has committed.
+        phase: what it is doing.
+        waiting: the neighbours for whose messages it waits, if any: it is not to blame then.
+    """
+
+    incarnation: int
+    view: int
+    iteration: int
+    phase: str
+    waiting: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Please send the exact average of an iteration, or a gift, as of an iteration."""
+
+    view: int
+    iteration: int
+    gift: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The answer to `Fetch`."""
+
+    view: int
+    iteration: int
+    payload: Vector
+    gift: bool = False
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The sender goes on without the receiver in a mixing with neighbours: both count it out."""
+
+    view: int
+    iteration: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A message was not taken; ``views`` are those that its sender seems not to know."""
+
+    reason: str
+    views: tuple[View, ...] = ()
+
+
+# Bodies of floods: to everybody, over the links that there are ------------------------------------
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """The origin has not heard of a neighbour for too long."""
+
+    view: int
+    device: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """The origin was started again, or was away, and asks to be taken into the next view."""
+
+    view: int
+    incarnation: int
+    iteration: int
+    left_j: float
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The origin leaves at this boundary: it cannot pay for the next iteration, or was told to."""
+
+    view: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """First half of a proposal for a view number: promise to heed no earlier ballot."""
+
+    number: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The answer, with what the origin accepted before, if anything, and how it stands.
+
+    From here until the view is decided the origin commits nothing.
+    """
+
+    number: int
+    ballot: Ballot
+    accepted: tuple[Ballot, View] | None
+    iteration: int
+    left_j: float
+    elapsed_s: float
+    cut: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Accept:
+    """Second half: take this view, if nothing later was promised."""
+
+    ballot: Ballot
+    view: View
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The origin has taken it, durably."""
+
+    number: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A majority has: the view is installed."""
+
+    view: View
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Please tell the origin the views after one that it knows."""
+
+    view: int
+
+
+Body: TypeAlias = Suspect | Join | Leave | Prepare | Promise | Accept | Accepted | Decided | Asked
+
+
+@dataclass(frozen=True)
+class Flood:
+    """A control message, which every device passes on to its neighbours once.
+
+    Attributes:
+        origin: who says it.
+        incarnation: how often the origin has been started.
+        sequence: its floods are counted within one incarnation.
+        body: what it says.
+    """
+
+    origin: int
+    incarnation: int
+    sequence: int
+    body: Body
+
+
+Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Flood
+
+Phase = Literal["starting", "training", "exchanging", "frozen", "fetching", "waiting", "ended"]
