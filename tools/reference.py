@@ -6,7 +6,7 @@ so that they cannot differ from the program.
 
 from __future__ import annotations
 
-__all__ = ["PAGES", "cli_page", "limits_page", "on_config", "on_files", "scenario_page"]
+__all__ = ["PAGES", "cli_page", "commands", "limits_page", "on_config", "on_files", "scenario_page"]
 
 import re
 from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ def _command_lines(name: str, command: Any) -> Iterator[str]:
     usage = " ".join(
         label[one.name] if one.required else f"[{label[one.name]}]" for one in arguments
     )
-    yield f"## `joulemesh {name}` {{ #{name} }}"
+    yield f"## `joulemesh {name}` {{ #{name.replace(' ', '-')} }}"
     yield from ("", command.help, "")
     yield from ("```text", f"joulemesh {name} {usage} [OPTIONS]".replace("  ", " "), "```", "")
     if arguments:
@@ -122,11 +122,27 @@ def cli_page() -> str:
     >>> "## `joulemesh plan`" in cli_page()
     True
     """
-    group: Any = typer.main.get_command(app)
     lines = [_CLI_HEAD]
-    for name, command in group.commands.items():
+    for name, command in commands().items():
         lines += _command_lines(name, command)
     return "\n".join(lines)
+
+
+def commands() -> dict[str, Any]:
+    """Every command by all of its words, those of groups too.
+
+    >>> [name for name in commands() if name.startswith("p")]
+    ['profiles', 'plan']
+    """
+    return _inside(typer.main.get_command(app), "")
+
+
+def _inside(group: Any, before: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, one in group.commands.items():
+        grouped = hasattr(one, "commands")
+        found.update(_inside(one, f"{before}{name} ") if grouped else {before + name: one})
+    return found
 
 
 def _values(schema: dict[str, Any]) -> str:

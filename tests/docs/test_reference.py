@@ -10,9 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import typer
 
-from joulemesh.cli.main import app
 from joulemesh.scenario import PRESETS, SECTIONS
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -29,7 +27,7 @@ def tool(name: str) -> ModuleType:
 
 def test_every_command_and_option_is_in_the_reference() -> None:
     page = tool("reference").cli_page()
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in tool("reference").commands().items():
         part = page.split(f"## `joulemesh {name}`")[1].split("\n## ")[0]
         assert command.help.splitlines()[0] in part
         for option in command.params:

@@ -14,12 +14,14 @@ from joulemesh.cli import (
     bounds,
     compare,
     completion,
+    deploy,
     doctor,
     estimate,
     failure,
     init,
     methods,
     new,
+    node,
     plan,
     profiles,
     report,
@@ -90,8 +92,17 @@ def _examples(lines: tuple[str, ...]) -> str:
     return "\n\n".join([title, *(f"- `{line}`" for line in lines)])
 
 
-for _command, _lines in _COMMANDS.items():
-    app.command(_command.__name__, epilog=_examples(_lines))(_command)
+def _add(group: typer.Typer, commands: dict[Callable[..., None], tuple[str, ...]]) -> None:
+    for command, lines in commands.items():
+        group.command(command.__name__, epilog=_examples(lines))(command)
+
+
+_add(app, _COMMANDS)
+for _name, _group in (("deploy", deploy), ("node", node)):
+    if _group.COMMANDS:
+        _part = typer.Typer(no_args_is_help=True, help=_group.HELP)
+        _add(_part, _group.COMMANDS)
+        app.add_typer(_part, name=_name)
 
 
 def _version(wanted: bool) -> None:
