@@ -6,6 +6,7 @@ __all__ = [
     "Cell",
     "Column",
     "fits",
+    "fitted",
     "open_console",
     "picture",
     "show_row",
@@ -138,6 +139,26 @@ def show_table(
     └───────┴──────────┘
     not shown: battery
     """
+    table, left_out = fitted(console, columns, rows, box=box)
+    table.title, table.caption, table.show_lines = title, caption, lines
+    console.print(table, crop=False)
+    if left_out:
+        console.print(left_out)
+
+
+def fitted(
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    box: Box = HEAVY_HEAD,
+) -> tuple[Table, Text]:
+    """The table that `show_table` prints, and the line that names the columns left out.
+
+    >>> table, left_out = fitted(Console(width=8), [Column("device"), Column("J", rank=1)], [])
+    >>> len(table.columns), str(left_out)
+    (1, 'not shown: J')
+    """
     rows = [[_printable(cell) for cell in row] for row in rows]
     kept, broken = list(range(len(columns))), False
     while True:
@@ -152,13 +173,10 @@ def show_table(
             kept.remove(last)
         broken = True
     table = sheet.table(box, spare)
-    table.title, table.caption, table.show_lines = title, caption, lines
     if spare < 0:
         table.width = console.width - spare
-    console.print(table, crop=False)
     left_out = [column.name for k, column in enumerate(columns) if k not in kept]
-    if left_out:
-        console.print(Text(f"not shown: {', '.join(left_out)}", style="dim"))
+    return table, Text(f"not shown: {', '.join(left_out)}" if left_out else "", style="dim")
 
 
 def _printable(cell: Cell) -> Cell:
