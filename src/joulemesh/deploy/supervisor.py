@@ -1,0 +1,257 @@
+"""Processes of one machine that stand for devices: started, watched, started again and stopped.
+
+A process says by its exit code how it ended (`Exit`); one that crashed is started again, a few
+times. All end with the supervisor: when it is asked to stop, and, on Linux, also when it is killed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Exit", "Job", "Process", "Supervisor"]
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+from joulemesh.machine import cpus
+
+State = Literal["to start", "starting", "running", "done", "stopped", "refused", "ended", "lost"]
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PAUSE_S = 0.5  # before a process is started again; twice as long each time
+_START_S = 60.0  # a process that is not ready by then no longer keeps others from starting
+_LOOK_S = 0.05
+_LAST_WORDS_BYTES = 4096
+
+# Asks the kernel for a signal when the parent ends, and becomes the command itself.
+_FOLLOW = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Exit(IntEnum):
+    """What a node's exit code means."""
+
+    DONE = 0  # the plan was carried out
+    REFUSED = 2  # the user must change something first
+    ENDED = 3  # it cannot go on at present; everything is saved
+    INTERRUPTED = 130  # Ctrl-C; everything is saved
+    TERMINATED = 143  # SIGTERM; everything is saved
+
+
+_STATES: Mapping[int, State] = {
+    Exit.DONE: "done",
+    Exit.REFUSED: "refused",
+    Exit.ENDED: "ended",
+    Exit.INTERRUPTED: "stopped",
+    Exit.TERMINATED: "stopped",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is run for one device.
+
+    Attributes:
+        name: the device's.
+        command: program and arguments.
+        log: file to which its output is appended.
+        environment: variables that it has besides this process's own.
+        ready: has it started, so that others may? Asked with the time at which it was launched, in
+            seconds since the epoch.
+    """
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready: Callable[[float], bool] = lambda launched: True
+
+
+@dataclass
+class Process:
+    """A job and how it stands.
+
+    Attributes:
+        job: what is run.
+        state: how it stands; ``"lost"`` means that it crashed once too often.
+        restarts: how often it was started again after a crash.
+        pid: of the running process; 0 if there is none.
+        code: the last exit code; negative for a signal.
+        launched: when it was last launched, in seconds since the epoch.
+    """
+
+    job: Job
+    state: State = "to start"
+    restarts: int = 0
+    pid: int = 0
+    code: int | None = None
+    launched: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Has it ended, not to be started again?"""
+        return self.state not in ("to start", "starting", "running")
+
+    def last_words(self) -> str:
+        """The last line of its output, which says why it ended."""
+        with suppress(OSError), self.job.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
+            lines = log.read().decode("utf-8", "replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
+
+
+class Supervisor:
+    """Runs jobs as processes until all have ended.
+
+    Args:
+        jobs: what to run.
+        restarts: how often one job is started again after crashes, in all.
+        at_once: how many may be starting at the same time; as many as there are CPUs, and one more,
+            unless given.
+        stop_within_s: what has not stopped so many seconds after it was asked is killed.
+
+    >>> import tempfile
+    >>> log = Path(tempfile.mkdtemp()) / "log"
+    >>> supervisor = Supervisor([Job("one", [sys.executable, "-c", "print('good')"], log)])
+    >>> supervisor.run()
+    >>> supervisor.processes[0].state, supervisor.processes[0].last_words()
+    ('done', 'good')
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        *,
+        restarts: int = 5,
+        at_once: int | None = None,
+        stop_within_s: float = 30.0,
+    ) -> None:
+        self.processes = [Process(job) for job in jobs]
+        self._restarts = restarts
+        self._at_once = at_once or cpus() + 1
+        self._stop_within_s = stop_within_s
+        self._kill_at = math.inf
+        self._children: dict[int, subprocess.Popen[bytes]] = {}  # by position
+        self._next: dict[int, float] = {}  # when a crashed one is started again
+
+    def run(self, watch: Callable[[], None] = lambda: None, every_s: float = 0.5) -> None:
+        """Run all jobs to their ends.
+
+        ``SIGINT`` and ``SIGTERM`` stop all processes; a second one kills them.
+
+        Args:
+            watch: called now and then, and once at the end.
+            every_s: how often.
+        """
+        before = {number: signal.signal(number, self._asked) for number in _STOPPING}
+        try:
+            looked = -math.inf
+            while not all(process.over for process in self.processes):
+                self._look()
+                if time.monotonic() > self._kill_at:
+                    self._signal_all(signal.SIGKILL)
+                if time.monotonic() >= looked + every_s:
+                    watch()
+                    looked = time.monotonic()
+                time.sleep(_LOOK_S)
+            watch()
+        finally:
+            self._kill_all()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """Ask all processes to stop; asked again, kill them."""
+        self._signal_all(signal.SIGKILL if self.stopping else signal.SIGTERM)
+        self._kill_at = min(self._kill_at, time.monotonic() + self._stop_within_s)
+
+    @property
+    def stopping(self) -> bool:
+        """Were the processes asked to stop?"""
+        return self._kill_at < math.inf
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        self.stop()
+
+    def _look(self) -> None:
+        """See what has ended and what is ready; start what may start."""
+        for position, process in enumerate(self.processes):
+            child = self._children.get(position)
+            if child is not None and child.poll() is not None:
+                del self._children[position]
+                self._ended(position, child.returncode)
+            elif process.state == "starting" and (
+                process.job.ready(process.launched) or time.time() > process.launched + _START_S
+            ):
+                process.state = "running"
+        starting = sum(process.state == "starting" for process in self.processes)
+        for position, process in enumerate(self.processes):
+            if process.state != "to start":
+                continue
+            if self.stopping:
+                process.state = "stopped"
+            elif starting < self._at_once and time.monotonic() >= self._next.get(position, 0.0):
+                self._launch(position)
+                starting += 1
+
+    def _launch(self, position: int) -> None:
+        process = self.processes[position]
+        job = process.job
+        process.launched, process.state = time.time(), "starting"
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as log:
+            child = subprocess.Popen(
+                _following(job.command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **job.environment},
+                start_new_session=True,  # Ctrl-C comes through the supervisor, once
+            )
+        self._children[position] = child
+        process.pid = child.pid
+
+    def _ended(self, position: int, code: int) -> None:
+        process = self.processes[position]
+        process.pid, process.code = 0, code
+        if code in _STATES:
+            process.state = _STATES[code]
+        elif self.stopping:
+            process.state = "stopped"
+        elif process.restarts >= self._restarts:
+            process.state = "lost"
+        else:
+            self._next[position] = time.monotonic() + _PAUSE_S * 2**process.restarts
+            process.restarts += 1
+            process.state = "to start"
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            child.send_signal(number)  # not to one that was waited for: its number may be another's
+            child.send_signal(signal.SIGCONT)
+
+    def _kill_all(self) -> None:
+        for child in self._children.values():
+            child.kill()
+            child.wait()
+
+
+def _following(command: Sequence[str]) -> list[str]:
+    """A command that ends with this process, where the system can see to it."""
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-ISc", _FOLLOW, str(os.getpid()), *command]
