@@ -15,6 +15,8 @@ __all__ = [
     "DATA_COLUMNS",
     "DATA_LINE",
     "EVALUATIONS",
+    "JOURNAL",
+    "JOURNAL_LINE",
     "KEPT_RUN",
     "LIMITS",
     "MANIFEST_FILE",
@@ -162,6 +164,10 @@ CHECKPOINT_HEADER = Limit(
     "an array takes 200 bytes of it",
     16 * _MIB,
 )
+JOURNAL = Limit(
+    "a journal of a device (`journal.jsonl`), line by line", "nodes begin a new one at 8 MB", _GIB
+)
+JOURNAL_LINE = Limit("a line of a device's journal", "a view of 100,000 members fits", 4 * _MIB)
 MANIFEST_FILE = Limit("`manifest.jsonl`", "a commit takes about 700 bytes", 256 * _MIB, 16)
 MANIFEST_LINE = Limit("a line of it: one commit", "30,000 changed files fit", 4 * _MIB)
 MANIFEST_NAMES = Limit(

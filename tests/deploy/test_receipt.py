@@ -1,0 +1,184 @@
+"""Histories and receipts: every line counts once, every figure has a source, damage is counted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.deploy.history import FIGURES, History, history_of, read_history
+from joulemesh.deploy.receipt import KINDS, QUANTITIES, Receipt, metered, planned, simulated
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.plan import Plan
+from tests.deploy.journals import MODELLED, Fleet, Outage
+
+NAMES = ("gate", "barn", "mast", "pump")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    changes = {"devices.count": 4, "plan.iterations": 12}
+    return joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
+
+
+@pytest.fixture
+def fleet(plan: Plan) -> Fleet:
+    return Fleet(plan, NAMES, [Outage(device=2, after=4, back=8)])
+
+
+def read(folder: Path) -> list[History]:
+    return [read_history(folder / name, k, name) for k, name in enumerate(NAMES)]
+
+
+def receipt(fleet: Fleet, histories: list[History]) -> Receipt:
+    before = planned(fleet.plan)
+    after = simulated(before, [(view, before) for view in fleet.views()])
+    battery_j = fleet.plan.energy_budget_j
+    return Receipt.of(histories, before, after, fleet="farm", plan="ab", battery_j=battery_j)
+
+
+def test_journals_give_back_what_was_done(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    gate, _, mast, _ = read(tmp_path)
+    assert gate.iterations.tolist() == list(range(1, 13))
+    assert mast.iterations.tolist() == [1, 2, 3, 4, 8, 9, 10, 11, 12]
+    assert len(mast.starts) == 2
+    assert gate.meter == MODELLED
+    assert gate.end is not None
+    assert [event.kind for event in gate.events] == ["start", "view", "view", "end"]
+    assert gate.evaluations[:, 0].tolist() == [5, 10, 12]
+    lines = [json.loads(line) for line in (tmp_path / "gate" / "journal.jsonl").open()]
+    sent = [line["sent"] for line in lines if line["kind"] == "committed"]
+    for to, total in gate.sent.items():
+        assert total.payload_bytes == sum(one[str(to)][0] for one in sent if str(to) in one)
+        assert total.messages == sum(str(to) in one for one in sent)
+
+
+def test_rotated_journals_are_read_in_order(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    whole = read_history(tmp_path / "mast", 2, "mast")
+    place = tmp_path / "mast" / "journal.jsonl"
+    lines = place.read_text("utf-8").splitlines(keepends=True)
+    for k, part in enumerate((lines[:5], lines[5:9], lines[9:])):
+        name = "journal.jsonl" if k == 2 else f"journal-{k + 1:06d}.jsonl"
+        (tmp_path / "mast" / name).write_text("".join(part), "utf-8")
+    parted = read_history(tmp_path / "mast", 2, "mast")
+    assert np.array_equal(parted.committed, whole.committed)
+    assert parted.events == whole.events
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"at": 5, "kind": "commi',
+        b"\x00\xff\x00",
+        b"[1, 2]",
+        b'{"kind": "view"}',
+        b'{"at": "soon", "kind": "view"}',
+        b'{"at": NaN, "kind": "view"}',
+        b'{"at": 1, "kind": "committed", "iteration": 3}',
+        b'{"at": 1, "kind": "evaluated", "iteration": -1, "accuracy": 0.5}',
+        b'{"at": 1, "kind": "evaluated", "iteration": 1, "accuracy": Infinity}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_line_is_counted_and_the_rest_stands(
+    fleet: Fleet, tmp_path: Path, line: bytes
+) -> None:
+    fleet.write(tmp_path)
+    journal = tmp_path / "gate" / "journal.jsonl"
+    before = read_history(journal.parent, 0, "gate")
+    whole = journal.read_bytes().splitlines()
+    journal.write_bytes(b"\n".join([*whole[:3], line, *whole[3:]]))
+    after = read_history(journal.parent, 0, "gate")
+    assert after.damaged == 1
+    assert np.array_equal(after.committed, before.committed)
+    assert after.events == before.events
+
+
+def test_nothing_is_half_taken_from_a_damaged_line() -> None:
+    figures = ", ".join(f'"{name}": 1' for name in FIGURES)
+    bad = f'{{"kind": "committed", "iteration": 1, {figures}, "sent": {{"1": [1, 1]}}}}'.encode()
+    made = history_of([bad], 0, "gate")
+    assert made.damaged == 1
+    assert not len(made.iterations)
+    assert not made.sent
+
+
+def test_a_journal_in_the_wrong_folder_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    with pytest.raises(ScenarioError, match=r"journal of device 1 \(barn\), not of device 0"):
+        read_history(tmp_path / "barn", 0, "gate")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ScenarioError, match="holds no journal of gate"):
+        read_history(tmp_path / "empty", 0, "gate")
+
+
+def test_a_receipt_has_every_figure_three_times(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    made = receipt(fleet, read(tmp_path))
+    absent = np.isnan(made.simulated.rounds)
+    assert np.argwhere(absent).tolist() == [[4, 2], [5, 2], [6, 2]]
+    assert np.array_equal(np.isnan(made.metered.rounds), absent)
+    assert made.missing.tolist() == [0, 0, 0, 0]
+    assert np.allclose(made.metered.train_j[~absent], made.planned.train_j[~absent])
+    assert np.allclose(made.outside_j, 0)
+    assert made.views[:, 2].tolist()[:4] == [0, 0, 0, 0]
+    assert np.isnan(made.views[5, 2])
+    assert made.views[7:, 2].tolist() == [2] * 5
+
+
+def test_json_and_csv_say_the_same(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    made = receipt(fleet, read(tmp_path))
+    record = json.loads(made.to_json())
+    assert set(record["sources"]) == set(KINDS)
+    rows = list(csv.DictReader(io.StringIO(made.to_csv())))
+    assert len(rows) == 4 * 12
+    for row in rows:
+        device, place = record["devices"][int(row["device"])], int(row["iteration"]) - 1
+        assert row["name"] == device["name"] == NAMES[int(row["device"])]
+        assert row["metered_source"] == device["meter"] == MODELLED
+        for name in QUANTITIES:
+            for kind in KINDS:
+                value = device[name][kind][place]
+                assert row[f"{kind}_{name}"] == ("" if value is None else f"{value:.9g}")
+        assert (row["view"] == "") == (device["view"][place] is None)
+    totals = record["devices"][0]["totals"]
+    assert totals["planned"]["joules"] == pytest.approx(fleet.plan.spent_j[0])
+
+
+def test_a_device_without_a_journal_is_missing_and_not_free(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    histories = read(tmp_path)
+    histories[1] = history_of([], 1, "barn")
+    made = receipt(fleet, histories)
+    assert made.missing.tolist() == [0, 12, 0, 0]
+    assert np.isnan(made.spent_j[1])
+    record = json.loads(made.to_json())["devices"][1]
+    assert record["totals"]["metered"] == {"joules": None, "seconds": None}
+    assert record["spent_j"] is None
+
+
+def test_what_a_crash_cost_is_not_hidden(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    journal = tmp_path / "pump" / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.open()]
+    for line in lines:
+        if line["kind"] == "committed" and line["iteration"] > 6:
+            line["spent_j"] += 0.125
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    made = receipt(fleet, read(tmp_path))
+    assert made.outside_j[3] == pytest.approx(0.125)
+
+
+def test_iterations_beyond_the_plan_are_left_out(plan: Plan) -> None:
+    figures = dict.fromkeys(FIGURES, 1.0)
+    line = {"kind": "committed", "iteration": 99, "sent": {}, **figures}
+    made = metered([history_of([json.dumps(line).encode()], 0, "gate")], plan.iterations)
+    assert np.isnan(made.rounds).all()
