@@ -56,7 +56,8 @@ class Commit:
         spent_j: joules metered so far.
         elapsed_s: seconds so far, of those that a total limits.
         average: the latest exact average and its iteration, for those who missed it.
-        absent: neighbours that an exchange had to go without, in this iteration.
+        absent: (step, neighbour): messages that this iteration's exchange had to go without.
+        view: the number of the view by whose plan it was done, or in which it was given.
     """
 
     iteration: int
@@ -65,7 +66,8 @@ class Commit:
     spent_j: float = 0.0
     elapsed_s: float = 0.0
     average: tuple[int, Vector] | None = None
-    absent: tuple[int, ...] = ()
+    absent: tuple[tuple[int, int], ...] = ()
+    view: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +75,15 @@ class Durable:
     """What outlives a crash: all of it is on disk before anybody hears of it.
 
     Attributes:
-        incarnation: how often the node has been started.
+        incarnation: how often the node has been started; 0 before the first time. The node counts.
         views: those installed that may still be asked for, ascending; the last is the present one.
         promised: the highest ballot promised for the number that follows it.
         accepted: what was accepted for that number.
         commit: the last iteration that is done.
         trained: the iteration that is trained but not committed, its parameters and memory: what
             an exchange can be repeated from. None if there is none, or it may be trained again.
-        ended: why the node ended, once it has.
+        gift: parameters of an earlier iteration that a newcomer has not fetched yet.
+        ended: why the node ended for good, once it has.
     """
 
     incarnation: int
@@ -89,6 +92,7 @@ class Durable:
     promised: Ballot | None = None
     accepted: tuple[Ballot, View] | None = None
     trained: tuple[int, Vector, Mapping[str, NDArray[Any]]] | None = None
+    gift: tuple[int, Vector] | None = None
     ended: str = ""
 
 

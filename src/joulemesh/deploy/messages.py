@@ -10,10 +10,8 @@ __all__ = [
     "Absent",
     "Accept",
     "Accepted",
-    "Asked",
     "Beat",
     "Body",
-    "Decided",
     "Fetch",
     "Flood",
     "Given",
@@ -24,6 +22,7 @@ __all__ = [
     "Prepare",
     "Promise",
     "Refused",
+    "Replan",
     "Suspect",
 ]
 
@@ -54,16 +53,19 @@ class Beat:
     Attributes:
         incarnation: how often the sender has been started.
         view: the newest view that it has installed.
-        iteration: the last that it has committed.
+        iteration: the last that it has committed; −1 while it waits for its parameters.
         phase: what it is doing.
-        waiting: the neighbours for whose messages it waits, if any: it is not to blame then.
+        waiting: (neighbour, step): the first messages of each neighbour for which it waits; who has
+            sent them long ago sends them again.
+        finished: the devices of which it knows that they have committed the last iteration.
     """
 
     incarnation: int
     view: int
     iteration: int
     phase: str
-    waiting: tuple[int, ...] = ()
+    waiting: tuple[tuple[int, int], ...] = ()
+    finished: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Absent:
-    """The sender goes on without the receiver in a mixing with neighbours: both count it out."""
+    """The sender has nothing (more) for the receiver in a mixing with neighbours of the past.
+
+    It was started again since, and what it had sent is lost: the receiver goes on without it.
+    """
 
     view: int
     iteration: int
@@ -132,6 +137,14 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Replan:
+    """The origin stays, but cannot follow the view's plan: it asks for a new one."""
+
+    view: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Prepare:
     """First half of a proposal for a view number: promise to heed no earlier ballot."""
 
@@ -144,6 +157,16 @@ class Promise:
     """The answer, with what the origin accepted before, if anything, and how it stands.
 
     From here until the view is decided the origin commits nothing.
+
+    Attributes:
+        number: of the view that is proposed.
+        ballot: the highest that the origin has seen.
+        accepted: what it accepted before for that number.
+        iteration: the last that it has committed.
+        left_j: joules that it may still spend.
+        elapsed_s: seconds so far, of those that a total limits.
+        cut: neighbours that it does not hear.
+        pending: it was admitted and has not got its parameters yet.
     """
 
     number: int
@@ -153,6 +176,7 @@ class Promise:
     left_j: float
     elapsed_s: float
     cut: tuple[int, ...] = ()
+    pending: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,27 +189,13 @@ class Accept:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The origin has taken it, durably."""
+    """The origin has taken it, durably; what a majority has taken is decided."""
 
     number: int
     ballot: Ballot
 
 
-@dataclass(frozen=True)
-class Decided:
-    """A majority has: the view is installed."""
-
-    view: View
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Please tell the origin the views after one that it knows."""
-
-    view: int
-
-
-Body: TypeAlias = Suspect | Join | Leave | Prepare | Promise | Accept | Accepted | Decided | Asked
+Body: TypeAlias = Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted
 
 
 @dataclass(frozen=True)

@@ -62,16 +62,29 @@ class ViewPlan(Protocol):
 
 
 class Meter(Protocol):
-    """What a device's battery still holds for this run."""
+    """What a device's battery still holds for this run.
+
+    The node asks for a price before it begins anything, and reports what it begins: a modelled
+    meter counts these reports, a sensor does not need them.
+    """
 
     def left_j(self) -> float:
         """Joules that may still be spent."""
 
+    def train_j(self, rounds: int) -> float:
+        """Joules that local rounds take."""
+
+    def send_j(self, to: int, payload_bytes: int) -> float:
+        """Joules that a message to a neighbour takes."""
+
     def train(self, rounds: int) -> None:
-        """Local rounds were run."""
+        """Local rounds are begun."""
 
     def send(self, to: int, payload_bytes: int) -> None:
-        """A message of an exchange was sent to a neighbour."""
+        """A message with parameters is sent to a neighbour, for the first time or again."""
+
+    def receive(self, sender: int, payload_bytes: int) -> None:
+        """A message with parameters has come from a neighbour."""
 
     def spent_j(self) -> float:
         """Joules spent so far, by the same source."""

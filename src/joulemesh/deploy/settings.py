@@ -1,0 +1,37 @@
+"""How the devices of a fleet treat each other."""
+
+from __future__ import annotations
+
+__all__ = ["Settings"]
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Patience and what follows when it runs out.
+
+    Attributes:
+        patience_s: seconds without a sign of life after which a device is suspected.
+        slack: factor by which training and exchanges may take longer than planned.
+        on_failure: ``"go-on"`` without devices that fail, or ``"stop"`` at the first failure.
+        starting_s: seconds that a neighbour may take to be heard for the first time.
+        hang_s: seconds that training may take beyond what is planned (a first compilation).
+        minority_s: seconds after which a device that cannot reach a majority stops.
+
+    >>> Settings(patience_s=8.0).tick_s
+    1.0
+    """
+
+    patience_s: float = 10.0
+    slack: float = 3.0
+    on_failure: Literal["go-on", "stop"] = "go-on"
+    starting_s: float = 120.0
+    hang_s: float = 120.0
+    minority_s: float = 120.0
+
+    @property
+    def tick_s(self) -> float:
+        """Period of a node's chores; every second time it sends signs of life."""
+        return self.patience_s / 8.0
