@@ -15,6 +15,8 @@ __all__ = [
     "DATA_COLUMNS",
     "DATA_LINE",
     "EVALUATIONS",
+    "FLEET",
+    "HOST_LIST",
     "JOURNAL",
     "JOURNAL_LINE",
     "KEPT_RUN",
@@ -188,5 +190,12 @@ STUDY_TABLE = Limit(
     16 * _MIB,
 )
 SOURCE = Limit("a Python file of the user's own", "a longer one was not written by hand", 16 * _MIB)
+FLEET = Limit(
+    "`fleet.json` and `orders.json` of a deployed device, and a block of text that it is enrolled "
+    "with, unpacked",
+    "a scenario, 100,000 links and tables of 10 MiB fit",
+    32 * _MIB,
+)
+HOST_LIST = Limit("`hosts.csv` of a fleet", "a row takes 40 bytes", 4 * _MIB)
 
 LIMITS = tuple(value for value in globals().copy().values() if isinstance(value, Limit))

@@ -1,0 +1,201 @@
+"""Where the devices of a fleet are reached: ``hosts.csv``, one row per device, filled in by hand.
+
+The file is convenience, not trust: a device is known by its certificate, wherever it answers.
+"""
+
+from __future__ import annotations
+
+__all__ = ["HOSTS", "PORT", "Host", "read_hosts", "require_addresses", "write_hosts"]
+
+import csv
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulemesh import files
+from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import read_bounded
+from joulemesh.files.limits import HOST_LIST
+
+HOSTS = "hosts.csv"
+PORT = 7100  # registered for nothing that a small device runs
+
+_COLUMNS = ("name", "address", "port")
+_MISSING = "?"
+_ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")  # host names, IPv4, IPv6 with a zone
+_HEAD = (
+    "# Where each device is reached by its neighbours and by this machine: a host name or an IP\n"
+    "# address, and a TCP port that is free there. Lines that begin with # are skipped.\n"
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a device is reached.
+
+    Attributes:
+        name: of the device.
+        address: a host name or an IP address; empty while nobody has filled it in.
+        port: TCP port.
+
+    >>> str(Host("farm-07", "192.168.1.17", 7100)), str(Host("farm-08", "fe80::8", 7100))
+    ('192.168.1.17:7100', '[fe80::8]:7100')
+    """
+
+    name: str
+    address: str = ""
+    port: int = PORT
+
+    def __str__(self) -> str:
+        """The address with its port."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else self._plain()
+
+    def _plain(self) -> str:
+        return f"{self.address}:{self.port}"
+
+
+def write_hosts(path: Path, hosts: Iterable[Host]) -> None:
+    """Write a list of hosts; where an address is missing there is a question mark, and a comment.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_hosts(Path(folder, HOSTS), [Host("a"), Host("b", "10.0.0.2", 7000)])
+    ...     print(Path(folder, HOSTS).read_text().splitlines()[-4:])
+    ['# Missing: the address of a (write it in place of ?).', 'name,address,port', 'a,?,7100',
+     'b,10.0.0.2,7000']
+    """
+    listed = list(hosts)
+    missing = [host.name for host in listed if not host.address]
+    lines = [_HEAD]
+    if missing:
+        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" * (len(missing) > 5))
+        many = "es" if len(missing) > 1 else ""
+        them = "them" if many else "it"
+        lines.append(f"# Missing: the address{many} of {shown} (write {them} in place of ?).\n")
+    lines.append(",".join(_COLUMNS) + "\n")
+    lines += [f"{host.name},{host.address or _MISSING},{host.port}\n" for host in listed]
+    files.write_text(path, "".join(lines))
+
+
+def read_hosts(path: Path, names: Sequence[str]) -> dict[str, Host]:
+    """Read a list of hosts.
+
+    Args:
+        path: of the file.
+        names: of the devices that it must have a row for, each one.
+
+    Returns:
+        The hosts by name, in the order of ``names``. An address may still be empty.
+
+    Raises:
+        ScenarioError: the file cannot be read, a row is malformed, a device is named twice, is
+            missing or unknown, or two devices have one address and port.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, HOSTS)
+    ...     path.write_text("name,address,port\\na,10.0.0.1,7000\\nb,?,7000\\n") > 0
+    ...     read_hosts(path, ("a", "b"))["b"]
+    True
+    Host(name='b', address='', port=7000)
+    """
+    found: dict[str, Host] = {}
+    at: dict[str, str] = {}
+    known = frozenset(names)
+    for line, host in _rows(path):
+        where = f"{path}, line {line}"
+        if host.name not in known:
+            near = difflib.get_close_matches(host.name, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "remove the row"
+            raise ScenarioError(f"{where}: the fleet has no device {host.name!r:.80}; {hint}")
+        if host.name in found:
+            raise ScenarioError(f"{where}: {host.name} has a row already; remove one")
+        if host.address and str(host).lower() in at:
+            raise ScenarioError(
+                f"{where}: {host.name} has the address {host} of {at[str(host).lower()]}; give "
+                "one of them another address or port"
+            )
+        found[host.name] = host
+        at[str(host).lower()] = host.name
+    missing = [name for name in names if name not in found]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ScenarioError(f"{path} has no row for {missing[0]}{more}; add name,address,port")
+    return {name: found[name] for name in names}
+
+
+def require_addresses(path: Path, hosts: Mapping[str, Host], names: Iterable[str]) -> None:
+    """Refuse to go on while addresses are missing.
+
+    Args:
+        path: of the file that they are to be written into.
+        hosts: what it says now.
+        names: of the devices whose addresses are needed.
+
+    Raises:
+        ScenarioError: one is missing.
+
+    >>> require_addresses(Path(HOSTS), {"a": Host("a")}, ["a"])
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: hosts.csv has no address for a; write a host name or an IP ...
+    """
+    missing = [name for name in names if not hosts[name].address]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ScenarioError(
+            f"{path} has no address for {missing[0]}{more}; write a host name or an IP address in "
+            f"place of {_MISSING}"
+        )
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Host]]:
+    """Line numbers and hosts."""
+    header: list[str] | None = None
+    for line, text in enumerate(_text(path).splitlines(), start=1):
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        (cells,) = csv.reader([text.replace(";", ",").replace("\t", ",")])
+        cells = [cell.strip() for cell in cells]
+        if header is None:
+            header = [cell.lower() for cell in cells]
+            if sorted(header) != sorted(_COLUMNS):
+                raise ScenarioError(
+                    f"{path}, line {line}: the columns are {', '.join(cells)!s:.80}; write "
+                    f"{','.join(_COLUMNS)}"
+                )
+        elif len(cells) != len(header):
+            raise ScenarioError(
+                f"{path}, line {line}: {len(cells)} cells under {len(header)} columns; write "
+                f"{','.join(_COLUMNS)}"
+            )
+        else:
+            yield line, _host(f"{path}, line {line}", dict(zip(header, cells, strict=True)))
+
+
+def _text(path: Path) -> str:
+    try:
+        text = read_bounded(path, HOST_LIST.now).decode("utf-8-sig")
+    except OSError as error:
+        raise ScenarioError(f"cannot read {path}: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path} is not text; save it as CSV in UTF-8") from None
+    return text
+
+
+def _host(where: str, cells: Mapping[str, str]) -> Host:
+    name, address, port = (cells[column] for column in _COLUMNS)
+    address = "" if address == _MISSING else address.removeprefix("[").removesuffix("]")
+    if address and not _ADDRESS.fullmatch(address):
+        raise ScenarioError(
+            f"{where}: {address!r:.80} is no host name or IP address; write one without a port"
+        )
+    if address.count(":") == 1:
+        raise ScenarioError(
+            f"{where}: the address {address} has a port in it; write it in the column port"
+        )
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 2**16):
+        raise ScenarioError(f"{where}: port {port!r:.20} is not one of 1..65535; correct it")
+    return Host(name, address, int(port))
