@@ -6,11 +6,10 @@ device makes the plan again, and every later one, without the data and without t
 
 from __future__ import annotations
 
-__all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes", "record_of"]
+__all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes"]
 
-import secrets
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -23,19 +22,18 @@ from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import parse_json, read_bounded
 from joulemesh.files.limits import FLEET
 from joulemesh.files.manifest import sha256_of
-from joulemesh.planning.orders import digest_of
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.given import INPUTS, absolute_paths
 
 if TYPE_CHECKING:
     from joulemesh.planning.ground import Ground
-    from joulemesh.planning.plan import Plan
 
 FILE = "fleet.json"
 FORMAT = "joulemesh fleet 1"
 _MOST_DEVICES = 100_000
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_AnyName = Annotated[str, Field(pattern=r"^[^/\\\x00]{1,255}$")]
 _FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
 
 
@@ -97,7 +95,7 @@ class Fleet(_Record):
         sizes: of the model and of a round.
     """
 
-    format: Literal["joulemesh fleet 1"] = FORMAT
+    format: str = FORMAT
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     version: Annotated[str, Field(max_length=100)] = __version__
     digest: _Digest
@@ -105,7 +103,7 @@ class Fleet(_Record):
     links: Annotated[tuple[tuple[int, int], ...], Field(min_length=1, max_length=2**20)]
     settings: Settings = Settings()
     task: Task
-    code: dict[_FileName, _Digest] = {}
+    code: dict[_AnyName, _Digest] = {}
     inputs: dict[str, Input] = {}
     stated: dict[str, Any]
     origins: dict[str, str] = {}
@@ -227,9 +225,7 @@ class Fleet(_Record):
 
     def neighbours(self, device: int) -> tuple[int, ...]:
         """The devices that share a link with one, ascending."""
-        return tuple(
-            sorted(high if low == device else low for low, high in self.links if device in (low, high))
-        )
+        return tuple(sorted(sum(pair) - device for pair in self.links if device in pair))
 
     def check_code(self, loaded: tuple[Path, ...]) -> None:
         """Refuse to go on without the user's own files that the fleet was made with.

@@ -5,7 +5,7 @@ The file is convenience, not trust: a device is known by its certificate, wherev
 
 from __future__ import annotations
 
-__all__ = ["HOSTS", "PORT", "Host", "read_hosts", "require_addresses", "write_hosts"]
+__all__ = ["HOSTS", "PORT", "Host", "hosts_text", "read_hosts", "require_addresses", "write_hosts"]
 
 import csv
 import difflib
@@ -57,14 +57,18 @@ class Host:
 
 
 def write_hosts(path: Path, hosts: Iterable[Host]) -> None:
-    """Write a list of hosts; where an address is missing there is a question mark, and a comment.
+    """Write a list of hosts into a file."""
+    files.write_text(path, hosts_text(hosts))
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_hosts(Path(folder, HOSTS), [Host("a"), Host("b", "10.0.0.2", 7000)])
-    ...     print(Path(folder, HOSTS).read_text().splitlines()[-4:])
-    ['# Missing: the address of a (write it in place of ?).', 'name,address,port', 'a,?,7100',
-     'b,10.0.0.2,7000']
+
+def hosts_text(hosts: Iterable[Host]) -> str:
+    """A list of hosts; where an address is missing there is a question mark, and a comment.
+
+    >>> print(*hosts_text([Host("a"), Host("b", "10.0.0.2", 7000)]).splitlines()[2:], sep="\\n")
+    # Missing: the address of a (write it in place of ?).
+    name,address,port
+    a,?,7100
+    b,10.0.0.2,7000
     """
     listed = list(hosts)
     missing = [host.name for host in listed if not host.address]
@@ -76,7 +80,7 @@ def write_hosts(path: Path, hosts: Iterable[Host]) -> None:
         lines.append(f"# Missing: the address{many} of {shown} (write {them} in place of ?).\n")
     lines.append(",".join(_COLUMNS) + "\n")
     lines += [f"{host.name},{host.address or _MISSING},{host.port}\n" for host in listed]
-    files.write_text(path, "".join(lines))
+    return "".join(lines)
 
 
 def read_hosts(path: Path, names: Sequence[str]) -> dict[str, Host]:

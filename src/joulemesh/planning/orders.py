@@ -173,12 +173,13 @@ class Orders:
         return _checked(lambda: read(Path(path)), str(path))
 
 
-def orders(plan: Plan, device: int) -> Orders:
+def orders(plan: Plan, device: int, digest: str | None = None) -> Orders:
     """The orders of one device.
 
     Args:
         plan: the plan.
         device: its number, from 0.
+        digest: of the plan, if it is known.
 
     Raises:
         ScenarioError: there is no such device.
@@ -209,7 +210,7 @@ def orders(plan: Plan, device: int) -> Orders:
         battery_j=float(plan.energy_budget_j[device]),
         model_bits=float(plan.work.model_bits),
         seed=plan.scenario.seed,
-        plan=digest_of(plan),
+        plan=digest_of(plan) if digest is None else digest,
         total_s=plan.total_s,
     )
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from joulemesh.cli.deploy import init
+
 __all__ = ["COMMANDS", "HELP"]
 
 HELP = "Carry out a plan on real machines: pack a fleet, sign, check, watch and report on it."
 
 # Commands in the order of their use, each with what to type to try it.
-COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {}
+COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
+    init.init: (
+        "joulemesh deploy init fleet.toml --out fleet",
+        "joulemesh deploy init --set devices.count=3 --with-keys --out lab",
+        "joulemesh deploy init fleet.toml --hosts hosts.csv --patience 30s --on-failure stop",
+    ),
+}

@@ -1,0 +1,131 @@
+"""`joulemesh deploy init`: the folder of a fleet, made from a plan."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from joulemesh.cli import completion
+from joulemesh.cli.common import (
+    FileArgument,
+    LoadOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+from joulemesh.printable import say
+
+__all__ = ["init"]
+
+
+def init(
+    file: FileArgument = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    load: LoadOption = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="The fleet's folder: a new one, or an empty one.")
+    ] = Path("fleet"),
+    hosts: Annotated[
+        Path | None,
+        typer.Option("--hosts", help="Names, addresses and ports, if they are known already."),
+    ] = None,
+    with_keys: Annotated[
+        bool,
+        typer.Option(
+            "--with-keys", help="Make every device's key here too: for a lab, without node enroll."
+        ),
+    ] = False,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            help="Deploy this method in place of the plan, if it is not for simulation only.",
+            autocompletion=completion.compared_methods,
+        ),
+    ] = None,
+    patience: Annotated[
+        str, typer.Option(help="How long a device may be silent before it is suspected.")
+    ] = "10 s",
+    on_failure: Annotated[
+        Literal["go-on", "stop"],
+        typer.Option(help="Go on without devices that fail, or stop at the first failure."),
+    ] = "go-on",
+    days: Annotated[
+        int, typer.Option(min=1, max=3650, help="Days for which certificates are valid.")
+    ] = 365,
+) -> None:
+    """Plan a scenario and pack it for real devices: orders, hosts.csv to fill in, an authority.
+
+    The folder holds the key of the fleet's certificate authority: keep it on your machine. Then
+    fill in hosts.csv, and let each device ask for its certificate with `joulemesh node enroll`.
+    """
+    from joulemesh.deploy.fleet import Settings
+    from joulemesh.deploy.pack import make_fleet
+    from joulemesh.units import parse
+
+    scenario = read_scenario(file, preset, changes, load)
+    plan = _planned(scenario, method)
+    settings = Settings(patience_s=parse(patience, "s"), on_failure=on_failure)
+    known = None if hosts is None else _hosts(hosts, plan)
+    fleet = make_fleet(
+        out,
+        plan,
+        hosts=known,
+        with_keys=with_keys,
+        settings=settings,
+        code=load or (),
+        days=days,
+    )
+    count, links = len(fleet.names), len(fleet.links)
+    say(f"wrote {out}: fleet {fleet.id}, {count} devices, {links} links; {plan!r}")
+    _next(out, filled=known is not None, with_keys=with_keys)
+
+
+def _planned(scenario: Any, method: str | None) -> Any:
+    """The plan, or that of a method which has one that devices can make again."""
+    from joulemesh.planning.static import plan, plan_of
+
+    if method is None:
+        return plan(scenario)
+    from joulemesh.errors import ScenarioError
+    from joulemesh.methods import build
+    from joulemesh.planning.orders import digest_of
+
+    made = build(method, scenario)
+    if made.exchange is not None:
+        raise ScenarioError(
+            f"{method} is for simulation only: its exchange works on the parameters of all devices "
+            "at once; leave --method out, or name one whose exchange is a scheme's"
+        )
+    if made.plan is None or digest_of(plan_of(made.plan.ground)) != digest_of(made.plan):
+        raise ScenarioError(
+            f"{method} is for simulation only: it has no plan that devices could make again when "
+            "one of them fails; say what you want in the scenario (plan.rounds, plan.exchange, …)"
+        )
+    return made.plan
+
+
+def _hosts(path: Path, plan: Any) -> Any:
+    from joulemesh.deploy.deployable import roster_names
+    from joulemesh.deploy.hosts import read_hosts
+
+    return read_hosts(path, roster_names(plan))
+
+
+def _next(out: Path, *, filled: bool, with_keys: bool) -> None:
+    """What to do now."""
+    place = shlex.quote(str(out))
+    if not filled:
+        say(f"now fill in {out / 'hosts.csv'}")
+    if with_keys:
+        if not filled:
+            say(f"then: joulemesh deploy sign {place}")
+        say(f"copy each folder of {out / 'devices'} to its device; there: joulemesh node run NAME/")
+    else:
+        say("on each device: joulemesh node enroll NAME > request.txt")
+        say(f"here, for each: joulemesh deploy sign {place} request.txt")
