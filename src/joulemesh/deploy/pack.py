@@ -269,5 +269,9 @@ def write_files(folder: Path, content: Mapping[str, bytes]) -> None:
     for name, data in content.items():
         path = folder / name
         make_folder(path.parent)
-        if not (path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data):
+        if not (
+            path.is_file()
+            and path.stat().st_size == len(data)
+            and read_bounded(path, len(data)) == data
+        ):
             write_bytes(path, data)
