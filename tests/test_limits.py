@@ -38,6 +38,8 @@ ALLOWED = {
     "runs/kept.py": "EVALUATIONS",
     "runs/run.py": "a line of its own leader",
     "training/jax/distributed/supervise.py": "a log of its own processes",
+    "deploy/namespaces.py": "files of the kernel",
+    "deploy/supervisor.py": "the end of a log of its own processes",
     "files/whole.py": "opens a draft to lock it",
     "data/load.py": "scikit-learn's own file",
     "data/packed.py": "XZ, TARBALL, a block at a time",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Follower", "Planned"]
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.deploy.standing import Standing
+from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import open_bounded, parse_json
+from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
 
-_MOST_BYTES = 2**20  # of a journal, in one look
 
 # What a device does after a line of this kind.
 _PHASES = {
@@ -85,23 +86,23 @@ class Follower:
         """How it stands now: what has been written since the last look is read."""
         for line in self._new_lines():
             with suppress(ValueError, TypeError, LookupError, AttributeError):  # cut short
-                self._heed(json.loads(line))
+                self._heed(parse_json(line))
         return self.standing
 
     def _new_lines(self) -> list[bytes]:
         """Whole lines; a journal that was put aside goes on in a new file."""
         try:
-            with self._path.open("rb") as file:
+            with open_bounded(self._path, JOURNAL.now) as file:
                 found = os.fstat(file.fileno())
                 number, place = self._at
                 if number != found.st_ino or place > found.st_size:
                     place = 0
                 file.seek(place)
-                text = file.read(_MOST_BYTES)
-        except OSError:  # not yet there
+                text = file.read(JOURNAL_LINE.now)
+        except (OSError, ScenarioError):  # not yet there
             return []
         whole = text.rfind(b"\n") + 1
-        if not whole and len(text) == _MOST_BYTES:
+        if not whole and len(text) == JOURNAL_LINE.now:
             whole = len(text)  # no line of ours is as long
         self._at = (found.st_ino, place + whole)
         return text[:whole].splitlines()

@@ -109,7 +109,7 @@ class Process:
         """The last line of its output, which says why it ended."""
         with suppress(OSError), self.job.log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
-            lines = log.read().decode("utf-8", "replace").split("\n")
+            lines = log.read(_LAST_WORDS_BYTES).decode("utf-8", "replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ""
 
