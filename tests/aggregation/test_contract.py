@@ -169,6 +169,17 @@ TRIANGLE = (Subgraph.of(GRAPH), costs_of(GRAPH, 0)) * 2
 class Forgetful(RingPeer):
     def take(self, step: int, arrived: dict[int, Vector]) -> None:
         (self.held,) = arrived.values()
+        self._vectors = {self.device: self.held}
+
+
+class Rotated(RingPeer):
+    """It adds up from another device on than the others do."""
+
+    def result(self) -> Vector:
+        total = self._vectors[self.device]
+        for origin in self._origin:
+            total = total + self._vectors[origin]
+        return total / (1 + len(self._origin))
 
 
 class Hasty(TreePeer):
@@ -191,7 +202,7 @@ class InPlace(RingPeer):
         super().start(own)
         own += 0.0
         own *= 2.0
-        self._own = self.held = own / 2.0
+        self._vectors[self.device] = self.held = own / 2.0
 
 
 class Chatty(RingPeer):
@@ -225,6 +236,7 @@ class Doubled(RingPeer):
     ("peer", "said"),
     [
         (Forgetful, "from the mixing matrix"),
+        (Rotated, "means that differ by"),
         (InPlace, "in place"),
         (Chatty, "expects no message"),
         (Silent, "does not send to"),
@@ -298,9 +310,9 @@ def test_a_message_may_arrive_before_its_step() -> None:
     sender = peer.senders(0)[0]
     peer.receive(1, sender, np.array([5.0]))
     peer.send(0)
-    peer.receive(0, sender, np.array([2.0]))
+    peer.receive(0, sender, np.array([3.0]))
     peer.send(1)
-    assert peer.finish().tolist() == [2.0]  # (5 + 1) / 3
+    assert peer.finish().tolist() == [3.0]  # (1 + 3 + 5) / 3
 
 
 @pytest.mark.parametrize(("step", "sender"), [(0, 1), (2, 0), (-1, 0), (0, 7)])
@@ -335,7 +347,7 @@ def test_a_device_can_begin_again() -> None:
         for step in (0, 1):
             peer.send(step)
             peer.receive(step, sender, np.array([5.0]))
-        assert peer.finish().tolist() == [pytest.approx((5.0 + start) / 3)]
+        assert peer.finish().tolist() == [pytest.approx((10.0 + start) / 3)]
 
 
 def test_an_unknown_route_is_not_followed() -> None:

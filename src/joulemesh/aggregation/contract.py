@@ -155,6 +155,8 @@ def _check_mixing(
     if scheme.exact:
         worst = float(np.abs(before.mean(axis=0) - after).max())
         _require(worst < _CLOSE and scheme.error == 0, f"the devices end {worst:.3g} from the mean")
+        worst = float(np.abs(after - after[0]).max())
+        _require(worst == 0.0, f"the devices end with means that differ by {worst:.3g}")
 
 
 def _require(holds: bool | np.bool_, broken: str) -> None:

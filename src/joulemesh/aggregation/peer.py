@@ -66,7 +66,7 @@ class RoutePeer(ABC):
     [(2, array([3.]))]
     >>> peer.receive(0, 0, np.array([6.0]))
     >>> peer.send(1)
-    [(2, array([9.]))]
+    [(2, array([6.]))]
     >>> peer.send(2)
     Traceback (most recent call last):
     ...

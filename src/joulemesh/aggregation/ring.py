@@ -1,9 +1,9 @@
 """Rings: finding one in a graph, and the two ways of averaging along it.
 
-``ring`` is the paper's: every device passes on a partial sum of whole vectors, N−1 times (Case 2
-of Theorem 3). ``ring-chunked`` is Ring-AllReduce proper (Patarasuk and Yuan, J. Parallel Distrib.
-Comput. 69(2), 2009): vectors in N chunks, N−1 steps of reduce-scatter and N−1 of all-gather, which
-is N/2 times cheaper. Both give every device the exact mean.
+``ring`` is the paper's: every device passes on whole vectors, N−1 times (Case 2 of Theorem 3).
+``ring-chunked`` is Ring-AllReduce proper (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2),
+2009): vectors in N chunks, N−1 steps of reduce-scatter and N−1 of all-gather, which is N/2 times
+cheaper. Both give every device the exact mean.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def find_ring(
 def ring_route(order: ArrayLike, edges: IntArray, bits: float) -> Route:
     """The paper's ring: each device passes a whole vector to the next, N−1 times.
 
-    In every step device k sends its partial sum; the receiver replaces its own by what came plus
-    its own parameters.
+    In the first step it passes on its own; in the others, what came in the step before.
 
     Args:
         order: int [N]: the devices in ring order.

@@ -1,10 +1,8 @@
-"""The paper's ring (case 2 of Theorem 3): every device passes on a partial sum, N−1 times."""
+"""The paper's ring (case 2 of Theorem 3): every device passes on a whole vector, N−1 times."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
 
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.ring import find_ring, ring_route
@@ -39,7 +37,10 @@ class Ring(ExactScheme):
 
 
 class RingPeer(RoutePeer):
-    """Passes its partial sum on, and starts the next from what comes and its own parameters.
+    """Passes on what came, and adds everything up in the end, in the order of the devices.
+
+    Partial sums, which are of the same size, would be added up from another device on by each, and
+    the devices' means would differ in their last bits.
 
     Args:
         device: its number in the whole graph.
@@ -48,21 +49,25 @@ class RingPeer(RoutePeer):
 
     def __init__(self, device: int, route: Route) -> None:
         super().__init__(device, route)
-        self._count = len(np.unique(route.edges))
+        before = dict(zip(route.receiver.tolist(), route.sender.tolist(), strict=True))
+        self._origin: list[int] = []  # of what comes, by step
+        for _ in range(self.steps):
+            self._origin.append(before[self._origin[-1] if self._origin else device])
 
     def start(self, own: Vector) -> None:
         """Begin with this device's own parameters, [P]."""
         super().start(own)
-        self._own = own
+        self._vectors = {self.device: own}
 
     def take(self, step: int, arrived: dict[int, Vector]) -> None:
-        """What came plus one's own is the next partial sum."""
-        (payload,) = arrived.values()
-        self.held = payload + self._own
+        """Keep what came, which is sent next."""
+        (self.held,) = arrived.values()
+        self._vectors[self._origin[step]] = self.held
 
     def result(self) -> Vector:
-        """After N−1 steps the partial sum is that of all devices."""
-        return self.held / self._count
+        """The mean of all devices."""
+        first, *others = [self._vectors[device] for device in sorted(self._vectors)]
+        return sum(others, start=first) / len(self._vectors)
 
 
 def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
@@ -98,7 +103,7 @@ def _ready(conditions: Conditions, fit: Fit, reason: str) -> Ring:
 RING = SCHEMES.register(
     SchemeKind(
         "ring",
-        "partial sums of whole vectors travel around a ring of all devices",
+        "whole vectors travel around a ring of all devices",
         _ready,
         words="around a ring",
         fit=fit_ring,
