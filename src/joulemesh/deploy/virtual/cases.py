@@ -1,0 +1,181 @@
+"""What a seed stands for: a small fleet, and what befalls it."""
+
+from __future__ import annotations
+
+__all__ = ["Case", "Fault", "case_of"]
+
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Literal
+
+from joulemesh.deploy.transport.memory import Weather
+from joulemesh.deploy.virtual.setup import Links, Setup
+from joulemesh.registries import SCHEMES
+from joulemesh.scenario.pattern import ExchangePattern
+
+FaultKind = Literal["crash", "power cut", "freeze", "partition", "full disk", "slow", "stop"]
+
+_GRAPHS: tuple[tuple[int, Links], ...] = (
+    (3, ((0, 1), (0, 2), (1, 2))),
+    (3, ((0, 1), (1, 2))),
+    (4, ((0, 1), (0, 3), (1, 2), (2, 3))),
+    (4, ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))),
+    (4, ((0, 1), (0, 2), (1, 2), (2, 3))),
+    (5, ((0, 1), (0, 4), (1, 2), (2, 3), (3, 4))),
+    (5, ((0, 1), (0, 2), (0, 3), (1, 2), (2, 3), (2, 4), (3, 4))),
+    (6, ((0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5))),
+    (7, ((0, 1), (0, 6), (1, 2), (1, 4), (2, 3), (3, 4), (4, 5), (5, 6))),
+)
+_HOW_OFTEN = (4, 3, 4, 4, 4, 3, 3, 2, 1)
+
+_PATTERNS = (
+    ExchangePattern(),
+    ExchangePattern(times=2),
+    ExchangePattern(every=2),
+    ExchangePattern(final=True),
+    ExchangePattern(between="none", every=2),
+    ExchangePattern(every=3, train=1, mix=1),
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong, and is over some time later.
+
+    Attributes:
+        kind: what.
+        at_s: when.
+        for_s: how long; a device that crashed is started again then.
+        device: which one; for a partition, −1.
+        links: the directed links that a partition cuts.
+    """
+
+    kind: FaultKind
+    at_s: float
+    for_s: float
+    device: int = -1
+    links: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a seed stands for.
+
+    Attributes:
+        seed: all draws of the run come from it, too.
+        setup: the fleet and its task.
+        battery_j: of each device.
+        patience_s: of the nodes.
+        on_failure: ``"go-on"`` or ``"stop"``.
+        weather: until everything is well again.
+        faults: in the order of time.
+        well_s: when all faults are over.
+        dead: devices that do not come back from a crash.
+        odd: a device whose planner makes another plan than the others'; −1 for none.
+    """
+
+    seed: int
+    setup: Setup
+    battery_j: tuple[float, ...]
+    patience_s: float
+    on_failure: str
+    weather: Weather
+    faults: tuple[Fault, ...]
+    well_s: float
+    dead: frozenset[int] = frozenset()
+    odd: int = -1
+
+
+@cache
+def _setups() -> tuple[tuple[Setup, ...], ...]:
+    """Fleets by graph: every scheme and every pattern on each of them."""
+    found = []
+    for devices, links in _GRAPHS:
+        plain = [Setup(devices, links, name) for name in SCHEMES.names() if name != "gossip"]
+        gossip = [
+            Setup(devices, links, "gossip", gossip=(3, mode)) for mode in ("ticks", "matchings")
+        ]
+        mixed = [Setup(devices, links, "tree", pattern) for pattern in _PATTERNS]
+        found.append((*plain, *gossip, *mixed))
+    return tuple(found)
+
+
+def case_of(seed: int) -> Case:
+    """The case of a seed.
+
+    >>> case_of(1) == case_of(1)
+    True
+    """
+    random = Random(f"case {seed}")
+    setup = random.choice(random.choices(_setups(), _HOW_OFTEN)[0])
+    patience_s = random.choice((0.8, 1.5, 3.0))
+    on_failure = "stop" if random.random() < 0.1 else "go-on"
+    well_s = random.uniform(1.0, 4.0)
+    faults = _faults(random, setup, well_s)
+    dead = _dead(random, setup, faults) if on_failure == "go-on" else frozenset()
+    odd = random.randrange(setup.devices) if random.random() < 0.04 else -1
+    return Case(
+        seed,
+        setup,
+        tuple(_battery_j(random, setup, device) for device in range(setup.devices)),
+        patience_s,
+        on_failure,
+        _weather(random, patience_s),
+        faults,
+        well_s,
+        dead,
+        odd,
+    )
+
+
+def _battery_j(random: Random, setup: Setup, device: int) -> float:
+    """Plenty; sometimes too little to reach the end, or just enough for what goes smoothly."""
+    ample = 40.0 * setup.iterations
+    return random.uniform(0.0, 0.25) * ample if random.random() < 0.12 else ample
+
+
+def _weather(random: Random, patience_s: float) -> Weather:
+    if random.random() < 0.4:
+        return Weather((0.001, random.choice((0.005, 0.03))))
+    return Weather(
+        (0.001, random.choice((0.005, 0.03, 0.2))),
+        loss=random.choice((0.0, 0.01, 0.05, 0.15)),
+        twice=random.choice((0.0, 0.02, 0.1)),
+        held=random.choice((0.0, 0.02)),
+        held_s=2.0 * patience_s,
+    )
+
+
+def _faults(random: Random, setup: Setup, well_s: float) -> tuple[Fault, ...]:
+    kinds: tuple[FaultKind, ...] = ("crash", "freeze", "partition", "full disk", "slow", "stop")
+    weights = (6, 3, 3, 1, 1, 1)
+    number = random.choices((0, 1, 2, 3, 5), (1, 5, 4, 2, 1))[0]
+    found = []
+    for kind in random.choices(kinds, weights, k=number):
+        if kind == "crash" and random.random() < 0.15:
+            kind = "power cut"
+        at_s = random.uniform(0.0, 0.8 * well_s)
+        for_s = min(random.expovariate(1.0), well_s - at_s)
+        links = _partition(random, setup) if kind == "partition" else ()
+        device = -1 if kind in ("partition", "power cut") else random.randrange(setup.devices)
+        found.append(Fault(kind, at_s, for_s, device, links))
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+def _partition(random: Random, setup: Setup) -> tuple[tuple[int, int], ...]:
+    """A link, one direction of it, a device, or half of the fleet is cut off."""
+    drawn = random.random()
+    if drawn < 0.5:
+        a, b = random.choice(setup.links)
+        return ((a, b), (b, a)) if drawn < 0.35 else ((b, a),)
+    size = 1 if drawn < 0.75 else setup.devices // 2
+    side = set(random.sample(range(setup.devices), size))
+    across = [(a, b) for a, b in setup.links if (a in side) != (b in side)]
+    return tuple(sorted([*across, *((b, a) for a, b in across)]))
+
+
+def _dead(random: Random, setup: Setup, faults: tuple[Fault, ...]) -> frozenset[int]:
+    """Sometimes the first that crashed stays away."""
+    crashed = [fault.device for fault in faults if fault.kind == "crash"]
+    return frozenset(crashed[:1]) if crashed and random.random() < 0.3 else frozenset()

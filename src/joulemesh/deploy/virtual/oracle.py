@@ -1,0 +1,164 @@
+"""What the devices should hold: every commit computed again from those before it, one by one.
+
+It shares nothing with the nodes but the schemes: no messages in flight, no time, no recovery.
+"""
+
+from __future__ import annotations
+
+__all__ = ["check_history"]
+
+from typing import Any
+
+import numpy as np
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.effects import Commit
+from joulemesh.deploy.virtual.audit import Audit, InvariantError, Record
+from joulemesh.deploy.virtual.hardware import Memory, train
+from joulemesh.deploy.virtual.setup import VirtualPlan
+
+_CLOSE = 1e-10
+
+
+def check_history(audit: Audit) -> None:
+    """Compare every commit with the exchange of what was trained from the commits before it.
+
+    Raises:
+        InvariantError: some device holds something else.
+    """
+    done: dict[tuple[int, int], _Iteration] = {}
+    for record in audit.history():
+        key = (record.commit.iteration, record.view)
+        if _is_gift(audit, record):
+            continue
+        if key not in done:
+            done[key] = _Iteration(audit, *key)
+        done[key].check(record)
+
+
+def _is_gift(audit: Audit, record: Record) -> bool:
+    """Was it taken from another, as that one had it?"""
+    iteration = record.commit.iteration
+    for view in audit.views.values():
+        for newcomer, giver in view.gifts:
+            if newcomer == record.device and view.start == iteration + 1:
+                given = audit.records.get((giver, iteration, record.view))
+                if given is None:
+                    return False
+                if np.array_equal(given.commit.vector, record.commit.vector):
+                    return True
+    return False
+
+
+class _Iteration:
+    """One iteration of a view, done again."""
+
+    def __init__(self, audit: Audit, iteration: int, number: int) -> None:
+        self._iteration, self._number = iteration, number
+        self._view = view = audit.views[number]
+        self._plan: VirtualPlan = audit.plan(number, view.members[0])
+        self._trained: dict[int, tuple[Vector, Memory]] = {}
+        self._before: dict[int, Memory] = {}
+        self._records = {
+            one.device: one
+            for one in audit.records.values()
+            if one.commit.iteration == iteration and one.view == number
+        }
+        before = audit.governing(iteration - 1, number)
+        for member in view.members:
+            base = audit.records.get((member, iteration - 1, before))
+            if base is not None:
+                self._trained[member] = self._train(audit, member, base.commit)
+                self._before[member] = base.commit.memory
+
+    def _train(self, audit: Audit, member: int, base: Commit) -> tuple[Vector, Memory]:
+        """Train again. What was trained before a change of view is kept, by the older plan."""
+        plans = [
+            audit.plan(number, member)
+            for number in range(self._number + 1)
+            if member in audit.views[number].members
+            and audit.views[number].start <= self._iteration
+        ]
+        rounds = sorted({plan.rounds_of(member, self._iteration) for plan in plans})
+        ways = [train(member, self._iteration, one, base) for one in rounds]
+        known = self._records.get(member)
+        last = audit.trained.get((member, self._iteration))
+        for shown in (known.commit.memory if known else None, last.memory if last else None):
+            for way in ways:
+                if shown is not None and _same(shown, way[1]):
+                    return way
+        return ways[-1]
+
+    def check(self, record: Record) -> None:
+        device = record.device
+        if device not in self._trained:
+            raise InvariantError(
+                "the simulation gives the same",
+                f"device {device} commits iteration {self._iteration} of view {self._number} "
+                "without the iteration before it",
+            )
+        wanted = self._wanted(device)
+        apart = float(np.abs(wanted - record.commit.vector).max())
+        if not apart < _CLOSE:
+            raise InvariantError(
+                "the simulation gives the same",
+                f"device {device} is {apart:.3g} from it after iteration {self._iteration} of "
+                f"view {self._number}",
+            )
+        allowed = [self._trained[device][1], self._before[device]]
+        if not any(_same(record.commit.memory, memory) for memory in allowed):
+            raise InvariantError(
+                "the simulation gives the same",
+                f"device {device} remembers something else after iteration {self._iteration}",
+            )
+
+    def _wanted(self, device: int) -> Vector:
+        if self._plan.exact(self._iteration):
+            missing = [one for one in self._view.members if one not in self._trained]
+            if missing:
+                raise InvariantError(
+                    "the simulation gives the same",
+                    f"view {self._number} averages over {missing}, who are not there",
+                )
+            trained = [self._trained[one][0] for one in self._view.members]
+            return np.asarray(np.mean(trained, axis=0))
+        if self._plan.route(self._iteration) is None:
+            return self._trained[device][0]
+        return self._mixed()[device]
+
+    def _mixed(self) -> dict[int, Vector]:
+        """All devices of a mixing with neighbours, each without those that it counted out."""
+        if not hasattr(self, "_after"):
+            self._after = self._mix()
+        return self._after
+
+    def _mix(self) -> dict[int, Vector]:
+        route, size = self._plan.route(self._iteration), self._plan.setup.size
+        assert route is not None
+        peers: dict[int, Any] = {}
+        after = {one: trained for one, (trained, _) in self._trained.items()}
+        for device in self._view.members:
+            peer = self._plan.peer_of(device, self._iteration)
+            if peer is not None:
+                peers[device] = peer
+                peer.start(after.get(device, np.full(size, np.nan)))
+        for step in range(route.length):
+            sent = [
+                (device, to, payload)
+                for device, peer in peers.items()
+                for to, payload in peer.send(step)
+            ]
+            for sender, to, payload in sent:
+                if self._counted_out(to, step, sender):
+                    peers[to].skip(step, sender)
+                else:
+                    peers[to].receive(step, sender, payload)
+        return {**after, **{device: peer.finish() for device, peer in peers.items()}}
+
+    def _counted_out(self, device: int, step: int, sender: int) -> bool:
+        record = self._records.get(device)
+        return record is not None and (step, sender) in record.commit.absent
+
+
+def _same(one: Memory, other: Memory) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
