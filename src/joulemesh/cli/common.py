@@ -21,6 +21,7 @@ from joulemesh.units import is_quantity
 
 __all__ = [
     "FileArgument",
+    "FleetArgument",
     "JsonOption",
     "LoadOption",
     "PresetOption",
@@ -34,6 +35,9 @@ __all__ = [
 FileArgument = Annotated[
     Path | None,
     typer.Argument(metavar="FILE", help="A scenario (TOML or JSON); else the preset."),
+]
+FleetArgument = Annotated[
+    Path, typer.Argument(metavar="FLEET", help="The folder that `joulemesh deploy init` made.")
 ]
 PresetOption = Annotated[
     str,

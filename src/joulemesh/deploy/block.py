@@ -23,7 +23,6 @@ from joulemesh.files.limits import FLEET
 _WIDTH = 72
 _BLOCK = re.compile(r"-----BEGIN JOULEMESH ([A-Z]+)-----(.*?)-----END JOULEMESH \1-----", re.DOTALL)
 _CHECK = re.compile(r"^sha256: ([0-9a-f]{64})$", re.MULTILINE)
-_QUOTE = re.compile(r"^[>|\s]+|\s+$", re.MULTILINE)
 
 
 def to_block(kind: str, files: Mapping[str, bytes], comment: str = "") -> str:
@@ -74,7 +73,7 @@ def from_block(kind: str, text: str, made_by: str) -> dict[str, bytes]:
             f"the text holds {what}, not one BEGIN JOULEMESH {kind} … END; paste all that "
             f"`{made_by}` printed"
         )
-    body = _QUOTE.sub("", found[2])
+    body = "\n".join(line.strip(" \t>|") for line in found[2].splitlines())
     check = _CHECK.search(body)
     if check is None:
         raise ScenarioError(f"the block has no line sha256; copy what `{made_by}` printed again")

@@ -5,12 +5,25 @@ The file is convenience, not trust: a device is known by its certificate, wherev
 
 from __future__ import annotations
 
-__all__ = ["HOSTS", "PORT", "Host", "hosts_text", "read_hosts", "require_addresses", "write_hosts"]
+__all__ = [
+    "HOSTS",
+    "PORT",
+    "Host",
+    "checked_host",
+    "fill_in",
+    "hosts_text",
+    "own_address",
+    "read_hosts",
+    "require_addresses",
+    "write_hosts",
+]
 
 import csv
 import difflib
 import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +36,7 @@ HOSTS = "hosts.csv"
 PORT = 7100  # registered for nothing that a small device runs
 
 _COLUMNS = ("name", "address", "port")
-_MISSING = "?"
+_MISSING, _LACKS = "?", "# Missing:"
 _ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")  # host names, IPv4, IPv6 with a zone
 _HEAD = (
     "# Where each device is reached by its neighbours and by this machine: a host name or an IP\n"
@@ -77,7 +90,7 @@ def hosts_text(hosts: Iterable[Host]) -> str:
         shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" * (len(missing) > 5))
         many = "es" if len(missing) > 1 else ""
         them = "them" if many else "it"
-        lines.append(f"# Missing: the address{many} of {shown} (write {them} in place of ?).\n")
+        lines.append(f"{_LACKS} the address{many} of {shown} (write {them} in place of ?).\n")
     lines.append(",".join(_COLUMNS) + "\n")
     lines += [f"{host.name},{host.address or _MISSING},{host.port}\n" for host in listed]
     return "".join(lines)
@@ -108,7 +121,7 @@ def read_hosts(path: Path, names: Sequence[str]) -> dict[str, Host]:
     found: dict[str, Host] = {}
     at: dict[str, str] = {}
     known = frozenset(names)
-    for line, host in _rows(path):
+    for line, _, host in _rows(path):
         where = f"{path}, line {line}"
         if host.name not in known:
             near = difflib.get_close_matches(host.name, names, 1)
@@ -130,13 +143,41 @@ def read_hosts(path: Path, names: Sequence[str]) -> dict[str, Host]:
     return {name: found[name] for name in names}
 
 
-def require_addresses(path: Path, hosts: Mapping[str, Host], names: Iterable[str]) -> None:
+def fill_in(path: Path, known: Iterable[Host]) -> list[Host]:
+    """Write addresses into a list of hosts where they are missing; the rest stays as it is.
+
+    Args:
+        path: of the file.
+        known: hosts with their addresses.
+
+    Returns:
+        Those that were filled in.
+    """
+    wanted = {host.name: host for host in known}
+    lines, filled = _text(path).splitlines(), []
+    for line, header, old in list(_rows(path)):
+        new = wanted.get(old.name)
+        if new is not None and not old.address:
+            cells = {"name": new.name, "address": new.address, "port": str(new.port)}
+            lines[line - 1] = ",".join(cells[column] for column in header)
+            filled.append(new)
+    if filled:
+        missing = any(not host.address for _, _, host in _rows(path) if host.name not in wanted)
+        kept = [line for line in lines if missing or not line.startswith(_LACKS)]
+        files.write_text(path, "\n".join(kept) + "\n")
+    return filled
+
+
+def require_addresses(
+    path: Path, hosts: Mapping[str, Host], names: Iterable[str], otherwise: str = ""
+) -> None:
     """Refuse to go on while addresses are missing.
 
     Args:
         path: of the file that they are to be written into.
         hosts: what it says now.
         names: of the devices whose addresses are needed.
+        otherwise: what else can be done, for the message.
 
     Raises:
         ScenarioError: one is missing.
@@ -151,32 +192,31 @@ def require_addresses(path: Path, hosts: Mapping[str, Host], names: Iterable[str
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ScenarioError(
             f"{path} has no address for {missing[0]}{more}; write a host name or an IP address in "
-            f"place of {_MISSING}"
+            f"place of {_MISSING}{otherwise}"
         )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Host]]:
-    """Line numbers and hosts."""
-    header: list[str] | None = None
+def _rows(path: Path) -> Iterator[tuple[int, list[str], Host]]:
+    """Line numbers, the order of the columns, and hosts."""
+    header: list[str] = []
     for line, text in enumerate(_text(path).splitlines(), start=1):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
         (cells,) = csv.reader([text.replace(";", ",").replace("\t", ",")])
         cells = [cell.strip() for cell in cells]
-        if header is None:
+        where, wanted = f"{path}, line {line}", ",".join(_COLUMNS)
+        if not header:
             header = [cell.lower() for cell in cells]
             if sorted(header) != sorted(_COLUMNS):
-                raise ScenarioError(
-                    f"{path}, line {line}: the columns are {', '.join(cells)!s:.80}; write "
-                    f"{','.join(_COLUMNS)}"
-                )
+                shown = ", ".join(cells)
+                raise ScenarioError(f"{where}: the columns are {shown:.80}; write {wanted}")
         elif len(cells) != len(header):
             raise ScenarioError(
-                f"{path}, line {line}: {len(cells)} cells under {len(header)} columns; write "
-                f"{','.join(_COLUMNS)}"
+                f"{where}: {len(cells)} cells under {len(header)} columns; write {wanted}"
             )
         else:
-            yield line, _host(f"{path}, line {line}", dict(zip(header, cells, strict=True)))
+            row = dict(zip(header, cells, strict=True))
+            yield line, header, checked_host(where, *(row[name] for name in _COLUMNS))
 
 
 def _text(path: Path) -> str:
@@ -189,8 +229,18 @@ def _text(path: Path) -> str:
     return text
 
 
-def _host(where: str, cells: Mapping[str, str]) -> Host:
-    name, address, port = (cells[column] for column in _COLUMNS)
+def checked_host(where: str, name: str, address: str, port: str) -> Host:
+    """A host as somebody wrote it down.
+
+    Args:
+        where: it stands, for the message.
+        name: of the device.
+        address: a host name or an IP address; empty or a question mark if it is not known.
+        port: as text.
+
+    Raises:
+        ScenarioError: the address or the port is none.
+    """
     address = "" if address == _MISSING else address.removeprefix("[").removesuffix("]")
     if address and not _ADDRESS.fullmatch(address):
         raise ScenarioError(
@@ -203,3 +253,16 @@ def _host(where: str, cells: Mapping[str, str]) -> Host:
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 2**16):
         raise ScenarioError(f"{where}: port {port!r:.20} is not one of 1..65535; correct it")
     return Host(name, address, int(port))
+
+
+def own_address() -> str:
+    """The address that this machine has in its network; empty if it is in none.
+
+    Nothing is sent: the system is asked which of its addresses it would send from.
+    """
+    elsewhere = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+    for family, address in elsewhere:  # addresses for documentation, which nobody has
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asked:
+            asked.connect((address, 9))
+            return str(asked.getsockname()[0])
+    return ""

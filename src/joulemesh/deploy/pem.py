@@ -14,6 +14,7 @@ __all__ = [
     "load_request",
     "new_key",
     "read_pem",
+    "same_key",
     "signed",
     "subject_of",
     "usage",
@@ -128,6 +129,15 @@ def load_certificate(pem: bytes) -> x509.Certificate:
             "the certificate is damaged; paste the whole block that deploy sign printed, with its "
             "BEGIN and END lines"
         ) from None
+
+
+def same_key(certificate: bytes, request: str) -> bool:
+    """Is a certificate for the key that a request was signed with?
+
+    Raises:
+        IdentityError: either of them is damaged.
+    """
+    return load_certificate(certificate).public_key() == load_request(request).public_key()
 
 
 def check_issued(issued: x509.Certificate, trusted: x509.Certificate, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import init
+from joulemesh.cli.deploy import init, sign
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -16,5 +16,10 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh deploy init fleet.toml --out fleet",
         "joulemesh deploy init --set devices.count=3 --with-keys --out lab",
         "joulemesh deploy init fleet.toml --hosts hosts.csv --patience 30s --on-failure stop",
+    ),
+    sign.sign: (
+        "joulemesh deploy sign fleet request.txt",
+        "joulemesh deploy sign fleet farm-01.txt farm-02.txt --out answers",
+        "joulemesh deploy sign lab",
     ),
 }

@@ -66,11 +66,15 @@ def init(
     """
     from joulemesh.deploy.fleet import Settings
     from joulemesh.deploy.pack import make_fleet
+    from joulemesh.errors import ScenarioError
     from joulemesh.units import parse
 
+    patience_s = parse(patience, "s")
+    if not 0.1 <= patience_s <= 86400:
+        raise ScenarioError(f"--patience {patience}: give between 0.1 s and 1 day")
+    settings = Settings(patience_s=patience_s, on_failure=on_failure)
     scenario = read_scenario(file, preset, changes, load)
     plan = _planned(scenario, method)
-    settings = Settings(patience_s=parse(patience, "s"), on_failure=on_failure)
     known = None if hosts is None else _hosts(hosts, plan)
     fleet = make_fleet(
         out,
@@ -81,8 +85,7 @@ def init(
         code=load or (),
         days=days,
     )
-    count, links = len(fleet.names), len(fleet.links)
-    say(f"wrote {out}: fleet {fleet.id}, {count} devices, {links} links; {plan!r}")
+    say(f"wrote {out}: fleet {fleet.id} of {len(fleet.names)} devices; {plan!r}")
     _next(out, filled=known is not None, with_keys=with_keys)
 
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from joulemesh.cli.node import enroll
+
 __all__ = ["COMMANDS", "HELP"]
 
 HELP = "Be one device of a fleet: make its key, train and exchange with its neighbours."
 
 # Commands in the order of their use, each with what to type to try it.
-COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {}
+COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
+    enroll.enroll: (
+        "joulemesh node enroll farm-07 > request.txt",
+        "joulemesh node enroll farm-07 --address farm-07.local --port 7200",
+        "joulemesh node enroll farm-07 --accept answer.txt",
+    ),
+}

@@ -1,0 +1,67 @@
+"""`joulemesh deploy sign`: certificates for the devices that ask for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from joulemesh.cli.common import FleetArgument
+from joulemesh.printable import say
+
+__all__ = ["sign"]
+
+
+def sign(
+    fleet: FleetArgument,
+    requests: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="REQUEST", help="What `joulemesh node enroll` printed, in files; - is stdin."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write each answer to NAME.txt in this folder; else printed."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Sign also for a device that lost its first key.")
+    ] = False,
+    days: Annotated[
+        int, typer.Option(min=1, max=3650, help="Days for which the certificates are valid.")
+    ] = 365,
+) -> None:
+    """Answer devices that want to take part: certificate, orders and neighbours, in one block.
+
+    The addresses of the device and its neighbours must be known by then: from hosts.csv, or from
+    requests that are signed together. Without requests, the devices' folders in the fleet's folder
+    are brought up to date with hosts.csv.
+    """
+    from joulemesh.cli.blocks import read_text
+    from joulemesh.deploy.enroll import read_request
+    from joulemesh.deploy.enroll import sign as answer
+    from joulemesh.deploy.pack import refresh
+    from joulemesh.errors import ScenarioError
+
+    if not requests:
+        refresh(fleet)
+        say(f"brought the folders in {fleet / 'devices'} up to date with {fleet / 'hosts.csv'}")
+        return
+    if len(requests) > 1 and out is None:
+        raise ScenarioError(
+            f"{len(requests)} requests have {len(requests)} answers; add --out DIR for them"
+        )
+    read = [read_request(read_text(path)) for path in requests]
+    blocks = answer(fleet, read, again=again, days=days)
+    if out is None:
+        sys.stdout.write("".join(f"{block}\n" for block in blocks.values()))
+        say("paste this on the device: joulemesh node enroll NAME --accept -", err=True)
+        return
+    from joulemesh.files import make_folder, write_text
+
+    make_folder(out)
+    for name, block in blocks.items():
+        write_text(out / f"{name}.txt", f"{block}\n")
+        say(f"wrote {out / name}.txt; on {name}: joulemesh node enroll {name} --accept {name}.txt")

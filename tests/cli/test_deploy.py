@@ -1,0 +1,114 @@
+"""`joulemesh deploy` and `joulemesh node`, typed as in the guide."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import pytest
+
+from joulemesh.cli.main import main
+from joulemesh.deploy.pack import DevicePack
+
+Command: TypeAlias = Callable[..., SimpleNamespace]
+THREE = ("--set", "devices.count=3", "--set", "plan.iterations=2")
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: str = "") -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+        caught = capsys.readouterr()
+        return SimpleNamespace(code=code, out=caught.out, err=caught.err)
+
+    return run
+
+
+def test_the_guide_from_init_to_enrolled(command: Command, tmp_path: Path) -> None:
+    made = command("deploy", "init", *THREE)
+    assert (made.code, made.err) == (0, "")
+    assert "now fill in fleet/hosts.csv" in made.out
+    for device in range(3):
+        name = f"device-{device}"
+        asked = command("node", "enroll", name, "--address", f"{name}.local", "--port", "7200")
+        assert asked.code == 0
+        Path(f"{name}.txt").write_text(asked.out, "utf-8")
+        assert asked.out.startswith("-----BEGIN JOULEMESH REQUEST-----\n")
+    alone = command("deploy", "sign", "fleet", "device-0.txt")
+    assert (alone.code, alone.out) == (2, "")
+    assert alone.err.startswith("error: fleet/hosts.csv has no address for device-1 and 1 more")
+    several = ("device-0.txt", "device-1.txt", "device-2.txt")
+    assert "add --out DIR" in command("deploy", "sign", "fleet", *several).err
+    signed = command("deploy", "sign", "fleet", *several, "--out", "answers")
+    assert signed.code == 0
+    taken = command("node", "enroll", "device-0", "--accept", "answers/device-0.txt")
+    assert "its neighbours are device-1, device-2" in taken.out
+    again = command("deploy", "sign", "fleet", "-", stdin=Path("device-1.txt").read_text("utf-8"))
+    pasted = command("node", "enroll", "device-1", "--accept", "-", stdin=again.out + "more\n")
+    assert pasted.code == 0, pasted.err
+    assert DevicePack.load(tmp_path / "device-1").hosts[0].port == 7200
+
+
+def test_a_lab_needs_no_enrolling(command: Command, tmp_path: Path) -> None:
+    rows = "".join(f"device-{k},10.0.0.{k},7100\n" for k in range(3))
+    Path("hosts.csv").write_text(f"name,address,port\n{rows}", "utf-8")
+    made = command("deploy", "init", *THREE, "--with-keys", "--hosts", "hosts.csv", "--out", "lab")
+    assert made.code == 0, made.err
+    mine = DevicePack.load(tmp_path / "lab" / "devices" / "device-2")
+    assert mine.hosts[1].address == "10.0.0.1"
+    assert mine.identity.bearer.name == "device-2"
+    text = Path("lab/hosts.csv").read_text("utf-8").replace("10.0.0.1,", "other,")
+    Path("lab/hosts.csv").write_text(text, "utf-8")
+    assert command("deploy", "sign", "lab").code == 0
+    assert DevicePack.load(mine.folder).hosts[1].address == "other"
+
+
+@pytest.mark.parametrize("method", ["led", "gossip-learning", "fixed:3", "fedavg"])
+def test_methods_that_devices_cannot_carry_out_are_refused(command: Command, method: str) -> None:
+    refused = command("deploy", "init", *THREE, "--method", method)
+    assert refused.code == 2
+    assert refused.err.startswith(f"error: {method} is for simulation only: ")
+    assert refused.err.count("\n") == 1
+    assert not Path("fleet").exists()
+
+
+def test_a_method_with_a_plan_of_its_own_is_deployed(command: Command, tmp_path: Path) -> None:
+    made = command("deploy", "init", *THREE, "--method", "adaptive:backfill")
+    assert made.code == 0, made.err
+    mine = DevicePack.load(tmp_path / "fleet" / "devices" / "device-0")
+    assert mine.fleet.scenario.plan.rounds == "backfill"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("deploy", "init", "--patience", "5 J"), "this is an energy"),
+        (("deploy", "init", "--patience", "0"), "--patience 0: "),
+        (("deploy", "init", "--hosts", "none.csv"), "cannot read none.csv"),
+        (("deploy", "sign", "nowhere"), "cannot read nowhere/fleet.json"),
+        (("deploy", "sign", "nowhere", "none.txt"), "cannot read none.txt"),
+        (("node", "enroll", "Farm 7"), "'Farm 7' cannot be a device's name"),
+        (("node", "enroll", "a", "--address", "x y"), "'x y' is no host name"),
+        (("node", "enroll", "a", "--accept", "none.txt"), "cannot read none.txt"),
+    ],
+)
+def test_refusals_are_one_line(command: Command, arguments: tuple[str, ...], said: str) -> None:
+    refused = command(*arguments)
+    assert refused.code == 2
+    assert refused.err.startswith("error: ")
+    assert refused.err.count("\n") == 1
+    assert said in refused.err
