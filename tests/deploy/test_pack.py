@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.fleet import Fleet, Settings
+from joulemesh.deploy.fleet import Fleet
 from joulemesh.deploy.hosts import Host
 from joulemesh.deploy.identity import Identity
 from joulemesh.deploy.pack import DevicePack, make_fleet, refresh
+from joulemesh.deploy.settings import Settings
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
@@ -201,8 +202,10 @@ def changed(lab: Path, tmp_path: Path, **values: object) -> Path:
         ({"names": ["a", "../b", "c", "d"]}, "cannot be a device's name"),
         ({"links": [[0, 4]]}, "not pairs of devices"),
         ({"links": [[1, 0]]}, "not pairs of devices"),
-        ({"settings": {"patience_s": 0}}, "settings.patience_s"),
-        ({"settings": {"on_failure": "cry"}}, "settings.on_failure"),
+        ({"settings": {"patience_s": 0}}, "patience_s is 0, not between 0.05 and"),
+        ({"settings": {"slack": "9"}}, "slack is '9', not between 1 and"),
+        ({"settings": {"on_failure": "cry"}}, "on_failure is 'cry', not go-on or stop"),
+        ({"settings": {"patience": 3}}, "settings: Value error, they are not those of this"),
         ({"sizes": {}}, "sizes.parameters"),
         ({"more": 1}, "more: Extra inputs"),
         ({"digest": "0" * 64}, "is of another plan than"),

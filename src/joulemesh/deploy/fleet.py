@@ -8,15 +8,25 @@ from __future__ import annotations
 
 __all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes"]
 
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
 
 from joulemesh._version import __version__
 from joulemesh.deploy.identity import check_name
+from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.task import Task
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import parse_json, read_bounded
@@ -37,22 +47,31 @@ _AnyName = Annotated[str, Field(pattern=r"^[^/\\\x00]{1,255}$")]
 _FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
 
 
+_LONGEST_S = 7 * 86400.0
+
+
+def _settings(value: Any) -> Settings:
+    """Settings of plain values, each within sensible bounds."""
+    made = value if isinstance(value, Settings) else Settings(**_known(value))
+    if made.on_failure not in ("go-on", "stop"):
+        raise ValueError(f"on_failure is {made.on_failure!r:.20}, not go-on or stop")
+    for name, figure in asdict(made).items():
+        least, most = (1.0, 1e6) if name == "slack" else (0.05, _LONGEST_S)
+        number = isinstance(figure, int | float) and not isinstance(figure, bool)
+        if name != "on_failure" and not (number and least <= figure <= most):
+            raise ValueError(f"{name} is {figure!r:.20}, not between {least:g} and {most:g}")
+    return made
+
+
+def _known(value: Any) -> dict[str, Any]:
+    names = {one.name for one in fields(Settings)}
+    if not isinstance(value, dict) or not set(value) <= names:
+        raise ValueError("they are not those of this version")
+    return value
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Settings(_Record):
-    """How the devices of a fleet treat each other.
-
-    Attributes:
-        patience_s: seconds without a sign of life after which a device is suspected.
-        slack: a device that trains longer than planned by this factor is suspected too.
-        on_failure: ``"go-on"`` without devices that fail, or ``"stop"`` at the first failure.
-    """
-
-    patience_s: Annotated[float, Field(ge=0.1, le=86400)] = 10.0
-    slack: Annotated[float, Field(ge=1, le=1e6)] = 3.0
-    on_failure: Literal["go-on", "stop"] = "go-on"
 
 
 class Sizes(_Record):
@@ -101,7 +120,7 @@ class Fleet(_Record):
     digest: _Digest
     names: Annotated[tuple[str, ...], Field(min_length=2, max_length=_MOST_DEVICES)]
     links: Annotated[tuple[tuple[int, int], ...], Field(min_length=1, max_length=2**20)]
-    settings: Settings = Settings()
+    settings: Annotated[Settings, BeforeValidator(_settings)] = Settings()
     task: Task
     code: dict[_AnyName, _Digest] = {}
     inputs: dict[str, Input] = {}

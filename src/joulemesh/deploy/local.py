@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from joulemesh.deploy.deployable import portable
@@ -92,7 +92,7 @@ def open_fleet(
     if fleet.digest != portable(plan)[1]:
         raise ScenarioError(f"{folder} holds the fleet of another plan; {another}")
     if fleet.settings != settings:
-        was, now = (set(one.model_dump().items()) for one in (fleet.settings, settings))
+        was, now = (set(asdict(one).items()) for one in (fleet.settings, settings))
         name, value = sorted(was - now)[0]
         raise ScenarioError(f"{folder} holds a fleet with {name} = {value}; {another}")
     return fleet, True

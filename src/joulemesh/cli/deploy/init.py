@@ -64,8 +64,8 @@ def init(
     The folder holds the key of the fleet's certificate authority: keep it on your machine. Then
     fill in hosts.csv, and let each device ask for its certificate with `joulemesh node enroll`.
     """
-    from joulemesh.deploy.fleet import Settings
     from joulemesh.deploy.pack import make_fleet
+    from joulemesh.deploy.settings import Settings
     from joulemesh.errors import ScenarioError
     from joulemesh.units import parse
 
