@@ -24,6 +24,7 @@ __all__ = [
     "MANIFEST_FILE",
     "MANIFEST_LINE",
     "MANIFEST_NAMES",
+    "NODE_STATE",
     "PICKLED_BATCH",
     "PLAN",
     "RECORD",
@@ -177,6 +178,11 @@ MANIFEST_NAMES = Limit(
     "200,000 commits of ten files fit",
     2**21,
     unit="files",
+)
+NODE_STATE = Limit(
+    "`state.log` of a device that runs a plan",
+    "it is written anew when it holds four times what is still needed",
+    part=2,
 )
 KEPT_RUN = Limit("a run in the cache of comparisons", "a million evaluations fit", 2**31, 4)
 CACHED = Limit(

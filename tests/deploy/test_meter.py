@@ -1,0 +1,170 @@
+"""What a device has spent: by the plan's prices, by sensors, and after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joulemesh.deploy.ceiling import SPENT, Ceiling
+from joulemesh.deploy.meter import Measured, Modelled, Tariff, make_meter
+from joulemesh.deploy.sensors import Sensor, battery_sensor, processor_sensor
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.static import plan_of
+from joulemesh.scenario import Scenario
+
+TOY = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.25)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"plan.physics": "paper"},
+        {"network.fading": "rayleigh"},
+        {"plan.aggregation": "ring"},
+    ],
+)
+def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) -> None:
+    """Every message of three iterations at the tariff: what the plan says, for each device."""
+    scenario = Scenario.preset("default").override({"devices.count": 6, **changes})
+    ground = Ground.of(scenario)
+    plan = plan_of(ground)
+    bytes_per_bit = 8 / scenario.network.bits_per_parameter  # of float64 parameters
+    for device in range(6):
+        meter = Modelled(1e9, Tariff.of(ground, device, 8))
+        for t in range(1, 4):
+            meter.iteration = t
+            meter.train(int(plan.rounds[t - 1, device]))
+            route = plan.route(t)
+            if route is None:
+                continue
+            sent = zip(route.sender, route.receiver, route.bits, strict=True)
+            for sender, receiver, bits in [*sent] * route.repeats:
+                size = round(bits * bytes_per_bit)
+                if sender == device:
+                    meter.send(int(receiver), size)
+                if receiver == device:
+                    meter.receive(int(sender), size)
+        exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)[:3, device].sum()
+        flooded = np.count_nonzero(plan.timeline.flooded[:3])
+        planned = plan.compute_j[:3, device].sum() + exchange_j
+        if flooded:  # link costs are flooded on paper only
+            assert meter.spent_j() < planned
+        else:
+            assert meter.spent_j() == pytest.approx(planned, rel=1e-3)
+
+
+def test_a_price_is_what_is_then_spent() -> None:
+    meter = Modelled(100.0, TOY, spent_j=1.0)
+    asked = meter.train_j(3) + meter.send_j(1, 8)
+    meter.train(3)
+    meter.send(1, 8)
+    assert meter.spent_j() == 1.0 + asked
+    assert meter.left_j() == 99.0 - asked
+
+
+def test_a_sensor_counts_and_the_model_fills_its_gaps() -> None:
+    readings: list[float | None] = [100.0, 103.0, None, None, 500.0, 501.5]
+    now = iter(range(100))
+    meter = Measured(50.0, TOY, Sensor("toy", lambda: readings.pop(0)), 7.0, lambda: next(now))
+    meter.train(10)  # the sensor sees that
+    assert meter.spent_j() == 7.0 + 3.0
+    assert meter.spent_j() == 10.0  # cannot be read
+    meter.train(2)
+    assert meter.spent_j() == 10.0 + 4.0
+    assert meter.spent_j() == 14.0  # it is back, and may have counted from elsewhere
+    assert meter.spent_j() == 15.5
+
+
+def test_a_battery_that_charges_gives_nothing_back() -> None:
+    readings = [-100.0, -150.0, -149.0]
+    now = iter(range(100))
+    meter = Measured(50.0, TOY, Sensor("toy", lambda: readings.pop(0)), 0.0, lambda: next(now))
+    assert meter.spent_j() == 0.0
+    assert meter.spent_j() == 1.0
+
+
+def supply(folder: Path, **files: str) -> Path:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(f"{text}\n")
+    return folder
+
+
+def test_batteries_are_read_in_joules(tmp_path: Path) -> None:
+    power = tmp_path / "power_supply"
+    supply(power / "AC", type="Mains", online="1")
+    supply(power / "hidpp_battery_0", type="Battery", scope="Device", energy_now="1")
+    bat = supply(power / "BAT0", type="Battery", status="Discharging", energy_now="50000000")
+    sensor = battery_sensor(power, discharging=True)
+    assert sensor is not None
+    assert "BAT0" in sensor.name
+    before = sensor.joules()
+    (bat / "energy_now").write_text("49999000\n")  # 1 mWh less
+    after = sensor.joules()
+    assert before is not None
+    assert after is not None
+    assert after - before == pytest.approx(3.6)
+    (bat / "status").write_text("Charging\n")
+    assert battery_sensor(power, discharging=True) is None
+
+
+def test_a_battery_that_counts_charge(tmp_path: Path) -> None:
+    bat = {"type": "Battery", "charge_now": "1000000", "voltage_now": "3700000"}
+    supply(tmp_path / "BAT1", **bat)
+    sensor = battery_sensor(tmp_path)
+    assert sensor is not None
+    assert sensor.joules() == pytest.approx(-3.7 * 3600)
+
+
+def test_a_counter_that_wraps(tmp_path: Path) -> None:
+    zone = {"name": "package-0", "energy_uj": "900", "max_energy_range_uj": "1000"}
+    package = supply(tmp_path / "intel-rapl:0", **zone)
+    supply(tmp_path / "intel-rapl:0:0", name="core", energy_uj="77", max_energy_range_uj="1000")
+    sensor = processor_sensor(tmp_path)
+    assert sensor is not None
+    before = sensor.joules()
+    (package / "energy_uj").write_text("100\n")
+    after = sensor.joules()
+    assert before is not None
+    assert after is not None
+    assert after - before == pytest.approx(200e-6)
+
+
+def test_which_meter(tmp_path: Path) -> None:
+    assert make_meter("auto", 5.0, TOY, system=tmp_path).source == "modelled"
+    for kind in ("battery", "processor"):
+        with pytest.raises(ScenarioError, match=rf"--meter {kind}: .* use --meter modelled"):
+            make_meter(kind, 5.0, TOY, system=tmp_path)
+    with pytest.raises(ScenarioError, match="--meter solar is unknown: use auto, modelled"):
+        make_meter("solar", 5.0, TOY)
+    bat = {"type": "Battery", "status": "Discharging", "energy_now": "5"}
+    supply(tmp_path / "power_supply" / "BAT0", **bat)
+    assert make_meter("auto", 5.0, TOY, system=tmp_path).source.startswith("measured: battery")
+    assert make_meter("modelled", 5.0, TOY, system=tmp_path).source == "modelled"
+
+
+def test_the_ceiling_survives_a_torn_write(tmp_path: Path) -> None:
+    ceiling = Ceiling(tmp_path)
+    for joules in (1.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308):
+        ceiling.set(joules)
+        assert Ceiling(tmp_path).joules == joules
+    content = (tmp_path / SPENT).read_bytes()
+    for line in range(2):
+        torn = bytearray(content)
+        torn[64 * line + 20 : 64 * line + 40] = b"\0" * 20
+        (tmp_path / SPENT).write_bytes(torn)
+        assert Ceiling(tmp_path).joules in (5e-324, 1.7976931348623157e308)
+    (tmp_path / SPENT).write_bytes(b"\0" * 128)
+    with pytest.raises(ScenarioError, match=r"spent\.txt is damaged; restore it"):
+        Ceiling(tmp_path)
+
+
+def test_the_ceiling_never_grows_its_file(tmp_path: Path) -> None:
+    ceiling = Ceiling(tmp_path)
+    for number in range(50):
+        ceiling.set(number * 0.7)
+    assert (tmp_path / SPENT).stat().st_size == 128

@@ -1,0 +1,167 @@
+"""The state on disk: what was saved comes back, whatever a power cut leaves of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joulemesh.deploy.effects import Commit, Durable
+from joulemesh.deploy.store import STATE, Owner, Store
+from joulemesh.deploy.view import View
+from joulemesh.errors import ScenarioError
+from joulemesh.files import Disk, using
+
+MINE = Owner("f1e2", "ab12", 3)
+VIEW = View(0, 1, (0, 1, 2), left_j=(1.5, float("inf"), 2.5), digest="d0")
+
+
+def state_at(iteration: int, size: int = 5) -> Durable:
+    vector = np.random.default_rng(iteration).normal(size=size).astype(np.float32)
+    memory = {"m.0": np.full((2, 3), iteration, np.float64), "count": np.array(iteration)}
+    commit = Commit(iteration, vector, memory, 0.1 * iteration, 2.5, (iteration, vector))
+    return Durable(2, (VIEW,), commit)
+
+
+def full_state() -> Durable:
+    base = state_at(4)
+    accepted = ((2, 1), View(1, 5, (0, 2), ((0, 2),), (1.0, 2.0), 9.5, ((2, 0),), "d1"))
+    trained = (5, np.arange(5, dtype=np.float32), {"m.0": np.zeros(1)})
+    commit = replace(base.commit, absent=((0, 2), (3, 1)), view=7)
+    gift = (2, np.full(5, 2.0, np.float32))
+    return Durable(6, (VIEW, accepted[1]), commit, (3, 2), accepted, trained, gift, "why")
+
+
+def same(one: Durable | None, other: Durable) -> bool:
+    """Field by field, arrays by their bits and types."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, np.ndarray):
+            return (value.dtype.str, value.shape, value.tobytes())
+        if isinstance(value, dict):
+            return {key: plain(part) for key, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(plain(part) for part in value)
+        if isinstance(value, Commit):
+            return {key: plain(part) for key, part in vars(value).items()}
+        return value
+
+    return one is not None and all(
+        plain(getattr(one, name)) == plain(getattr(other, name)) for name in vars(other)
+    )
+
+
+def loaded(folder: Path, owner: Owner = MINE) -> Durable | None:
+    return Store(folder, owner).load()
+
+
+def test_all_of_a_state_comes_back(tmp_path: Path) -> None:
+    Store(tmp_path, MINE).save(full_state())
+    assert same(loaded(tmp_path), full_state())
+
+
+def test_the_last_of_many_saves_comes_back_and_the_log_stays_small(tmp_path: Path) -> None:
+    store = Store(tmp_path, MINE)
+    for t in range(1, 40):
+        store.save(state_at(t, size=100_000))
+    assert same(loaded(tmp_path), state_at(39, size=100_000))
+    assert store.path.stat().st_size < 8 * 2**20  # 39 vectors take 15 MiB
+
+
+def test_arrays_that_stay_are_not_written_again(tmp_path: Path) -> None:
+    store, state = Store(tmp_path, MINE), state_at(1, size=50_000)
+    store.save(state)
+    before = store.path.stat().st_size
+    for attempt in range(10):
+        store.save(replace(state, promised=(attempt, 0)))
+    assert store.path.stat().st_size - before < 20_000
+    found = loaded(tmp_path)
+    assert found is not None
+    assert found.promised == (9, 0)
+    assert same(found, replace(state, promised=(9, 0)))
+
+
+def test_a_store_that_was_read_goes_on(tmp_path: Path) -> None:
+    Store(tmp_path, MINE).save(state_at(1, size=50_000))
+    again = Store(tmp_path, MINE)
+    found = again.load()
+    assert found is not None
+    again.save(replace(found, promised=(1, 1)))
+    assert again.path.stat().st_size < 250_000  # the vector was not written a second time
+    again.save(state_at(2))
+    assert same(loaded(tmp_path), state_at(2))
+
+
+def test_every_cut_within_the_last_save_leaves_the_one_before(tmp_path: Path) -> None:
+    store = Store(tmp_path, MINE)
+    store.save(state_at(1))
+    whole = store.path.stat().st_size
+    store.save(state_at(2))
+    content = store.path.read_bytes()
+    for size in range(whole, len(content), 17):
+        for tail in (b"", b"\0" * (len(content) - size)):  # cut short, or blocks never written
+            store.path.write_bytes(content[:size] + tail)
+            found = loaded(tmp_path)
+            assert same(found, state_at(1))
+    again = Store(tmp_path, MINE)  # and the next save is not appended to half a record
+    again.load()
+    again.save(state_at(3))
+    assert same(loaded(tmp_path), state_at(3))
+
+
+def test_a_change_before_the_last_record_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path, MINE)
+    store.save(state_at(1))
+    whole = store.path.stat().st_size
+    store.save(state_at(2))
+    content = bytearray(store.path.read_bytes())
+    for at in range(0, whole, 7):
+        changed = content.copy()
+        changed[at] ^= 0x20
+        store.path.write_bytes(changed)
+        with pytest.raises(ScenarioError, match=r"is damaged .*has changed.*restore it"):
+            loaded(tmp_path)
+
+
+def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
+    (tmp_path / STATE).write_bytes(b"hello, world" * 100)
+    with pytest.raises(ScenarioError, match=r"is damaged .it holds no whole record"):
+        loaded(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("owner", "what"),
+    [
+        (Owner("other", "ab12", 3), "another fleet .f1e2, not other"),
+        (Owner("f1e2", "cd34", 3), "another plan .ab12, not cd34"),
+        (Owner("f1e2", "ab12", 4), "another device .3, not 4"),
+    ],
+)
+def test_the_state_of_somebody_else_is_refused(tmp_path: Path, owner: Owner, what: str) -> None:
+    Store(tmp_path, MINE).save(state_at(1))
+    with pytest.raises(ScenarioError, match=what):
+        loaded(tmp_path, owner)
+
+
+class FullDisk(Disk):
+    """Takes some bytes of an append, then has no room."""
+
+    room = 10
+
+    def append(self, path: Path, data: bytes) -> None:
+        super().append(path, data[: self.room])
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_leaves_the_state_before_and_the_next_save_mends_the_log(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path, MINE)
+    store.save(state_at(1))
+    with using(FullDisk()), pytest.raises(ScenarioError, match=r"No space left.*make room"):
+        store.save(state_at(2))
+    assert same(loaded(tmp_path), state_at(1))
+    store.save(state_at(3))
+    assert same(loaded(tmp_path), state_at(3))
