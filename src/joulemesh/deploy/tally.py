@@ -1,0 +1,90 @@
+"""What each iteration took and sent, counted while it happens: the figures of a journal's line."""
+
+from __future__ import annotations
+
+__all__ = ["Cost", "Tally"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from joulemesh.deploy.effects import Commit
+
+
+class Cost(NamedTuple):
+    """What local training took."""
+
+    rounds: int
+    joules: float
+    seconds: float
+
+
+@dataclass
+class _Iteration:
+    rounds: int = 0
+    train_j: float = 0.0
+    train_s: float = 0.0
+    trained_at: float | None = None
+    spent_j: float = 0.0  # when training was over
+    sent: dict[int, list[float]] = field(default_factory=dict)
+    received: dict[int, list[int]] = field(default_factory=dict)
+
+
+class Tally:
+    """Counts by iteration, since messages of the next one may come early.
+
+    >>> tally = Tally()
+    >>> tally.trained(1, Cost(4, joules=2.0, seconds=0.5), now=10.0, spent_j=2.0)
+    >>> tally.sent(1, to=3, payload_bytes=100, seconds=0.25)
+    >>> line = tally.line(Commit(1, None, spent_j=2.5), now=11.0)
+    >>> line["exchange_s"], line["exchange_j"], line["sent"]
+    (1.0, 0.5, {'3': [100, 0.25, 1]})
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, _Iteration] = {}
+        self.sent_bytes: dict[int, int] = {}
+        self.received_bytes: dict[int, int] = {}
+        self.sent_s: dict[int, float] = {}
+
+    def _at(self, iteration: int) -> _Iteration:
+        return self._of.setdefault(iteration, _Iteration())
+
+    def trained(self, iteration: int, cost: Cost, *, now: float, spent_j: float) -> None:
+        """Local rounds are over; those that had to be repeated are added up."""
+        one = self._at(iteration)
+        one.rounds, one.trained_at, one.spent_j = cost.rounds, now, spent_j
+        one.train_j += cost.joules
+        one.train_s += cost.seconds
+
+    def sent(self, iteration: int, *, to: int, payload_bytes: int, seconds: float) -> None:
+        """A message of an exchange has been acknowledged."""
+        link = self._at(iteration).sent.setdefault(to, [0, 0.0, 0])
+        link[0] += payload_bytes
+        link[1] = round(link[1] + seconds, 6)
+        link[2] += 1
+        self.sent_bytes[to] = self.sent_bytes.get(to, 0) + payload_bytes
+        self.sent_s[to] = self.sent_s.get(to, 0.0) + seconds
+
+    def received(self, iteration: int, *, sender: int, payload_bytes: int) -> None:
+        """A message of an exchange has come."""
+        link = self._at(iteration).received.setdefault(sender, [0, 0])
+        link[0] += payload_bytes
+        link[1] += 1
+        self.received_bytes[sender] = self.received_bytes.get(sender, 0) + payload_bytes
+
+    def line(self, commit: Commit, now: float) -> Mapping[str, Any]:
+        """The figures of an iteration that is done, which are then forgotten."""
+        one = self._of.pop(commit.iteration, _Iteration())
+        for stale in [number for number in self._of if number < commit.iteration]:
+            del self._of[stale]
+        since = now if one.trained_at is None else one.trained_at
+        return {
+            "rounds": one.rounds,
+            "train_j": one.train_j,
+            "train_s": one.train_s,
+            "exchange_j": max(0.0, commit.spent_j - one.spent_j) if one.trained_at else 0.0,
+            "exchange_s": round(now - since, 6),
+            "sent": {str(to): link for to, link in sorted(one.sent.items())},
+            "received": {str(sender): link for sender, link in sorted(one.received.items())},
+        }
