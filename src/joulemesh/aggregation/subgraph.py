@@ -32,20 +32,33 @@ class Subgraph:
     part: tuple[IntArray, IntArray] | None = None
 
     @classmethod
-    def of(cls, graph: Graph, active: NDArray[np.bool_] | None = None) -> Subgraph:
+    def of(
+        cls,
+        graph: Graph,
+        active: NDArray[np.bool_] | None = None,
+        cut: NDArray[np.bool_] | None = None,
+    ) -> Subgraph:
         """The subgraph of the active devices (all of them by default).
+
+        Args:
+            graph: the whole.
+            active: bool [N]: who takes part.
+            cut: bool [E]: links that carry nothing; none by default.
 
         >>> graph = Graph(3, np.array([[0, 1], [0, 2], [1, 2]]), np.zeros((3, 2)))
         >>> part = Subgraph.of(graph, np.array([True, False, True]))
         >>> part.edges.tolist(), part.members.tolist(), part.links.tolist()
         ([[0, 1]], [0, 2], [1])
         """
-        if active is None or active.all():
+        whole = cut is None or not cut.any()
+        if whole and (active is None or active.all()):
             return cls(graph.devices, graph.edges, graph.ring)
+        active = np.ones(graph.devices, np.bool_) if active is None else active
         members = np.flatnonzero(active)
         number = np.full(graph.devices, -1)
         number[members] = np.arange(len(members))
-        links = np.flatnonzero(active[graph.edges].all(axis=1))
+        joined = active[graph.edges].all(axis=1)
+        links = np.flatnonzero(joined if cut is None else joined & ~cut)
         return cls(len(members), number[graph.edges[links]], None, (members, links))
 
     @property

@@ -48,6 +48,12 @@ class ViewPlan(Protocol):
     def rounds(self, iteration: int) -> int:
         """Local rounds of this device."""
 
+    def active(self, iteration: int) -> tuple[int, ...]:
+        """The members that take part, ascending; others cannot pay, or are cut off by such.
+
+        Who is not among them trains nothing and exchanges nothing from then on.
+        """
+
     def route(self, iteration: int) -> Route | None:
         """Everybody's messages of the exchange; None where there is no exchange."""
 

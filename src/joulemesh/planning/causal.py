@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import RoutesToTry, Scheme
-from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import at_least, rounds_total
-from joulemesh.planning.clock import TimeLeft, TimeLimits
+from joulemesh.planning.clock import TimeLeft
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import allocate
 from joulemesh.planning.pricing import Prices
+from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
-from joulemesh.world.topology import components
 
 __all__ = ["CausalPlanner"]
 
@@ -70,9 +69,14 @@ class CausalPlanner:
     """Walks through the iterations once, spending from the batteries as it goes."""
 
     def __init__(
-        self, ground: Ground, iterations: int, remedy: Callable[[float], str] | None = None
+        self,
+        ground: Ground,
+        iterations: int,
+        remedy: Callable[[float], str] | None = None,
+        rest: Remaining | None = None,
     ) -> None:
-        scenario, world, options = ground.scenario, ground.world, ground.scenario.plan
+        """Args: ground, number n of iterations, what a refusal advises, and where to begin."""
+        world, options = ground.world, ground.scenario.plan
         if not ground.policy.causal:
             raise ScenarioError(
                 f'plan.rounds = "{options.rounds}" plans once and for all; use "theorem4" under '
@@ -85,11 +89,13 @@ class CausalPlanner:
         )
         self.least = ground.least
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
-        self.time = TimeLeft(TimeLimits.of(scenario), self.round_s)
-        self.forecast_costs = ground.forecast
-        self.battery = world.devices.energy_budget_j.copy()
+        rest = Remaining.all_of(ground) if rest is None else rest
+        self.first, self.cut = rest.first, rest.cut
+        self.time = TimeLeft(rest.limits(ground.scenario), self.round_s)
+        self.forecast_costs = ground.latest_forecast(self.first)
+        self.battery = self.budget_j = rest.battery_j
         self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
-        self.active = np.ones(scenario.devices.count, np.bool_)
+        self.active = rest.active
         self.events: list[Event] = []
         self.floods: list[int] = []  # iterations in which coordination is paid
         self.flooded: tuple[int, ...] | None = None  # the tree that it was last paid for
@@ -99,7 +105,7 @@ class CausalPlanner:
     def _renewed(self, t: int, forecast: _Forecast) -> _Forecast:
         """The forecast by what has been seen since the last: a trace teaches, a model does not."""
         edition = self.world.channel.edition
-        if t == 0 or edition(t) == edition(t - 1):
+        if t == self.first or edition(t) == edition(t - 1):
             return forecast
         self.forecast_costs = self.ground.forecast_at(t)
         return self._priced(t, forecast.scheme)
@@ -107,7 +113,12 @@ class CausalPlanner:
     def forecast(self, since: int) -> _Forecast:
         """Scheme and prices for the devices that take part, at the fade quantile."""
         scheme = self.ground.ready_among(
-            self.active, self.forecast_costs, self.battery, self.iterations
+            self.active,
+            self.forecast_costs,
+            self.battery,
+            self.iterations,
+            cut=self.cut,
+            over=self.first,
         )
         return self._priced(since, scheme)
 
@@ -119,36 +130,36 @@ class CausalPlanner:
 
     def walk(self) -> Timeline:
         """Plan every iteration in turn."""
-        n, count = self.iterations, len(self.battery)
+        n, count = self.iterations - self.first, len(self.battery)
         rounds, cap = np.zeros((n, count), np.int64), np.zeros((n, count), np.int64)
         spent, seconds = np.zeros((n, count)), np.zeros(n)
         active, exchanged = np.zeros((n, count), np.bool_), np.zeros(n, np.bool_)
         routes: list[Route | None] = []
-        whole = forecast = self.forecast(0)
+        whole = forecast = self.forecast(self.first)
         scheme, first_costs = whole.scheme, self.forecast_costs
-        schemes: dict[int, Scheme] = {0: scheme}
-        for t in range(n):
+        schemes: dict[int, Scheme] = {self.first: scheme}
+        for row, t in enumerate(range(self.first, self.iterations)):
             forecast = self._departures(t, self._renewed(t, forecast))
             if self.active.sum() < 2:
                 self._record(t, "ended", self.active, "fewer than two devices remain")
-                n = t
+                n = row
                 break
             if forecast.scheme is not scheme:
                 schemes[t] = scheme = forecast.scheme
             costs = self.ground.costs(t)
-            route, price_j, price_s, rounds[t], cap[t] = self._iteration(t, forecast, costs)
+            route, price_j, price_s, rounds[row], cap[row] = self._iteration(t, forecast, costs)
             routes.append(route)
-            active[t], exchanged[t] = self.active, route is not None and bool(len(route.edge))
-            spent[t], seconds[t] = price_j, price_s
-            self._pay(price_j, rounds[t])
-            self.time.pay(rounds[t], price_s)
+            active[row], exchanged[row] = self.active, route is not None and bool(len(route.edge))
+            spent[row], seconds[row] = price_j, price_s
+            self._pay(price_j, rounds[row])
+            self.time.pay(rounds[row], price_s)
         if n == 0:
             self._refuse_the_first(whole)
         exchange_j, rest_j = exact_sum(spent[:n])
-        total = rounds_total(self.world.devices.energy_budget_j, exchange_j, self.round_j, rest_j)
+        total = rounds_total(self.budget_j, exchange_j, self.round_j, rest_j)
         return Timeline(
-            scheme=schemes[0],
-            route=schemes[0].route(first_costs),
+            scheme=schemes[self.first],
+            route=schemes[self.first].route(first_costs, self.first),
             rounds=rounds[:n],
             cap=cap[:n],
             total=total,
@@ -156,10 +167,11 @@ class CausalPlanner:
             exchange_s=seconds[:n],
             active=active[:n],
             exchanged=exchanged[:n],
-            flooded=np.isin(np.arange(n), self.floods),
+            flooded=np.isin(self.first + np.arange(n), self.floods),
             schemes=tuple(schemes.items()),
             routes=tuple(routes),
             events=tuple(self.events),
+            first=self.first,
         )
 
     def _pay(self, price_j: FloatArray, rounds: IntArray) -> None:
@@ -172,7 +184,7 @@ class CausalPlanner:
 
     def _refuse_the_first(self, forecast: _Forecast) -> None:
         """Nobody is left to exchange with in the first iteration: name the one furthest from it."""
-        need = forecast.now_j(0) + self.least * self.round_j
+        need = forecast.now_j(self.first) + self.least * self.round_j
         device = int(np.argmax(np.where(self.battery < need, need, 0.0)))
         raise InfeasibleError(
             f"fewer than two devices can pay for a single iteration: device {device} needs "
@@ -196,14 +208,10 @@ class CausalPlanner:
         return forecast
 
     def _keep_largest_part(self, t: int) -> None:
-        graph = Subgraph.of(self.world.graph, self.active)
-        parts, label = components(graph.edges, graph.devices)
-        if parts <= 1:
-            return
-        lost = np.zeros_like(self.active)
-        lost[graph.members[label != np.bincount(label).argmax()]] = True
-        self._record(t, "cut-off", lost, "no path leads to the larger part of the network")
-        self.active = self.active & ~lost
+        lost = cut_off(self.world.graph, self.active, self.cut)
+        if lost.any():
+            self._record(t, "cut-off", lost, "no path leads to the larger part of the network")
+            self.active = self.active & ~lost
 
     def _record(self, t: int, kind: str, who: BoolArray, detail: str) -> None:
         self.events.append(Event(t + 1, kind, tuple(np.flatnonzero(who).tolist()), detail))

@@ -117,6 +117,10 @@ class Ground:
         """The costs by which links may be chosen in iteration t: as they are, or as forecast."""
         if self.channel_known:
             return self.costs(t)
+        return self.latest_forecast(t)
+
+    def latest_forecast(self, t: int) -> LinkCosts:
+        """Price of a bit on every link at the fade quantile, by what is known in iteration t."""
         return self.forecast if self._edition(t) == self._edition(0) else self.forecast_at(t)
 
     def _edition(self, t: int) -> int:
@@ -182,7 +186,14 @@ class Ground:
         return _ready(self.choice, replace(self.conditions, iterations=iterations))
 
     def ready_among(
-        self, active: BoolArray, costs: LinkCosts, battery_j: FloatArray, iterations: int
+        self,
+        active: BoolArray,
+        costs: LinkCosts,
+        battery_j: FloatArray,
+        iterations: int,
+        *,
+        cut: BoolArray | None = None,
+        over: int = 0,
     ) -> Scheme:
         """The scheme of the devices that still take part.
 
@@ -194,11 +205,16 @@ class Ground:
             costs: the present forecast.
             battery_j: float64 [N]: what the batteries still hold.
             iterations: n of the whole plan.
+            cut: bool [E]: links that carry nothing.
+            over: how many iterations are over, so that the batteries need to last for the others
+                only.
         """
-        if active.all():
+        if over:  # a balance of joules looks at all n iterations
+            battery_j = battery_j * (iterations / (iterations - over))
+        graph = Subgraph.of(self.world.graph, active, cut)
+        if graph.part is None:
             conditions = self._conditions(self.graph, costs, battery_j, iterations)
             return _ready(self.choice, conditions)
-        graph = Subgraph.of(self.world.graph, active)
         conditions = self._conditions(graph, costs, battery_j, iterations)
         try:
             choice = choose_scheme(conditions, self.pricer)

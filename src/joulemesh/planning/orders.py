@@ -7,7 +7,6 @@ exchange is a pattern of steps that is played several times.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.bounded import parse_json, read_bounded
 from joulemesh.files.limits import PLAN
+from joulemesh.planning.digest import digest_of
 
 if TYPE_CHECKING:
     from joulemesh.aggregation.route import Route
@@ -213,30 +213,6 @@ def orders(plan: Plan, device: int, digest: str | None = None) -> Orders:
         plan=digest_of(plan) if digest is None else digest,
         total_s=plan.total_s,
     )
-
-
-def digest_of(plan: Plan) -> str:
-    """SHA-256 over the scenario and all that the plan decides, in hexadecimal.
-
-    >>> import joulemesh
-    >>> one, other = (joulemesh.plan(joulemesh.Scenario(seed=seed)) for seed in (0, 1))
-    >>> len(digest_of(one)), digest_of(one) == digest_of(other)
-    (64, False)
-    """
-    content = hashlib.sha256(plan.scenario.model_dump_json().encode())
-    for array in (
-        plan.rounds,
-        plan.active,
-        plan.exchanged,
-        plan.exchange_j,
-        plan.exchange_s,
-        plan.energy_budget_j,
-        plan.edges,
-    ):
-        content.update(f"{array.dtype.str} {array.shape}".encode())
-        content.update(np.ascontiguousarray(array).tobytes())
-    content.update(repr((plan.scheme, plan.work.model_bits, plan.deadline_s)).encode())
-    return content.hexdigest()
 
 
 def _parts(plan: Plan, device: int) -> Iterator[Exchange | None]:

@@ -13,6 +13,7 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.allotment import Allotment
 from joulemesh.planning.budget import (
     Demand,
     missing_time,
@@ -20,12 +21,11 @@ from joulemesh.planning.budget import (
     rounds_total,
 )
 from joulemesh.planning.causal import CausalPlanner
-from joulemesh.planning.clock import TimeLimits, keeps_total
+from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
-from joulemesh.planning.policy import allocate
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remedies import (
     FirstRound,
@@ -205,7 +205,10 @@ class StaticPlanner:
     def static(self, scheme: Scheme, prices: Prices, n: int) -> Timeline:
         """All n iterations at once, for a channel that does not change."""
         total = self.total(prices, n)
-        rounds, cap = self._allocated(n, total, prices.latency_s)
+        allotment = Allotment(
+            self.ground, self.ground.policy, n, self.world.devices.round_latency_s, self.limits
+        )
+        rounds, cap = allotment.of(total, prices.latency_s)
         if self.ground.policy.zeros and self.least and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
             raise ScenarioError(
@@ -226,51 +229,3 @@ class StaticPlanner:
             flooded=self.ground.flooded(scheme, 0, n),
             schemes=((0, scheme),),
         )
-
-    def _allocated(
-        self, n: int, total: IntArray, exchange_s: FloatArray
-    ) -> tuple[IntArray, IntArray]:
-        """Rounds [n, N] and the caps that they keep."""
-        round_s, whole_s = self.world.devices.round_latency_s, self.limits.total_s
-        fitted = self.ground.policy.fit is not None and whole_s is not None
-
-        def within(limits: TimeLimits) -> tuple[IntArray, IntArray]:
-            if fitted:
-                return self._fitted(n, total, exchange_s, limits)
-            cap = self._only_where_trained(limits.caps(exchange_s, round_s, n), n)
-            return self._by_policy(n, total, cap), cap
-
-        rounds, cap = within(self.limits)
-        if whole_s is not None and not keeps_total(whole_s, rounds, round_s, exchange_s):
-            tighter = self.limits.tightened()  # the exact sum keeps it, the ledger's rounds up
-            if fitted or (tighter.caps(exchange_s, round_s, n) >= self.least).all():
-                return within(tighter)
-        return rounds, cap
-
-    def _by_policy(self, n: int, total: IntArray, cap: IntArray) -> IntArray:
-        narrow = cap[0] if len(cap) == 1 else cap
-        return allocate(self.ground.policy, n, total, narrow, options=self.options)
-
-    def _fitted(
-        self, n: int, total: IntArray, exchange_s: FloatArray, limits: TimeLimits
-    ) -> tuple[IntArray, IntArray]:
-        """Rounds of a policy that fits them to the total time by itself, and their caps."""
-        round_s, fit = self.world.devices.round_latency_s, self.ground.policy.fit
-        assert fit is not None  # for mypy: such policies only
-        assert limits.total_s is not None
-        cap = self._only_where_trained(limits.loose_caps(exchange_s, round_s, n), n)
-        rounds = self._by_policy(n, total, cap)
-        if keeps_total(limits.total_s, rounds, round_s, exchange_s):
-            return rounds, cap
-        # All iterations that train are given the cap of the tightest, so that they are alike.
-        trains = np.broadcast_to((cap > 0).any(axis=1), (n,))
-        count = max(1, int(trains.sum()))
-        cap = np.where(trains[:, None], cap[cap.any(axis=1)].min(axis=0), 0)
-        most = np.minimum(total, count * np.minimum(cap.max(axis=0), total // count + 1))
-        goal = fit(count, most, round_s, limits.training_s(exchange_s, n))
-        return self._by_policy(n, goal, cap), cap
-
-    def _only_where_trained(self, cap: IntArray, n: int) -> IntArray:
-        """No rounds in the iterations that are kept for mixing."""
-        trains = self.ground.trains(n)
-        return cap if trains.all() else cap * trains[:, None]

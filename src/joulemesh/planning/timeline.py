@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ class Timeline:
         schemes: the scheme of each stretch of iterations, with its first iteration (from 0).
         routes: under fading, the route of each iteration (None where skipped).
         events: outages and departures, in order.
+        first: the iteration (from 0) of the first row; above 0 for the rest of a plan.
     """
 
     scheme: Scheme
@@ -67,6 +68,7 @@ class Timeline:
     schemes: tuple[tuple[int, Scheme], ...]
     routes: tuple[Route | None, ...] | None = None
     events: tuple[Event, ...] = field(default=())
+    first: int = 0
 
     @property
     def contraction(self) -> FloatArray:
@@ -76,6 +78,26 @@ class Timeline:
         """
         left = np.ones(len(self.rounds))
         for since, scheme in self.schemes:
-            exact = [scheme.exact_at(t) for t in range(since, len(left))]
-            left[since:] = np.where(exact, 0.0, min(1.0, scheme.error))
+            row = since - self.first
+            exact = [scheme.exact_at(t) for t in range(since, self.first + len(left))]
+            left[row:] = np.where(exact, 0.0, min(1.0, scheme.error))
         return np.where(self.exchanged, left, 1.0)
+
+    def from_row(self, row: int) -> Timeline:
+        """The same from a later row on; ``cap`` and ``exchange_j`` may have one row for all."""
+        first = self.first + row
+        schemes = {max(since, first): scheme for since, scheme in self.schemes}
+        return replace(
+            self,
+            rounds=self.rounds[row:],
+            cap=self.cap if len(self.cap) == 1 else self.cap[row:],
+            exchange_j=self.exchange_j if len(self.exchange_j) == 1 else self.exchange_j[row:],
+            exchange_s=self.exchange_s[row:],
+            active=self.active[row:],
+            exchanged=self.exchanged[row:],
+            flooded=self.flooded[row:],
+            schemes=tuple(schemes.items()),
+            routes=None if self.routes is None else self.routes[row:],
+            events=tuple(event for event in self.events if event.iteration > first),
+            first=first,
+        )

@@ -1,0 +1,164 @@
+"""The plan of a view, as one device follows it: what answers the effect `Plan`.
+
+Every device makes the same plan from the same view; its digest says so (`digest_of_timeline`: what
+is decided, no joules and no seconds). Nothing of training is loaded.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DevicePlan", "Replanner", "first_view"]
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from joulemesh.aggregation.peer import Peer
+from joulemesh.aggregation.route import Route
+from joulemesh.deploy.effects import Planned
+from joulemesh.deploy.plans import Price, ViewPlan
+from joulemesh.deploy.view import View
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.continuation import Continuation, continue_plan
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.remaining import Remaining
+from joulemesh.planning.static import plan_of
+from joulemesh.planning.workload import Workload
+from joulemesh.scenario import Scenario
+from joulemesh.world import build_world
+
+
+def first_view(devices: int) -> View:
+    """View 0: all devices, with full batteries, from the first iteration on.
+
+    Its joules are left out: they are those of the plan.
+
+    >>> first_view(3) == View(number=0, start=1, members=(0, 1, 2))
+    True
+    """
+    return View(0, 1, tuple(range(devices)))
+
+
+@dataclass(frozen=True, eq=False)
+class DevicePlan:
+    """The plan of one view, for one device: a `ViewPlan`.
+
+    Attributes:
+        view: with its digest.
+        device: whose part it is.
+        rest: everybody's.
+    """
+
+    view: View
+    device: int
+    rest: Continuation
+
+    @property
+    def last(self) -> int:
+        """The last iteration."""
+        return self.rest.last
+
+    def rounds(self, iteration: int) -> int:
+        """Local rounds of this device."""
+        return int(self.rest.rounds(iteration)[self.device])
+
+    def active(self, iteration: int) -> tuple[int, ...]:
+        """The members that take part: those who can pay, and are not cut off by others."""
+        return tuple(self.rest.active(iteration).nonzero()[0].tolist())
+
+    def route(self, iteration: int) -> Route | None:
+        """Everybody's messages of the exchange; None where there is no exchange."""
+        return self.rest.route(iteration)
+
+    def peer(self, iteration: int) -> Peer | None:
+        """What this device does in the exchange; None where it takes no part in one."""
+        route = self.rest.route(iteration)
+        if route is None or not (route.edges == self.device).any():
+            return None
+        return self.rest.scheme(iteration).peer(self.device, route)
+
+    def exact(self, iteration: int) -> bool:
+        """Does everybody that takes part hold the same mean after the exchange?"""
+        return self.rest.exact(iteration)
+
+    def price(self, iteration: int) -> Price:
+        """What the iteration costs this device."""
+        devices, exchange_s = self.rest.ground.world.devices, self.rest.exchange_s(iteration)
+        return Price(
+            round_j=float(devices.round_energy_j[self.device]),
+            round_s=float(devices.round_latency_s[self.device]),
+            exchange_j=float(self.rest.exchange_j(iteration)[self.device]),
+            exchange_s=exchange_s,
+            iteration_s=self.rest.training_s(iteration) + exchange_s,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, one line each: who takes no part and why, above all."""
+        said = [
+            f"iteration {event.iteration}: {event.kind} {', '.join(map(str, event.devices))} "
+            f"({event.detail})"
+            for event in self.rest.events
+        ]
+        return (*self.rest.notes, *said)
+
+
+class Replanner:
+    """Makes the plans of views, on one device.
+
+    Args:
+        ground: the scenario, made ready.
+        device: whose part is wanted.
+
+    >>> import joulemesh
+    >>> ground = Ground.of(joulemesh.Scenario.preset("default"))
+    >>> mine = Replanner(ground, 3).plan(first_view(20))
+    >>> from joulemesh.planning.orders import orders
+    >>> told = orders(joulemesh.plan(ground.scenario), 3)
+    >>> mine.last, mine.rounds(1) == told.rounds_of(1), mine.view.digest == told.plan
+    (100, True, True)
+    """
+
+    def __init__(self, ground: Ground, device: int) -> None:
+        self.ground, self.device = ground, device
+
+    @classmethod
+    def of(cls, scenario: Scenario, work: Workload, device: int) -> Replanner:
+        """From a scenario and its sizes, which a device is told: it has not everybody's data."""
+        return cls(Ground(scenario, work, build_world(scenario, work.round_samples)), device)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan_of(self.ground)
+
+    def plan(self, view: View) -> DevicePlan:
+        """The plan of a view.
+
+        Raises:
+            InfeasibleError: nothing of it can be paid for in time.
+            ScenarioError: the view does not fit the plan.
+        """
+        made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
+        return DevicePlan(replace(view, digest=made.digest), self.device, made)
+
+    def _rest(self, view: View) -> Continuation:
+        rest = Remaining.of(
+            self.ground,
+            start=view.start,
+            members=view.members,
+            left_j=view.left_j,
+            cut=view.cut,
+            elapsed_s=view.elapsed_s,
+        )
+        return continue_plan(self._plan, rest)
+
+    def answer(self, view: View) -> Planned:
+        """What follows the effect `Plan`: the plan, or why there is none, in one line."""
+        try:
+            return Planned(view, self.plan(view))
+        except (InfeasibleError, ScenarioError) as refusal:
+            return Planned(view, None, " ".join(str(refusal).split()))
+
+
+def _is_a_view_plan(plan: DevicePlan) -> ViewPlan:
+    """Checked by mypy."""
+    return plan

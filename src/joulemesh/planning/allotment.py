@@ -1,0 +1,105 @@
+"""Everybody's rounds of all iterations at once, within batteries, deadline and total time."""
+
+from __future__ import annotations
+
+__all__ = ["Allotment"]
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.clock import TimeLimits, keeps_total
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.policy import Policy, allocate
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Allotment:
+    """The rounds that a policy gives the devices that take part, A of them.
+
+    Attributes:
+        ground: the scenario, made ready.
+        policy: how rounds are spread over the iterations.
+        iterations: number n of iterations of the whole plan.
+        round_s: float64 [A]: seconds of one round.
+        limits: the time for the iterations to come.
+        first: the first of these, from 0.
+
+    >>> from joulemesh.scenario import Scenario
+    >>> ground = Ground.of(Scenario(plan={"rounds": "uniform"}))
+    >>> limits = TimeLimits(deadline_s=4.0, total_s=None)
+    >>> rest = Allotment(ground, ground.policy, 5, np.array([0.5, 1.0]), limits, first=2)
+    >>> rest.of(np.array([30, 7]), np.array([1.0]))[0].tolist()
+    [[6, 2], [6, 2], [6, 3]]
+    """
+
+    ground: Ground
+    policy: Policy
+    iterations: int
+    round_s: FloatArray
+    limits: TimeLimits
+    first: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of iterations to come."""
+        return self.iterations - self.first
+
+    def of(self, total: IntArray, exchange_s: FloatArray) -> tuple[IntArray, IntArray]:
+        """Rounds [rows, A], and the caps [rows, A] or [1, A] that they keep.
+
+        Args:
+            total: [A] rounds that the batteries pay for.
+            exchange_s: [rows] seconds of the exchanges, or [1] if all are alike.
+        """
+        round_s, whole_s = self.round_s, self.limits.total_s
+        fitted = self.policy.fit is not None and whole_s is not None
+
+        def within(limits: TimeLimits) -> tuple[IntArray, IntArray]:
+            if fitted:
+                return self._fitted(total, exchange_s, limits)
+            cap = self._only_where_trained(limits.caps(exchange_s, round_s, self.rows))
+            return self._by_policy(total, cap), cap
+
+        rounds, cap = within(self.limits)
+        if whole_s is not None and not keeps_total(whole_s, rounds, round_s, exchange_s):
+            tighter = self.limits.tightened()  # the exact sum keeps it, the ledger's rounds up
+            least = self.policy.least(self.ground.scenario.plan)
+            if fitted or (tighter.caps(exchange_s, round_s, self.rows) >= least).all():
+                return within(tighter)
+        return rounds, cap
+
+    def _by_policy(self, total: IntArray, cap: IntArray) -> IntArray:
+        narrow = cap[0] if len(cap) == 1 else cap
+        options = self.ground.scenario.plan
+        return allocate(
+            self.policy, self.iterations, total, narrow, options=options, start=self.first + 1
+        )
+
+    def _fitted(
+        self, total: IntArray, exchange_s: FloatArray, limits: TimeLimits
+    ) -> tuple[IntArray, IntArray]:
+        """Rounds of a policy that fits them to the total time by itself, and their caps."""
+        round_s, fit = self.round_s, self.policy.fit
+        assert fit is not None  # for mypy: such policies only
+        assert limits.total_s is not None
+        cap = self._only_where_trained(limits.loose_caps(exchange_s, round_s, self.rows))
+        rounds = self._by_policy(total, cap)
+        if keeps_total(limits.total_s, rounds, round_s, exchange_s):
+            return rounds, cap
+        # All iterations that train are given the cap of the tightest, so that they are alike.
+        trains = np.broadcast_to((cap > 0).any(axis=1), (self.rows,))
+        count = max(1, int(trains.sum()))
+        cap = np.where(trains[:, None], cap[cap.any(axis=1)].min(axis=0), 0)
+        most = np.minimum(total, count * np.minimum(cap.max(axis=0), total // count + 1))
+        goal = fit(count, most, round_s, limits.training_s(exchange_s, self.rows))
+        return self._by_policy(goal, cap), cap
+
+    def _only_where_trained(self, cap: IntArray) -> IntArray:
+        """No rounds in the iterations that are kept for mixing."""
+        trains = self.ground.trains(self.iterations)[self.first :]
+        return cap if trains.all() else cap * trains[:, None]

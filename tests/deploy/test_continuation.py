@@ -1,0 +1,170 @@
+"""The plan of a view, as a device follows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.view import View
+from joulemesh.planning.digest import digest_of
+from joulemesh.planning.ground import Ground
+from joulemesh.registries import POLICIES, SCHEMES
+
+SMALL: dict[str, Any] = {
+    "devices.count": 6,
+    "network.topology": "complete",
+    "plan.iterations": 8,
+    "budget.deadline_s": 1.0,
+}
+
+
+def small(**fields: Any) -> joulemesh.Scenario:
+    """A few devices, all linked."""
+    named = {name.replace("__", "."): value for name, value in fields.items()}
+    return joulemesh.Scenario().override(SMALL | named)
+
+
+def replanner(scenario: joulemesh.Scenario, device: int = 0) -> Replanner:
+    return Replanner(Ground.of(scenario), device)
+
+
+def full(
+    scenario: joulemesh.Scenario, members: tuple[int, ...], share: float = 1.0
+) -> tuple[float, ...]:
+    """Joules of some members: a share of their batteries."""
+    held = Ground.of(scenario).world.devices.energy_budget_j
+    return tuple(float(held[i]) * share for i in members)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"plan__aggregation": name} for name in SCHEMES.names()]
+    + [{"plan__rounds": name} for name in POLICIES.names() if name != "theorem4-literal"]
+    + [
+        {"plan__exchange": {"every": 3, "final": True}},
+        {"network__fading": "rayleigh", "plan__coordination": True},
+        {"plan__rounds": "spread", "budget__total_s": 0.5, "plan__exchange": "neighbours"},
+    ],
+    ids=str,
+)
+def test_view_0_is_the_plan_itself(fields: dict[str, Any]) -> None:
+    scenario = small(**fields)
+    plan = joulemesh.plan(scenario)
+    for device in (0, 5):
+        mine = replanner(scenario, device).plan(first_view(6))
+        assert mine.view == replace(first_view(6), digest=digest_of(plan))
+        assert mine.last == plan.iterations
+        exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)
+        for iteration in range(1, plan.iterations + 1):
+            route, price = plan.route(iteration), mine.price(iteration)
+            assert mine.rounds(iteration) == plan.rounds[iteration - 1, device]
+            assert mine.active(iteration) == tuple(range(6))
+            found = mine.route(iteration)
+            if found is None:
+                assert route is None or not len(route.edge)
+            else:
+                assert route is not None
+                assert list(found.messages()) == list(route.messages())
+            assert price.exchange_j == exchange_j[iteration - 1, device]
+            assert price.exchange_s == plan.exchange_s[iteration - 1]
+            assert price.iteration_s == plan.latency_s[iteration - 1]
+
+
+def test_all_devices_make_the_same_plan_without_one_of_them() -> None:
+    scenario, members = small(), (0, 1, 3, 4, 5)
+    view = View(1, 4, members, left_j=full(scenario, members, 0.5))
+    made = [replanner(scenario, device).plan(view) for device in members]
+    assert len({one.view.digest for one in made}) == 1
+    assert {one.active(4) for one in made} == {members}
+    assert made[0].exact(4)
+    others = replanner(scenario).plan(replace(view, left_j=full(scenario, members, 0.1)))
+    assert others.view.digest != made[0].view.digest
+
+
+def test_what_was_planned_stays_where_everybody_can_still_pay() -> None:
+    """A fleet that is switched off and on again ends with the bits of an undisturbed run."""
+    scenario = small()
+    plan, maker = joulemesh.plan(scenario), replanner(scenario)
+    spent = np.cumsum(plan.rounds * plan.world.devices.round_energy_j + plan.exchange_j, axis=0)
+    left = plan.energy_budget_j - spent[2] - 0.9 * plan.margin_j  # a little is lost
+    view = View(1, 4, tuple(range(6)), left_j=tuple(left.tolist()))
+    made = maker.plan(view)
+    assert [made.rounds(i) for i in range(4, 9)] == plan.rounds[3:, 0].tolist()
+    poorer = maker.plan(replace(view, left_j=tuple((0.8 * left).tolist())))
+    assert sum(poorer.rounds(i) for i in range(4, 9)) < plan.rounds[3:, 0].sum()
+
+
+def test_a_link_that_is_cut_carries_nothing() -> None:
+    scenario, members = small(), tuple(range(6))
+    whole = replanner(scenario).plan(first_view(6)).route(1)
+    assert whole is not None
+    cut = tuple(whole.edges[0].tolist())
+    view = View(1, 2, members, left_j=full(scenario, members, 0.5), cut=(cut,))
+    route = replanner(scenario).plan(view).route(2)
+    assert route is not None
+    assert cut not in {tuple(link) for link in route.edges.tolist()}
+
+
+def test_a_member_that_cannot_pay_takes_no_part_and_is_named() -> None:
+    scenario, members = small(), tuple(range(6))
+    left_j = (*full(scenario, members[:5], 0.5), 0.0)
+    made = replanner(scenario, 5).plan(View(1, 2, members, left_j=left_j))
+    assert made.active(2) == members[:5]
+    assert (made.rounds(2), made.peer(2)) == (0, None)
+    assert any("depleted 5" in note for note in made.notes)
+
+
+def test_fewer_iterations_where_not_all_can_be_paid() -> None:
+    scenario, members = small(plan__rounds="fixed", plan__fixed_rounds=2), tuple(range(6))
+    need = replanner(scenario).plan(first_view(6)).price(1)
+    enough = 3.5 * (2 * need.round_j + need.exchange_j)
+    left_j = (enough, *full(scenario, members[1:]))
+    made = replanner(scenario).plan(View(1, 2, members, left_j=left_j))
+    assert made.last == 4
+    assert any("iteration 4 instead of 8" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        (View(1, 2, (0, 1, 2), left_j=(0.0, 0.0, 0.0)), "fewer than two devices can pay"),
+        (View(1, 2, (3,), left_j=(50.0,)), "nobody to exchange with"),
+        (View(1, 9, (0, 1, 2), left_j=(50.0,) * 3), "ends with iteration 8"),
+        (View(1, 2, (0, 1, 9), left_j=(50.0,) * 3), "not different devices of 0..5"),
+        (View(1, 2, (0, 1), left_j=(float("nan"), 1.0)), "finite numbers of joules"),
+    ],
+)
+def test_a_view_without_a_plan_is_refused_in_one_line(view: View, says: str) -> None:
+    answer = replanner(small()).answer(view)
+    assert answer.plan is None
+    assert says in answer.refusal
+    assert len(answer.refusal.splitlines()) == 1
+
+
+def test_no_time_left_is_refused_in_one_line() -> None:
+    scenario, members = small(budget__total_s=5.0), tuple(range(6))
+    view = View(1, 2, members, left_j=full(scenario, members), elapsed_s=5.0)
+    answer = replanner(scenario).answer(view)
+    assert answer.refusal.startswith("no time is left for iteration 2")
+
+
+def test_the_digest_does_not_depend_on_where_files_lie(tmp_path: Path) -> None:
+    digests = set()
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        table = tmp_path / folder / "links.csv"
+        table.write_text("i,j\n0,1\n1,2\n2,3\n3,4\n4,5\n")
+        digests.add(digest_of(joulemesh.plan(small(network__topology=str(table)))))
+    assert len(digests) == 1
+
+
+def test_the_digest_does_not_depend_on_the_last_bit_of_a_price() -> None:
+    plan = joulemesh.plan(small())
+    nudged = replace(plan.timeline, exchange_j=np.nextafter(plan.timeline.exchange_j, 1.0))
+    assert digest_of(replace(plan, timeline=nudged)) == digest_of(plan)
