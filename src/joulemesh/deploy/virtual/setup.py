@@ -219,6 +219,10 @@ class VirtualPlan:
         rich = left > 4.0 * remaining * self.setup.round_j(device)
         return self.more + (1 + (device + iteration) % 2 if rich else 1)
 
+    def active(self, iteration: int) -> tuple[int, ...]:
+        """All members take part."""
+        return self.view.members
+
     def route(self, iteration: int) -> Route | None:
         """Everybody's messages of the exchange; None where there is no exchange."""
         return self.exchanges.routes[iteration - 1]
