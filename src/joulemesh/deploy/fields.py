@@ -92,9 +92,9 @@ def read_record(of: type[Made], record: object, **given: Any) -> Made:
 
 
 @cache
-def _hints(of: type) -> dict[str, Any]:
+def _hints(of: Any) -> dict[str, Any]:
     known = get_type_hints(of)
-    return {field.name: known[field.name] for field in fields(of)}  # type: ignore[arg-type]
+    return {field.name: known[field.name] for field in fields(of)}
 
 
 def _classes(hint: Any) -> list[type]:
