@@ -40,7 +40,8 @@ def record_of(value: object, *, without: str = "") -> dict[str, Any]:
     {'origin': 3, 'incarnation': 1, 'sequence': 7,
      'body': {'kind': 'leave', 'view': 0, 'reason': 'empty battery'}}
     """
-    hints = _hints(type(value))
+    of: Any = type(value)
+    hints = _hints(of)
     return {
         name: _plain(getattr(value, name), hint) for name, hint in hints.items() if name != without
     }
@@ -83,8 +84,9 @@ def read_record(of: type[Made], record: object, **given: Any) -> Made:
     ...
     joulemesh.deploy.fields.Malformed: fetch.iteration is not a whole number
     """
+    made: Any = of
     where = of.__name__.lower()
-    hints = {name: hint for name, hint in _hints(of).items() if name not in given}
+    hints = {name: hint for name, hint in _hints(made).items() if name not in given}
     if not isinstance(record, Mapping) or set(record) != set(hints):
         raise Malformed(f"{where} does not have the fields of its kind")
     values = {n: _reader(hint)(record[n], f"{where}.{n}") for n, hint in hints.items()}
