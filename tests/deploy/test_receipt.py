@@ -143,7 +143,7 @@ def test_json_and_csv_say_the_same(fleet: Fleet, tmp_path: Path) -> None:
     for row in rows:
         device, place = record["devices"][int(row["device"])], int(row["iteration"]) - 1
         assert row["name"] == device["name"] == NAMES[int(row["device"])]
-        assert row["metered_source"] == device["meter"] == MODELLED
+        assert row["meter"] == device["meter"] == MODELLED
         for name in QUANTITIES:
             for kind in KINDS:
                 value = device[name][kind][place]

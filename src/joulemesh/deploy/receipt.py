@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -236,10 +236,7 @@ class Receipt:
 
     def _device(self, place: int) -> dict[str, Any]:
         figures: dict[str, Any] = {
-            name: {
-                kind: [_plain(v) for v in getattr(getattr(self, kind), name)[:, place].tolist()]
-                for kind in KINDS
-            }
+            name: {kind: _figures(getattr(getattr(self, kind), name)[:, place]) for kind in KINDS}
             for name in QUANTITIES
         }
         totals = {
@@ -263,29 +260,50 @@ class Receipt:
         }
 
     def to_csv(self) -> str:
-        """One row for each device and iteration; the sources stand in its last columns."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        """One row for each device and iteration; ``meter`` says where metered joules come from."""
         heads = [f"{kind}_{name}" for name in QUANTITIES for kind in KINDS]
-        writer.writerow(
-            ["device", "name", "iteration", "view", *heads, *(f"{kind}_source" for kind in KINDS)]
-        )
-        writer.writerows(self._rows())
-        return text.getvalue()
-
-    def _rows(self) -> Iterator[list[Any]]:
-        sources = [self.planned.source, self.simulated.source]
+        lines = [",".join(["device", "name", "iteration", "view", *heads, "meter"])]
+        shape = ",".join(["%d", "%.9g", *["%.9g"] * len(heads)])
         for place, name in enumerate(self.names):
-            columns = [
-                getattr(getattr(self, kind), quantity)[:, place].tolist()
-                for quantity in QUANTITIES
-                for kind in KINDS
+            first = f"{self.devices[place]},{_cell(name)},"
+            last = f",{_cell(self.meters[place] or 'no journal')}"
+            rows = np.column_stack(
+                [
+                    np.arange(1, self.iterations + 1),
+                    self.views[:, place],
+                    *(
+                        getattr(getattr(self, kind), quantity)[:, place]
+                        for quantity in QUANTITIES
+                        for kind in KINDS
+                    ),
+                ]
+            )
+            lines += [
+                first + (shape % tuple(row)).replace("nan", "") + last for row in rows.tolist()
             ]
-            views = self.views[:, place].tolist()
-            for t, (view, *figures) in enumerate(zip(views, *columns, strict=True), start=1):
-                cells = ["" if math.isnan(one) else f"{one:.9g}" for one in (view, *figures)]
-                last = [*sources, self.meters[place] or "no journal"]
-                yield [self.devices[place], name, t, *cells, *last]
+        return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text as a cell of a CSV file."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([text])
+    return line.getvalue()
+
+
+def _figures(values: FloatArray) -> list[float | None]:
+    """Figures with nine digits; None where there is none.
+
+    >>> _figures(np.array([1 / 3, np.nan, 0.0, 12345.678901234]))
+    [0.333333333, None, 0.0, 12345.6789]
+    """
+    known = np.isfinite(values) & (values != 0)
+    scale = 10.0 ** (8 - np.floor(np.log10(np.abs(np.where(known, values, 1.0)))))
+    short = np.where(known, np.rint(values * scale) / scale, 0.0)
+    return [
+        one if there else None
+        for one, there in zip(short.tolist(), np.isfinite(values).tolist(), strict=True)
+    ]
 
 
 def _plain(value: float) -> float | None:
