@@ -7,7 +7,7 @@ messages differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,9 @@ class RoutePeer(ABC):
     RuntimeError: device 1 has no message of device 0 in step 1 of the exchange; wait for it
     """
 
+    skips: ClassVar[bool] = False
+    """Can the exchange do without a message, the weight of its sender staying with oneself?"""
+
     def __init__(self, device: int, route: Route) -> None:
         if route.chunks > 1:
             raise ValueError(
@@ -84,6 +87,7 @@ class RoutePeer(ABC):
         self._to = self._by_step(route, route.sender, route.receiver)
         self._from = self._by_step(route, route.receiver, route.sender)
         self._arrived: dict[int, dict[int, Vector]] = {}
+        self._absent: set[tuple[int, int]] = set()
         self._next = 0  # the first step that is not over
 
     def _by_step(self, route: Route, own: Vector, other: Vector) -> dict[int, list[int]]:
@@ -101,6 +105,7 @@ class RoutePeer(ABC):
         """Begin with this device's own parameters, [P]."""
         self.held = own
         self._arrived.clear()
+        self._absent.clear()
         self._next = 0
 
     def send(self, step: int) -> list[Message]:
@@ -120,6 +125,34 @@ class RoutePeer(ABC):
             )
         arrived[sender] = payload
 
+    def skip(self, step: int, sender: int) -> None:
+        """Do without a message that will not come: the sender's weight stays with this device.
+
+        Raises:
+            RuntimeError: the exchange cannot do without it, or it is not one that is awaited.
+
+        >>> from joulemesh.aggregation.schemes.gossip import PairPeer
+        >>> route = Route.build("gossip", edges=[[0, 1]], edge=[0, 0], step=0, bits=8.0,
+        ...                     forward=[True, False], repeats=1, uses=2)
+        >>> peer = PairPeer(1, route)
+        >>> peer.start(np.array([3.0]))
+        >>> peer.skip(0, 0)
+        >>> peer.finish()
+        array([3.])
+        """
+        if not self.skips:
+            raise RuntimeError(
+                f"device {self.device} needs the message of device {sender} in step {step}: "
+                "without it the mean is wrong"
+            )
+        awaited = step >= self._next and sender in self.senders(step)
+        if not awaited or sender in self._arrived.get(step, {}):
+            raise RuntimeError(
+                f"device {self.device} awaits no message of device {sender} in step {step} of "
+                "the exchange, and cannot skip it"
+            )
+        self._absent.add((step, sender))
+
     def finish(self) -> Vector:
         """The device's parameters after the exchange, [P]."""
         self._end_steps_before(self.steps)
@@ -129,7 +162,7 @@ class RoutePeer(ABC):
         while self._next < step:
             arrived = self._arrived.pop(self._next, {})
             for sender in self.senders(self._next):
-                if sender not in arrived:
+                if sender not in arrived and (self._next, sender) not in self._absent:
                     raise RuntimeError(
                         f"device {self.device} has no message of device {sender} in step "
                         f"{self._next} of the exchange; wait for it"

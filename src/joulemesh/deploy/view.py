@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["View"]
+__all__ = ["FINISHED", "REFUSED", "View", "governing", "stays"]
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -45,3 +46,47 @@ class View:
         3
         """
         return len(self.members) // 2 + 1
+
+
+FINISHED = "finished"
+"""Digest of a view that begins after the last iteration: there is nothing to plan."""
+
+REFUSED = "refused"
+"""Digest of a view for which there is no plan: the run ends."""
+
+
+def governing(views: Sequence[View], iteration: int) -> View:
+    """The view by whose plan an iteration is carried out: the newest that has begun by then.
+
+    Args:
+        views: ascending.
+        iteration: from 1.
+
+    >>> views = (View(0, 1, (0, 1, 2)), View(1, 10, (0, 1)), View(2, 9, (0, 1)))
+    >>> [governing(views, t).number for t in (8, 9, 10)]
+    [0, 2, 2]
+    """
+    return next((view for view in reversed(views) if view.start <= iteration), views[0])
+
+
+def stays(views: Sequence[View], since: int, device: int, other: int) -> bool:
+    """Has a neighbour taken part in every view after one, without a break and over its link?
+
+    Args:
+        views: ascending.
+        since: number of the view in which both took part.
+        device: one end of the link.
+        other: the other.
+
+    >>> views = (View(0, 1, (0, 1, 2)), View(1, 4, (0, 1)), View(2, 6, (0, 1, 2), gifts=((2, 0),)))
+    >>> stays(views, 0, 0, 1), stays(views, 0, 0, 2), stays(views, 2, 0, 2)
+    (True, False, True)
+    """
+    link = (min(device, other), max(device, other))
+    return all(
+        other in view.members
+        and link not in view.cut
+        and all(newcomer != other for newcomer, _ in view.gifts)
+        for view in views
+        if view.number > since
+    )

@@ -118,6 +118,8 @@ class GossipMatchings(_Pairs):
 class PairPeer(RoutePeer):
     """Sends what it holds to its partner of a step, and keeps the mean of the two."""
 
+    skips = True
+
     def take(self, step: int, arrived: dict[int, Vector]) -> None:
         """Average with the partner, if there is one."""
         for payload in arrived.values():

@@ -56,6 +56,8 @@ class MetropolisPeer(RoutePeer):
         route: both ways over every link of its graph.
     """
 
+    skips = True
+
     def __init__(self, device: int, route: Route) -> None:
         super().__init__(device, route)
         degree = np.bincount(route.edges.ravel())

@@ -1,0 +1,168 @@
+"""What the parts of a node share: the time, its durable state, and the effects they ask for."""
+
+from __future__ import annotations
+
+__all__ = ["Desk"]
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from joulemesh.deploy.effects import Durable, Effect, End, Note, Save, Send, SetTimer
+from joulemesh.deploy.messages import Given, Message, Part
+from joulemesh.deploy.plans import Meter
+from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import View
+
+_CLOSE = 1e-9  # of a battery: sums of the same joules in another order are the same
+
+
+class Desk:
+    """Effects go out from here, and their answers come back to whoever asked.
+
+    Args:
+        device: the node's number.
+        links: all links of the fleet's graph.
+        state: what is on disk.
+        meter: what the battery holds.
+        settings: the fleet's.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        links: tuple[tuple[int, int], ...],
+        state: Durable,
+        meter: Meter,
+        settings: Settings,
+    ) -> None:
+        self.device, self.links, self.meter, self.settings = device, links, meter, settings
+        self.neighbours = tuple(sorted({a + b - device for a, b in links if device in (a, b)}))
+        self.state = state  # as it will be once all that is asked for is saved
+        self.on_disk = state  # what others may hear of
+        self.now = 0.0
+        self.ended = False
+        self._effects: list[Effect] = []
+        self._token = 0
+        self._sendings: dict[int, Callable[[bool], None]] = {}
+        self._savings: list[tuple[int, Durable, Callable[[], None] | None]] = []
+        self._unsaved_since: float | None = None
+
+    @property
+    def view(self) -> View:
+        """The newest view that is known."""
+        return self.state.views[-1]
+
+    @property
+    def member(self) -> bool:
+        """Does the device take part in it?"""
+        return self.device in self.view.members
+
+    def take(self) -> list[Effect]:
+        """What is to be done, in order; each effect is given once."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def emit(self, effect: Effect) -> None:
+        """Ask for an effect."""
+        if not self.ended:
+            self._effects.append(effect)
+
+    def note(self, kind: str, **figures: Any) -> None:
+        """A line for the journal."""
+        self.emit(Note(kind, figures))
+
+    def timer(self, name: str, after_s: float) -> None:
+        """A tick after some seconds."""
+        self.emit(SetTimer(name, after_s))
+
+    def end(self, reason: str, *, complete: bool = False, resumable: bool = True) -> None:
+        """Stop. What must not be resumed is saved first."""
+        if self.ended:
+            return
+        if resumable and not complete:
+            self.emit(End(reason, complete, resumable))
+            self.ended = True
+            return
+        self.save(
+            replace(self.state, ended=reason), lambda: self._end(End(reason, complete, False))
+        )
+
+    def _end(self, last: End) -> None:
+        self.emit(last)
+        self.ended = True
+
+    # Messages ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        to: int,
+        message: Message,
+        *,
+        within_s: float | None = None,
+        answered: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Carry a message to a neighbour, and hear whether it has come."""
+        self._token += 1
+        if answered is not None:
+            self._sendings[self._token] = answered
+        if within_s is None:
+            within_s = self.settings.patience_s / 2.0
+        self.emit(Send(self._token, to, message, within_s))
+
+    def answered(self, token: int, came: bool) -> None:
+        """A message has come through, or has not in time."""
+        answer = self._sendings.pop(token, None)
+        if answer is not None:
+            answer(came)
+
+    # Joules -----------------------------------------------------------------------------------
+
+    def affords(self, joules: float) -> bool:
+        """Does the battery hold so much?"""
+        left, spent = self.meter.left_j(), self.meter.spent_j()
+        return left >= joules - _CLOSE * (abs(left) + spent)
+
+    def pay(self, to: int, message: Part | Given) -> bool:
+        """Pay for a message with parameters; False if the battery does not hold enough."""
+        size = int(message.payload.nbytes)
+        if not self.affords(self.meter.send_j(to, size)):
+            return False
+        self.meter.send(to, size)
+        return True
+
+    # The disk ---------------------------------------------------------------------------------
+
+    def save(self, state: Durable, then: Callable[[], None] | None = None) -> None:
+        """Make a state durable, and go on when it is.
+
+        Every state holds all that earlier ones held: once a later one is on disk, so are they.
+        """
+        self.state = state
+        self._save(then)
+
+    def _save(self, then: Callable[[], None] | None = None) -> None:
+        self._token += 1
+        self._savings.append((self._token, self.state, then))
+        self.emit(Save(self._token, self.state))
+
+    def saved(self, token: int) -> None:
+        """The state of a token is on disk."""
+        self._unsaved_since = None
+        while self._savings and self._savings[0][0] <= token:
+            _, self.on_disk, then = self._savings.pop(0)
+            if then is not None:
+                then()
+
+    def not_saved(self, reason: str) -> None:
+        """It is not; it is tried again with the next chores, until patience runs out."""
+        if self._unsaved_since is None:
+            self._unsaved_since = self.now
+            self.note("unsaved", reason=reason)
+        elif self.now - self._unsaved_since > 3.0 * self.settings.patience_s:
+            self.end(f"the state cannot be saved: {reason}")
+
+    def save_again(self) -> None:
+        """Try again what could not be saved."""
+        if self._unsaved_since is not None:
+            self._save()

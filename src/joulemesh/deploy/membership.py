@@ -1,0 +1,118 @@
+"""What the next view is, given what the members of the present one have promised."""
+
+from __future__ import annotations
+
+__all__ = ["next_view"]
+
+from collections.abc import Collection, Iterable, Mapping
+
+from joulemesh.deploy.messages import Join, Promise
+from joulemesh.deploy.view import View
+
+_Links = Collection[tuple[int, int]]
+
+
+def next_view(
+    view: View,
+    promises: Mapping[int, Promise],
+    joins: Mapping[int, Join],
+    leaving: Collection[int],
+    links: _Links,
+) -> View | None:
+    """The view that follows from a majority's promises, without its digest.
+
+    Its members are those who promised and do not leave, and those who ask to join, as far as they
+    are connected. It begins after the last iteration that anybody of the majority has committed:
+    an iteration that a majority has committed is among these, whoever it was. Nobody goes back
+    behind what it has committed: a newcomer that is ahead has to wait.
+
+    Args:
+        view: the present one.
+        promises: by device, of a majority of its members.
+        joins: by device, of those that ask to be taken in.
+        leaving: members that leave.
+        links: of the whole graph.
+
+    Returns:
+        The next view; None if nobody is left who holds the parameters.
+
+    >>> links = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    >>> def promise(iteration):
+    ...     return Promise(1, (1, 0), None, iteration, left_j=5.0, elapsed_s=1.0)
+    >>> said = {0: promise(7), 1: promise(6), 3: promise(7)}
+    >>> after = next_view(View(0, 1, (0, 1, 2, 3)), said, {}, (), links)
+    >>> after.members, after.start
+    ((0, 1, 3), 8)
+    """
+    settled = {device: said for device, said in promises.items() if not said.pending}
+    if not settled:
+        return None
+    start = 1 + max(said.iteration for said in settled.values())
+    newcomers = {d: said.left_j for d, said in promises.items() if said.pending}
+    ahead = {d for d, said in promises.items() if said.pending and said.iteration >= start}
+    for device, join in joins.items():
+        newcomers[device] = join.left_j
+        if join.iteration >= start:
+            ahead.add(device)
+    left_j = {device: said.left_j for device, said in promises.items()} | newcomers
+    candidates = left_j.keys() - set(leaving) - ahead
+    cut = {
+        (min(device, other), max(device, other))
+        for device, said in promises.items()
+        for other in said.cut
+    }
+    live = [link for link in links if link not in cut]
+    parts = _parts(candidates, live)
+    parts = [part for part in parts if part & settled.keys()]
+    if not parts:
+        return None
+    members = max(parts, key=lambda part: (len(part), -min(part)))
+    return View(
+        number=view.number + 1,
+        start=start,
+        members=tuple(sorted(members)),
+        cut=tuple(sorted(link for link in cut if link in links and members.issuperset(link))),
+        left_j=tuple(left_j[device] for device in sorted(members)),
+        elapsed_s=max(said.elapsed_s for said in promises.values()),
+        gifts=_gifts(members, newcomers.keys() & members, live),
+    )
+
+
+def _neighbours(devices: Collection[int], links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {device: [] for device in sorted(devices)}
+    for a, b in links:
+        if a in found and b in found:
+            found[a].append(b)
+            found[b].append(a)
+    return {device: sorted(others) for device, others in found.items()}
+
+
+def _parts(devices: Collection[int], links: Iterable[tuple[int, int]]) -> list[set[int]]:
+    """The connected parts of a graph."""
+    near, left, parts = _neighbours(devices, links), set(devices), []
+    while left:
+        part, edge = set(), {min(left)}
+        while edge:
+            part |= edge
+            edge = {other for device in edge for other in near[device]} - part
+        parts.append(part)
+        left -= part
+    return parts
+
+
+def _gifts(
+    members: Collection[int], newcomers: Collection[int], links: Iterable[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """Each newcomer with the neighbour that gives to it, which may be a newcomer served before."""
+    near = _neighbours(members, links)
+    givers: dict[int, int] = {}
+    edge = sorted(set(members) - set(newcomers))
+    while edge:
+        reached: dict[int, int] = {}
+        for giver in edge:
+            for other in near[giver]:
+                if other in newcomers and other not in givers:
+                    reached.setdefault(other, giver)
+        givers |= reached
+        edge = sorted(reached)
+    return tuple(sorted(givers.items()))
