@@ -1,8 +1,7 @@
 """What the devices of a fleet did, read from their journals.
 
-A journal is JSON lines, the newest in ``journal.jsonl`` and older ones in ``journal-000001.jsonl``
-and so on. A power cut may leave half a line, and a card that fails may leave worse: what cannot be
-read is counted and left out, and the rest stands.
+`joulemesh.deploy.journal` says what the lines are. A power cut may leave half a line, and a card
+that fails may leave worse: what cannot be read is counted and left out, and the rest stands.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.deploy.journal import journals_in
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import open_bounded
 from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
@@ -132,9 +132,7 @@ def read_history(folder: Path, device: int, name: str) -> History:
     Raises:
         ScenarioError: the folder holds no journal, or that of another device.
     """
-    paths = sorted(folder.glob("journal-*.jsonl"))
-    newest = folder / "journal.jsonl"
-    paths += [newest] if newest.exists() else []
+    paths = journals_in(folder)
     if not paths:
         raise ScenarioError(
             f"{folder} holds no journal of {name}; copy its run folder there, or start its node"

@@ -13,8 +13,9 @@ import pytest
 
 import joulemesh
 from joulemesh.deploy.chronicle import disagreements, presence, views_of
+from joulemesh.deploy.costs import planned, simulated
 from joulemesh.deploy.history import Event, History, history_of
-from joulemesh.deploy.receipt import Receipt, planned, simulated
+from joulemesh.deploy.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
 from joulemesh.views.deployment.page import DeploymentView, render_deployment

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.deploy.chronicle import accuracies, presence
+from joulemesh.deploy.costs import Costs
 from joulemesh.deploy.history import Event, History
-from joulemesh.deploy.receipt import KINDS, Costs
+from joulemesh.deploy.receipt import KINDS
 from joulemesh.views.plan.digest import every
 
 if TYPE_CHECKING:
