@@ -1,4 +1,7 @@
-"""Thousands of small fleets, each with other faults: what must hold, holds."""
+"""Thousands of small fleets, each with other faults: what must hold, holds.
+
+A seed that fails is replayed by ``python -m joulemesh.deploy.virtual SEED``.
+"""
 
 from __future__ import annotations
 

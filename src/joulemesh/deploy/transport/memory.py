@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.messages import Given, Message, Part
 
 Told: TypeAlias = Callable[[str], None]
@@ -199,8 +200,14 @@ def _nobody(reason: str) -> None:
 
 
 def _copied(message: Message) -> Message:
-    if isinstance(message, Part | Given):
-        payload = np.array(message.payload)
-        payload.flags.writeable = False
-        return replace(message, payload=payload)
+    if isinstance(message, Part):
+        return Part(message.view, message.iteration, message.step, _frozen(message.payload))
+    if isinstance(message, Given):
+        return Given(message.view, message.iteration, _frozen(message.payload), message.gift)
     return message
+
+
+def _frozen(payload: Vector) -> Vector:
+    copied = np.array(payload)
+    copied.flags.writeable = False
+    return copied

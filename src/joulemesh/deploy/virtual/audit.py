@@ -5,13 +5,14 @@ A node's own variables are not: what it believes cannot hide that it breaks an i
 
 from __future__ import annotations
 
-__all__ = ["Audit", "InvariantError", "Record"]
+__all__ = ["Audit", "InvariantError", "Record", "majority_of"]
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.effects import Commit, Durable, Trained
 from joulemesh.deploy.messages import (
     Accepted,
@@ -20,12 +21,16 @@ from joulemesh.deploy.messages import (
     Flood,
     Join,
     Message,
+    Part,
     Promise,
     Refused,
 )
 from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.hardware import Battery
 from joulemesh.deploy.virtual.setup import VirtualPlan, VirtualPlanner
+
+Sent = dict[tuple[int, int, int], list[Vector]]
+"""Payloads by (step, sender, receiver): all that were sent, in several lives of a sender."""
 
 _UNPLANNED = ("finished", "refused")  # digests of views without a plan
 
@@ -64,10 +69,13 @@ class Audit:
     def __init__(self, planner: VirtualPlanner, first: View, begin: list[Durable]) -> None:
         self.planner = planner
         self.views = {0: first}
-        self.records: dict[tuple[int, int, int], Record] = {}
+        self.records: dict[tuple[int, int, int], Record] = {}  # device, iteration, its view
+        self.gifts: dict[tuple[int, int, int], Record] = {}  # device, iteration, view of the gift
+        self._plans: dict[int, VirtualPlan] = {}
         self._disk = list(begin)
         self._accepted: dict[tuple[Ballot, View], set[int]] = {}
         self.trained: dict[tuple[int, int], Trained] = {}  # (device, iteration): the last time
+        self.sent: dict[tuple[int, int], Sent] = {}  # by view and iteration
         self._averages: dict[tuple[int, int], Record] = {}
         for device, state in enumerate(begin):
             self.records[device, 0, 0] = Record(device, 0, state.commit)
@@ -81,12 +89,20 @@ class Audit:
             number -= 1
         return number
 
-    def plan(self, number: int, device: int) -> VirtualPlan:
-        """A device's plan of a view."""
-        plan = self.planner.plan(self.views[number], device)
-        if isinstance(plan, str):
-            raise InvariantError("a view has a plan", plan)
-        return plan
+    def plan(self, number: int) -> VirtualPlan:
+        """The plan of a view, as its first member sees it."""
+        if number not in self._plans:
+            view = self.views[number]
+            for planner in (self.planner, VirtualPlanner(self.planner.setup, odd=True)):
+                plan = planner.plan(view, view.members[0])
+                if isinstance(plan, str):
+                    raise InvariantError("a view has a plan", plan)
+                if plan.view == view:  # it is the plan of whoever proposed the view
+                    self._plans[number] = plan
+                    break
+            else:
+                raise InvariantError("a view has its plan's digest", f"{view} has another")
+        return self._plans[number]
 
     def _installed(self, view: View, who: str) -> None:
         known = self.views.get(view.number)
@@ -104,10 +120,8 @@ class Audit:
         self._has_majority(before, view)
         self._keeps_commits(before, view)
         self.views[view.number] = view
-        if view.digest in _UNPLANNED or view.start > self.planner.setup.iterations:
-            return
-        if self.plan(view.number, view.members[0]).view != view:
-            raise InvariantError("a view has its plan's digest", f"{who} has {view}")
+        if view.digest not in _UNPLANNED and view.start <= self.planner.setup.iterations:
+            self.plan(view.number)
 
     def _has_majority(self, before: View, view: View) -> None:
         behind = [
@@ -115,7 +129,7 @@ class Audit:
             for (_, accepted), by in self._accepted.items()
             if accepted == view
         ]
-        if max(behind, default=0) < before.majority:
+        if max(behind, default=0) < majority_of(before):
             raise InvariantError(
                 "a view is accepted by a majority of the one before it",
                 f"{max(behind, default=0)} of {before.members} have {view} on disk",
@@ -126,7 +140,7 @@ class Audit:
         for iteration in range(view.start, self.planner.setup.iterations + 1):
             number = self.governing(iteration, before.number)
             done = [one for one in before.members if (one, iteration, number) in self.records]
-            if len(done) >= before.majority:
+            if len(done) >= majority_of(before):
                 raise InvariantError(
                     "a committed iteration is never lost",
                     f"{done} have committed iteration {iteration}, from which {view} starts again",
@@ -146,23 +160,19 @@ class Audit:
             raise InvariantError(
                 "a view is never forgotten", f"device {device} goes back to {newest}"
             )
-        commit = state.commit
-        if commit is not before.commit or newest > before.views[-1].number:
-            self._goes_back(device, before, state)
-            self._committed(device, commit, newest)
+        self._goes_back(device, before, state)
+        if state.commit is not before.commit and state.commit.iteration:
+            self._committed(device, state.commit, newest)
 
     def _goes_back(self, device: int, before: Durable, state: Durable) -> None:
-        """Only a device that takes a gift may end up behind its own commit."""
-        known, newest = before.views[-1].number, state.views[-1].number
+        """Nobody ends up behind its own commit, nor is taken to before it."""
         had, has = before.commit.iteration, state.commit.iteration
-        recent = [self.views[number] for number in range(known, newest + 1)]
-        if any(device in (newcomer for newcomer, _ in view.gifts) for view in recent):
-            return
         if has < had:
             raise InvariantError(
                 "a committed iteration is never lost", f"device {device} goes from {had} to {has}"
             )
-        for view in recent[1:]:
+        for number in range(before.views[-1].number + 1, state.views[-1].number + 1):
+            view = self.views[number]
             if device in view.members and had >= view.start:
                 raise InvariantError(
                     "a view starts after what its members have committed",
@@ -170,21 +180,38 @@ class Audit:
                 )
 
     def _committed(self, device: int, commit: Commit, newest: int) -> None:
-        number = self.governing(commit.iteration, newest)
-        key = (device, commit.iteration, number)
-        known = self.records.get(key)
-        if known is not None:
-            if known.commit.vector.tobytes() != commit.vector.tobytes():
-                raise InvariantError(
-                    "a committed iteration is never lost",
-                    f"device {device} has other parameters after iteration {commit.iteration}",
-                )
-            return
-        if commit.iteration == 0:
-            return
-        self.records[key] = record = Record(device, number, commit)
-        if self.plan(number, self.views[number].members[0]).exact(commit.iteration):
+        iteration = commit.iteration
+        number = self.governing(iteration, newest)
+        given = commit.view <= newest and any(
+            newcomer == device and self.views[commit.view].start == iteration + 1
+            for newcomer, _ in self.views[commit.view].gifts
+        )
+        if commit.view != number and not given:
+            raise InvariantError(
+                "an iteration follows the plan of its view",
+                f"device {device} commits {iteration} by view {commit.view} instead of {number}",
+            )
+        record = Record(device, number, commit)
+        if given:
+            known = self.gifts.setdefault((device, iteration, commit.view), record)
+        else:
+            known = self.records.setdefault((device, iteration, number), record)
+        if known.commit.vector.tobytes() != commit.vector.tobytes():
+            raise InvariantError(
+                "a committed iteration is never lost",
+                f"device {device} has other parameters after iteration {iteration}",
+            )
+        if self.plan(number).exact(iteration):
             self._same_bits(record)
+
+    def base(self, device: int, iteration: int, number: int) -> Record | None:
+        """What a device begins an iteration of a view with: the last gift, or its own commit."""
+        for newest in range(number, -1, -1):
+            gift = self.gifts.get((device, iteration - 1, newest))
+            if gift is not None:
+                return gift
+        before = self.governing(iteration - 1, number)
+        return self.records.get((device, iteration - 1, before))
 
     def _same_bits(self, record: Record) -> None:
         """After an exact exchange everybody holds the same."""
@@ -200,10 +227,13 @@ class Audit:
 
     # Messages -----------------------------------------------------------------------------------
 
-    def says(self, device: int, message: Message) -> None:
+    def says(self, device: int, to: int, message: Message) -> None:
         """A device sends a message: what it says of itself must be on its disk."""
         disk = self._disk[device]
-        if isinstance(message, Beat):
+        if isinstance(message, Part):
+            sent = self.sent.setdefault((message.view, message.iteration), {})
+            sent.setdefault((message.step, device, to), []).append(message.payload)
+        elif isinstance(message, Beat):
             self._on_disk(device, message.iteration <= disk.commit.iteration, message)
         elif isinstance(message, Refused):
             for view in message.views:
@@ -260,6 +290,11 @@ class Audit:
             (one for one in self.records.values() if one.commit.iteration),
             key=lambda one: (one.commit.iteration, one.view, one.device),
         )
+
+
+def majority_of(view: View) -> int:
+    """More than half of a view's members, counted independently of the nodes."""
+    return len(view.members) // 2 + 1
 
 
 def _promised(disk: Durable, number: int, ballot: Ballot) -> bool:

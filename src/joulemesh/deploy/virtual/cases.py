@@ -79,7 +79,7 @@ class Case:
     setup: Setup
     battery_j: tuple[float, ...]
     patience_s: float
-    on_failure: str
+    on_failure: Literal["go-on", "stop"]
     weather: Weather
     faults: tuple[Fault, ...]
     well_s: float
@@ -110,7 +110,7 @@ def case_of(seed: int) -> Case:
     random = Random(f"case {seed}")
     setup = random.choice(random.choices(_setups(), _HOW_OFTEN)[0])
     patience_s = random.choice((0.8, 1.5, 3.0))
-    on_failure = "stop" if random.random() < 0.1 else "go-on"
+    on_failure: Literal["go-on", "stop"] = "stop" if random.random() < 0.1 else "go-on"
     well_s = random.uniform(1.0, 4.0)
     faults = _faults(random, setup, well_s)
     dead = _dead(random, setup, faults) if on_failure == "go-on" else frozenset()

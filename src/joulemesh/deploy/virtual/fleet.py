@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["Outcome", "VirtualFleet", "simulate"]
+__all__ = ["Outcome", "VirtualFleet", "make_node", "simulate"]
 
+import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import numpy as np
 
 from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Send, Trained
+from joulemesh.deploy.node import Node
+from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
-from joulemesh.deploy.virtual.audit import Audit, InvariantError
+from joulemesh.deploy.virtual.audit import Audit, InvariantError, majority_of
 from joulemesh.deploy.virtual.cases import Case, Fault
 from joulemesh.deploy.virtual.hardware import Battery, Disk
 from joulemesh.deploy.virtual.machine import Machine, NodeLike
@@ -57,17 +61,17 @@ class VirtualFleet:
 
     Args:
         case: what happens.
-        make_node: makes a node for a machine that is started.
+        make: makes the node of a machine that is started.
         watch: told each event that a node handles: (now, device, event, effects).
     """
 
     def __init__(
         self,
         case: Case,
-        make_node: MakeNode,
+        make: MakeNode,
         watch: Watch | None = None,
     ) -> None:
-        self.case, self._make, self._watch = case, make_node, watch
+        self.case, self._make, self._watch = case, make, watch
         self.random = Random(f"run {case.seed}")
         self.clock = Clock()
         self.network = MemoryNetwork(self.clock, self.random, case.weather)
@@ -112,7 +116,7 @@ class VirtualFleet:
             self.audit.trained[device, event.iteration] = event
         for effect in effects:
             if isinstance(effect, Send):
-                self.audit.says(device, effect.message)
+                self.audit.says(device, effect.to, effect.message)
 
     def durable(self, machine: Machine, state: Durable) -> None:
         """A state has reached a disk."""
@@ -225,7 +229,7 @@ class VirtualFleet:
     def _owed(self) -> list[Machine]:
         """Those to whom the end is promised: a majority, or those who were there all the time."""
         left = self._unfinished()
-        if len(left) >= self.audit.newest().majority:
+        if len(left) >= majority_of(self.audit.newest()):
             return left
         first = self._first_end if self._first_end is not None else float("inf")
         return [machine for machine in left if max(machine.since, self.case.well_s) <= first]
@@ -241,29 +245,41 @@ class VirtualFleet:
             )
 
 
-def simulate(
-    case: Case,
-    make_node: MakeNode,
-    watch: Watch | None = None,
-    *,
-    fleet: type[VirtualFleet] = VirtualFleet,
-) -> Outcome:
+def make_node(machine: Machine, case: Case) -> Node:
+    """The node of a machine that is started."""
+    patience_s = case.patience_s
+    settings = Settings(
+        patience_s=patience_s,
+        on_failure=case.on_failure,
+        starting_s=4.0 * patience_s,
+        hang_s=patience_s,
+        minority_s=8.0 * patience_s,
+    )
+    return Node(machine.device, case.setup.links, machine.disk.state, machine.battery, settings)
+
+
+def simulate(case: Case, make: MakeNode = make_node, watch: Watch | None = None) -> Outcome:
     """Run a case to its end, or until an invariant breaks.
 
     Args:
         case: what happens.
-        make_node: makes a node for a machine that is started.
+        make: makes the node of a machine that is started.
         watch: told each event that a node handles.
-        fleet: the kind of fleet.
 
     Returns:
         How it went.
     """
-    world, broken = fleet(case, make_node, watch), ""
+    world, broken = VirtualFleet(case, make, watch), ""
     try:
         world.run()
     except InvariantError as found:
         broken = str(found)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        broken = (
+            f"no node fails: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}:{where.lineno})"
+        )
     return Outcome(
         case.seed,
         broken,

@@ -171,6 +171,7 @@ class VirtualPlanner:
 
     def __init__(self, setup: Setup, *, odd: bool = False) -> None:
         self.setup, self._odd = setup, odd
+        self._views: dict[View, View] = {}  # with their digests
 
     def first(self, battery_j: tuple[float, ...]) -> View:
         """View 0: everybody, from the first iteration on."""
@@ -185,9 +186,11 @@ class VirtualPlanner:
         if found is None:
             return f"the members {view.members} of view {view.number} are not connected"
         more = int(self._odd and view.number > 0)
-        content = repr((self.setup.scheme, replace(view, digest=""), more))
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        return VirtualPlan(replace(view, digest=digest), device, self.setup, found, more)
+        if view not in self._views:
+            content = repr((self.setup.scheme, replace(view, digest=""), more))
+            digest = hashlib.sha256(content.encode()).hexdigest()
+            self._views[view] = replace(view, digest=digest)
+        return VirtualPlan(self._views[view], device, self.setup, found, more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,8 +119,7 @@ def events(plan: Account) -> str:
         when = spans([event.iteration for event in outages])
         rows.append((when, "outage", "–", outages[0].detail))
     for event in others[:_MOST_ROWS]:
-        first = event.devices[:_MOST_NAMES]
-        names = ", ".join(plan.names[i] if plan.names else str(i) for i in first)
+        names = ", ".join(map(str, event.devices[:_MOST_NAMES]))
         more = len(event.devices) - _MOST_NAMES
         names += f" and {more:,} more" if more > 0 else ""
         rows.append((f"{event.iteration:,}", event.kind, names or "–", event.detail))
