@@ -30,6 +30,7 @@ ALLOWED = {
     "runs/tune.py": "what it has just written",
     "tuning/learn.py": "the package's own code",
     "studies/fingerprint.py": "the package's own code; others' by SOURCE",
+    "deploy/history.py": "JOURNAL, and JOURNAL_LINE, a line at a time",
     "files/lock.py": "the first 1,000 bytes",
     "files/bounded.py": "the readers with a limit",
     "files/growing.py": "a digest, a piece at a time",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.deploy.receipt import Costs, planned
+from joulemesh.deploy.costs import Costs, planned
 from joulemesh.deploy.view import View
 from joulemesh.planning.plan import Plan
 
@@ -49,6 +49,14 @@ class Fleet:
     def __post_init__(self) -> None:
         self.costs = planned(self.plan)
         self.random = np.random.default_rng(self.seed)
+        edges = self.plan.world.graph.edges
+        costs = self.plan.ground.forecast_at(0, np.arange(len(edges)))
+        self.latest: tuple[Any, dict[int, dict[int, float]]] = (None, {})
+        self.rates: dict[tuple[int, int], float] = {}
+        for (i, j), there, back in zip(
+            edges.tolist(), costs.forward_s.tolist(), costs.backward_s.tolist(), strict=True
+        ):
+            self.rates[i, j], self.rates[j, i] = 1 / there, 1 / back
 
     def views(self) -> list[View]:
         """The views after view 0, in order of their starts."""
@@ -91,9 +99,12 @@ class Fleet:
                 if view.start == t + 1:
                     lost = [one for one in self.outages if one.after == t]
                     for one in lost if device != 0 else []:
-                        yield {"at": began[t] + 1.9, "kind": "suspected", "device": one.device,
-                               "reason": f"no beat for {one.patience_s:g} s"}  # fmt: skip
-                    yield {"at": began[t] + 0.01, "kind": "view", **asdict(view)}
+                        reason = f"no beat for {one.patience_s:g} s"
+                        at = began[t] + one.patience_s - 0.2
+                        who = {"device": one.device, "reason": reason}
+                        yield {"at": at, "kind": "suspected", **who}
+                    at = began[t] + (0.0 if view.gifts else 2.0)
+                    yield {"at": at, "kind": "view", **asdict(view)}
                     number = view.number
             spent += yield from self._iteration(device, t, number, spent, began)
         ended = mine is None or mine.back is not None
@@ -109,12 +120,10 @@ class Fleet:
         exchange_j = float(np.nan_to_num(self.costs.exchange_j[t, device])) * noise[0]
         train_s = float(np.nan_to_num(self.costs.train_s[t, device])) * noise[1]
         took = began[t + 1] - began[t]
-        route = self.plan.route(t + 1)
-        sent: dict[str, list[float]] = {}
-        if route is not None:
-            for _, sender, receiver, bits in route.messages():
-                if sender == device:
-                    sent[str(receiver)] = [bits / 8, bits / 5e6 * noise[2], 1]
+        sent = {
+            str(to): [bits / 8, bits / (0.9 * self.rates[device, to]) * noise[2], 1]
+            for to, bits in self._messages(t).get(device, {}).items()
+        }
         yield {
             "at": began[t] + train_s, "kind": "trained", "iteration": t + 1,
             "rounds": int(self.plan.rounds[t, device]), "joules": train_j, "seconds": train_s,
@@ -131,6 +140,17 @@ class Fleet:
             yield {"at": began[t + 1] + 0.02, "kind": "evaluated", "iteration": t + 1,
                    "accuracy": accuracy, "loss": 1 - accuracy}  # fmt: skip
         return train_j + exchange_j
+
+    def _messages(self, t: int) -> dict[int, dict[int, float]]:
+        """Bits from sender to receiver in an iteration."""
+        route = self.plan.route(t + 1)
+        if route is not self.latest[0]:
+            sent: dict[int, dict[int, float]] = {}
+            for _, sender, receiver, bits in route.messages() if route is not None else ():
+                to = sent.setdefault(sender, {})
+                to[receiver] = to.get(receiver, 0.0) + bits
+            self.latest = (route, sent)
+        return self.latest[1]
 
     def write(self, folder: Path) -> None:
         """Write every device's journal to ``folder/NAME/journal.jsonl``."""

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.deploy.costs import QUANTITIES, metered, planned, simulated
 from joulemesh.deploy.history import FIGURES, History, history_of, read_history
-from joulemesh.deploy.receipt import KINDS, QUANTITIES, Receipt, metered, planned, simulated
+from joulemesh.deploy.receipt import KINDS, Receipt
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from tests.deploy.journals import MODELLED, Fleet, Outage
@@ -143,7 +144,7 @@ def test_json_and_csv_say_the_same(fleet: Fleet, tmp_path: Path) -> None:
     for row in rows:
         device, place = record["devices"][int(row["device"])], int(row["iteration"]) - 1
         assert row["name"] == device["name"] == NAMES[int(row["device"])]
-        assert row["metered_source"] == device["meter"] == MODELLED
+        assert row["meter"] == device["meter"] == MODELLED
         for name in QUANTITIES:
             for kind in KINDS:
                 value = device[name][kind][place]

@@ -1,14 +1,14 @@
 """What the devices of a fleet did, read from their journals.
 
-A journal is JSON lines, the newest in ``journal.jsonl`` and older ones in ``journal-000001.jsonl``
-and so on. A power cut may leave half a line, and a card that fails may leave worse: what cannot be
-read is counted and left out, and the rest stands.
+`joulemesh.deploy.journal` says what the lines are. A power cut may leave half a line, and a card
+that fails may leave worse: what cannot be read is counted and left out, and the rest stands.
 """
 
 from __future__ import annotations
 
 __all__ = ["FIGURES", "Event", "History", "Sent", "history_of", "read_history"]
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.deploy.journal import journals_in
 from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import open_bounded, parse_json
+from joulemesh.files.bounded import open_bounded
 from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 
 FIGURES = ("view", "rounds", "train_j", "train_s", "exchange_j", "exchange_s", "spent_j", "at")
 """What is kept of every committed iteration: the columns of `History.committed`."""
 
-_FURTHER = ("trained", "committed", "evaluated")  # too many to be events
+# What training took is said again when the iteration is committed: a third of all lines.
+_TWICE = (b'"kind": "trained"', b'"kind":"trained"')
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class History:
         evaluations: float64 [e, 3]: iteration, accuracy, and when.
         sent: by neighbour.
         events: everything else, in order.
-        first_at: when its journal begins; NaN if it is empty.
-        last_at: when its journal ends.
+        first_at: the earliest time in its journal; NaN if it is empty.
+        last_at: the latest.
         damaged: lines that could not be read.
     """
 
@@ -130,9 +132,7 @@ def read_history(folder: Path, device: int, name: str) -> History:
     Raises:
         ScenarioError: the folder holds no journal, or that of another device.
     """
-    paths = sorted(folder.glob("journal-*.jsonl"))
-    newest = folder / "journal.jsonl"
-    paths += [newest] if newest.exists() else []
+    paths = journals_in(folder)
     if not paths:
         raise ScenarioError(
             f"{folder} holds no journal of {name}; copy its run folder there, or start its node"
@@ -179,7 +179,7 @@ def history_of(lines: Iterable[bytes], device: int, name: str) -> History:
     """
     reader = _Reader(device)
     for line in lines:
-        if line.strip():
+        if line.strip() and not any(mark in line for mark in _TWICE):
             reader.take(line)
     return reader.history(name)
 
@@ -198,19 +198,20 @@ class _Reader:
 
     def take(self, line: bytes) -> None:
         try:
-            record = parse_json(line)
+            record = json.loads(line)
             at, kind = _finite(record["at"]), str(record["kind"])
             if kind == "committed":
                 self._commit(record)
             elif kind == "evaluated":
                 self._evaluate(record, at)
-            elif kind not in _FURTHER:
+            else:
                 figures = {k: v for k, v in record.items() if k not in ("at", "kind", "t")}
                 self.events.append(Event(at, self.device, kind, figures))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.damaged += 1
             return
-        self.ends = [self.ends[0] if self.ends else at, at]
+        # A clock may be set back; a journal spans all that it was.
+        self.ends = [min([at, *self.ends]), max([at, *self.ends])]
 
     def _commit(self, record: Mapping[str, Any]) -> None:
         figures = [_finite(record[name]) for name in FIGURES]

@@ -6,127 +6,26 @@ for what was to be done after every change of view. *Metered* is what the device
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "KINDS", "QUANTITIES", "Costs", "Receipt", "metered", "planned", "simulated"]
+__all__ = ["FORMAT", "KINDS", "Receipt"]
 
 import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.deploy.costs import QUANTITIES, Costs, metered
 from joulemesh.deploy.history import History
-from joulemesh.deploy.view import View
-
-if TYPE_CHECKING:
-    from joulemesh.planning.plan import Plan
 
 FloatArray = NDArray[np.float64]
 
 FORMAT = "joulemesh receipt 1"
 KINDS = ("planned", "simulated", "metered")
-QUANTITIES = ("rounds", "train_j", "exchange_j", "train_s", "exchange_s")
-
-
-@dataclass(frozen=True, eq=False)
-class Costs:
-    """What iterations cost, by one source; NaN where a device takes no part or nothing is known.
-
-    Attributes:
-        source: where the figures come from, in words.
-        rounds: float64 [n, N], local rounds.
-        train_j: float64 [n, N], joules of local training.
-        exchange_j: float64 [n, N], joules of the exchange.
-        train_s: float64 [n, N], seconds of local training.
-        exchange_s: float64 [n, N], seconds from the end of a device's own training to the end of
-            the iteration: the exchange, and the wait for slower devices.
-    """
-
-    source: str
-    rounds: FloatArray
-    train_j: FloatArray
-    exchange_j: FloatArray
-    train_s: FloatArray
-    exchange_s: FloatArray
-
-    @property
-    def joules(self) -> FloatArray:
-        """float64 [n, N]: joules of training and exchange together."""
-        return self.train_j + self.exchange_j
-
-    @property
-    def seconds(self) -> FloatArray:
-        """float64 [n, N]: seconds of the whole iteration."""
-        return self.train_s + self.exchange_s
-
-
-def _empty(source: str, iterations: int, devices: int) -> Costs:
-    shape = (iterations, devices)
-    return Costs(source, *(np.full(shape, np.nan) for _ in QUANTITIES))
-
-
-def planned(plan: Plan) -> Costs:
-    """What a plan costs, by its own physics.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
-    >>> costs = planned(made)
-    >>> bool(np.allclose(costs.joules.sum(axis=0), made.spent_j))
-    True
-    >>> bool(np.allclose(costs.seconds[:, 7], made.latency_s))
-    True
-    """
-    active = plan.active
-    train_s = plan.rounds * plan.world.devices.round_latency_s
-    figures = (
-        plan.rounds.astype(np.float64),
-        plan.compute_j,
-        np.broadcast_to(plan.exchange_j, active.shape),
-        train_s,
-        plan.latency_s[:, None] - train_s,
-    )
-    return Costs("the plan", *(np.where(active, one, np.nan) for one in figures))
-
-
-def simulated(first: Costs, later: Sequence[tuple[View, Costs]]) -> Costs:
-    """What was to be done, view after view, by the plan's physics.
-
-    Args:
-        first: the costs of the plan.
-        later: each view that was installed, with the costs of the plan that follows from it; its
-            rows before the view's start are not used.
-
-    >>> one = Costs("the plan", *(np.ones((3, 2)) for _ in QUANTITIES))
-    >>> two = Costs("the plan", *(np.full((3, 2), 5.0) for _ in QUANTITIES))
-    >>> simulated(one, [(View(1, 3, (0,)), two)]).train_j.tolist()
-    [[1.0, 1.0], [1.0, 1.0], [5.0, nan]]
-    """
-    made = {name: getattr(first, name).copy() for name in QUANTITIES}
-    for view, costs in later:
-        absent = np.ones(first.rounds.shape[1], dtype=np.bool_)
-        absent[list(view.members)] = False
-        for name, figures in made.items():
-            figures[view.start - 1 :] = np.nan
-            rows = getattr(costs, name)[view.start - 1 : len(figures)]
-            figures[view.start - 1 : view.start - 1 + len(rows)] = rows
-            figures[view.start - 1 :, absent] = np.nan
-    views = f", planned again for {len(later)} view changes" if later else ""
-    return Costs(f"simulation of the scenario{views}", **made)
-
-
-def metered(histories: Sequence[History], iterations: int) -> Costs:
-    """What the devices' meters say, from their journals."""
-    made = _empty("meters of the devices, from their journals", iterations, len(histories))
-    for place, history in enumerate(histories):
-        known = (history.iterations >= 1) & (history.iterations <= iterations)
-        rows = history.iterations[known] - 1
-        for name in QUANTITIES:
-            getattr(made, name)[rows, place] = history.column(name)[known]
-    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +135,7 @@ class Receipt:
 
     def _device(self, place: int) -> dict[str, Any]:
         figures: dict[str, Any] = {
-            name: {
-                kind: [_plain(v) for v in getattr(getattr(self, kind), name)[:, place].tolist()]
-                for kind in KINDS
-            }
+            name: {kind: _figures(getattr(getattr(self, kind), name)[:, place]) for kind in KINDS}
             for name in QUANTITIES
         }
         totals = {
@@ -263,29 +159,50 @@ class Receipt:
         }
 
     def to_csv(self) -> str:
-        """One row for each device and iteration; the sources stand in its last columns."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        """One row for each device and iteration; ``meter`` says where metered joules come from."""
         heads = [f"{kind}_{name}" for name in QUANTITIES for kind in KINDS]
-        writer.writerow(
-            ["device", "name", "iteration", "view", *heads, *(f"{kind}_source" for kind in KINDS)]
-        )
-        writer.writerows(self._rows())
-        return text.getvalue()
-
-    def _rows(self) -> Iterator[list[Any]]:
-        sources = [self.planned.source, self.simulated.source]
+        lines = [",".join(["device", "name", "iteration", "view", *heads, "meter"])]
+        shape = ",".join(["%d", "%.9g", *["%.9g"] * len(heads)])
         for place, name in enumerate(self.names):
-            columns = [
-                getattr(getattr(self, kind), quantity)[:, place].tolist()
-                for quantity in QUANTITIES
-                for kind in KINDS
+            first = f"{self.devices[place]},{_cell(name)},"
+            last = f",{_cell(self.meters[place] or 'no journal')}"
+            rows = np.column_stack(
+                [
+                    np.arange(1, self.iterations + 1),
+                    self.views[:, place],
+                    *(
+                        getattr(getattr(self, kind), quantity)[:, place]
+                        for quantity in QUANTITIES
+                        for kind in KINDS
+                    ),
+                ]
+            )
+            lines += [
+                first + (shape % tuple(row)).replace("nan", "") + last for row in rows.tolist()
             ]
-            views = self.views[:, place].tolist()
-            for t, (view, *figures) in enumerate(zip(views, *columns, strict=True), start=1):
-                cells = ["" if math.isnan(one) else f"{one:.9g}" for one in (view, *figures)]
-                last = [*sources, self.meters[place] or "no journal"]
-                yield [self.devices[place], name, t, *cells, *last]
+        return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text as a cell of a CSV file."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([text])
+    return line.getvalue()
+
+
+def _figures(values: FloatArray) -> list[float | None]:
+    """Figures with nine digits; None where there is none.
+
+    >>> _figures(np.array([1 / 3, np.nan, 0.0, 12345.678901234]))
+    [0.333333333, None, 0.0, 12345.6789]
+    """
+    known = np.isfinite(values) & (values != 0)
+    scale = 10.0 ** (8 - np.floor(np.log10(np.abs(np.where(known, values, 1.0)))))
+    short = np.where(known, np.rint(values * scale) / scale, 0.0)
+    return [
+        one if there else None
+        for one, there in zip(short.tolist(), np.isfinite(values).tolist(), strict=True)
+    ]
 
 
 def _plain(value: float) -> float | None:

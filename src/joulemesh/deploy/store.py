@@ -97,6 +97,7 @@ class Store:
         owner: whose state it is.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> mine = Owner("f1", "ab12", 3)
     >>> with tempfile.TemporaryDirectory() as place:
     ...     store = Store(Path(place), mine)

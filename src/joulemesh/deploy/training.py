@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Training"]
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,6 +58,13 @@ class Training:
     def busy(self) -> bool:
         """Is the learner at work?"""
         return self._worker is not None and self._worker.busy
+
+    async def evaluated(self, within_s: float) -> None:
+        """Wait for evaluations that were asked for, unless training keeps them waiting."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while self.busy and not self._wanted and loop.time() < until:
+            await asyncio.sleep(0.01)
 
     def train(self, wanted: Train, then: Callable[[Event], None]) -> None:
         """Run local rounds; ``then`` is called with `Trained` or `TrainFailed`."""
@@ -121,7 +129,7 @@ def own_vector(parameters: Any, like: Vector) -> NDArray[Any]:
     >>> own_vector([1.0, 2.0], np.zeros(3))
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: the learner's parameters() gives 2 numbers of type float64 ...
+    joulemesh.errors.ScenarioError: the learner's parameters() gives 2 numbers of type float64, ...
     """
     vector = np.array(parameters)
     if vector.shape != like.shape or vector.dtype != like.dtype:

@@ -84,6 +84,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
             },
         }
     return {
+        **({"names": plan.names} if plan.names else {}),
         "scheme": plan.scheme,
         "reason": plan.reason,
         "root": plan.timeline.route.root,
@@ -198,11 +199,11 @@ def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
     exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)
     text = io.TextIOWrapper(draft, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    writer.writerow([*_COLUMNS[:2], *(["name"] if plan.names else []), *_COLUMNS[2:]])
     for t, rounds in enumerate(plan.rounds):
         figures = (rounds, rounds * round_j, exchange_j[t], plan.active[t].astype(int))
         columns = zip(*(column.tolist() for column in figures), strict=True)
-        writer.writerows((t + 1, i, *row) for i, row in enumerate(columns))
+        writer.writerows((t + 1, i, *plan.names[i : i + 1], *row) for i, row in enumerate(columns))
     text.detach()  # flushes, and leaves the draft open
 
 
@@ -305,6 +306,7 @@ def plan_frame(plan: Plan) -> Any:
     return frame(
         {
             "device": np.arange(len(at)),
+            **({"name": plan.names} if plan.names else {}),
             "x_m": at[:, 0],
             "y_m": at[:, 1],
             **{name: np.asarray(getattr(plan, name)) for name in columns},
@@ -331,6 +333,7 @@ def plan_graph(plan: Plan) -> Any:
             spent_j=float(spent_j[i]),
             rounds=int(rounds[i]),
             binding=str(binding[i]),
+            **({"name": plan.names[i]} if plan.names else {}),
         )
     slower_s = np.maximum(costs.forward_s, costs.backward_s)
     columns = {

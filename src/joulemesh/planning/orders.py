@@ -104,6 +104,8 @@ class Orders:
         seed: the scenario's, from which random schedules are drawn.
         plan: digest of the plan, the same for all of its devices.
         total_s: seconds allowed to all iterations together; None without such a limit.
+        name: of the device; empty if devices have no names.
+        neighbour_names: of the neighbours, in their order; empty if devices have no names.
 
     >>> import joulemesh
     >>> mine = orders(joulemesh.plan(joulemesh.Scenario.preset("default")), 3)
@@ -126,6 +128,8 @@ class Orders:
     seed: int
     plan: str
     total_s: float | None = None
+    name: str = ""
+    neighbour_names: tuple[str, ...] = ()
 
     def rounds_of(self, iteration: int) -> int:
         """Its local rounds in an iteration (1..n)."""
@@ -138,7 +142,7 @@ class Orders:
 
     def to_json(self) -> str:
         """As one JSON object: the attributes, and the format's name under ``format``."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, allow_nan=False)
+        return json.dumps(_record(self), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Orders:
@@ -212,6 +216,8 @@ def orders(plan: Plan, device: int, digest: str | None = None) -> Orders:
         seed=plan.scenario.seed,
         plan=digest_of(plan) if digest is None else digest,
         total_s=plan.total_s,
+        name=plan.names[device] if plan.names else "",
+        neighbour_names=tuple(plan.names[one] for one in sorted(met) if plan.names),
     )
 
 
@@ -259,13 +265,21 @@ def _at(runs: Runs, iteration: int, iterations: int) -> int:
 # Files -----------------------------------------------------------------------------------------
 
 
+def _record(mine: Orders) -> dict[str, Any]:
+    """Plain values; devices without names do not mention them."""
+    record = {"format": FORMAT, **asdict(mine)}
+    if not mine.name:
+        del record["name"], record["neighbour_names"]
+    return record
+
+
 def _write_json(mine: Orders, draft: IO[bytes]) -> None:
     draft.write(f"{mine.to_json()}\n".encode())
 
 
 def _write_npz(mine: Orders, draft: IO[bytes]) -> None:
     """Rounds, schedule and steps as arrays; the rest as JSON under ``orders``."""
-    record = {"format": FORMAT, **asdict(mine)}
+    record = _record(mine)
     arrays = {name: np.array(record.pop(name), np.int64).reshape(-1, 2) for name in _ARRAYS}
     for way in _WAYS:  # rows (exchange, step, other device), and the bits of each
         rows = [(k, *step) for k, one in enumerate(record["exchanges"]) for step in one.pop(way)]
@@ -305,6 +319,7 @@ def _read(record: Any) -> Orders:
     if not all(-1 <= index < len(exchanges) for index, _ in values["schedule"]):
         raise ValueError("its schedule names an exchange that is not there")
     values["neighbours"] = tuple(int(one) for one in values["neighbours"])
+    values["neighbour_names"] = tuple(str(one) for one in values.get("neighbour_names", ()))
     return Orders(exchanges=tuple(Exchange(**one) for one in exchanges), **values)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.data.naming import called, named
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.binding import BINDING, bound
 from joulemesh.planning.figures import Figure, figures
@@ -79,7 +80,7 @@ class Plan:
     @property
     def reason(self) -> str:
         """Why this scheme."""
-        return self.timeline.scheme.reason
+        return named(self.timeline.scheme.reason, self.names)
 
     @property
     def edges(self) -> IntArray:
@@ -238,7 +239,7 @@ class Plan:
         >>> joulemesh.plan(joulemesh.Scenario.preset("default")).name(3)
         'device 3'
         """
-        return f"device {device} ({self.names[device]})" if self.names else f"device {device}"
+        return called(device, self.names)
 
     def route(self, iteration: int) -> Route | None:
         """What is sent in an iteration (1..n); None where the exchange is skipped."""
@@ -338,8 +339,7 @@ class Plan:
         spent, held = energy(float(self.spent_j.sum())), energy(float(self.energy_budget_j.sum()))
         return (
             f"Plan({self.scheme}, {n:,} iterations, {count:,} devices, "
-            f"{int(self.rounds.sum()):,} rounds, {spent} of {held}, "
-            f"{duration(self.time_s)})"
+            f"{int(self.rounds.sum()):,} rounds, {spent} of {held}, {duration(self.time_s)})"
         )
 
     def _repr_html_(self) -> str:

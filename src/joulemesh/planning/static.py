@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
+from joulemesh.data.chosen import device_names
+from joulemesh.data.naming import named, named_refusals
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.allotment import Allotment
 from joulemesh.planning.budget import (
@@ -73,26 +75,28 @@ def plan(
     >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
     30
     """
-    return plan_of(Ground.of(scenario, parameters, data))
+    with named_refusals(lambda: device_names(scenario)):
+        ground = Ground.of(scenario, parameters, data)
+    return plan_of(ground)
 
 
 def plan_of(ground: Ground) -> Plan:
     """Plan a scenario whose sizes and world are known."""
     scenario, world = ground.scenario, ground.world
-    planner = StaticPlanner(ground)
-    doubts = list(notes_on_inputs(scenario, ground.work, world))
-    try:
-        timeline = planner.timeline()
-    except InfeasibleError as refusal:
-        names = ground.names
-        if refusal.device is not None and names:
-            refusal.add_note(f"device {refusal.device} is {names[refusal.device]!r}")
-        for doubt in doubts:
-            refusal.add_note(doubt)
-        raise
-    require_countable(timeline.rounds, _FEWER_ROUNDS)
-    doubts += notes_on_outcome(scenario, world, timeline)
-    return Plan(ground, timeline, (*planner.notes, *doubts))
+    with named_refusals(lambda: ground.names):
+        planner = StaticPlanner(ground)
+        doubts = list(notes_on_inputs(scenario, ground.work, world))
+        try:
+            timeline = planner.timeline()
+        except InfeasibleError as refusal:
+            for doubt in doubts:
+                refusal.add_note(named(doubt, ground.names))
+            raise
+        require_countable(timeline.rounds, _FEWER_ROUNDS)
+        doubts += notes_on_outcome(scenario, world, timeline)
+    return Plan(
+        ground, timeline, tuple(named(note, ground.names) for note in (*planner.notes, *doubts))
+    )
 
 
 class StaticPlanner:

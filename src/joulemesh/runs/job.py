@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.data.chosen import device_names
+from joulemesh.data.naming import named_refusals
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.account import account_of
@@ -183,6 +185,19 @@ def prepare(
         deterministic: ask XLA for kernels that give the same bits in every run.
         on_stage: called with what is begun.
     """
+    with named_refusals(lambda: device_names(scenario)):
+        return _prepared(scenario, model, data, seeds, what, deterministic, on_stage)
+
+
+def _prepared(
+    scenario: Scenario,
+    model: Any,
+    data: Any,
+    seeds: int | Sequence[int],
+    what: tuple[str | None, str | None],
+    deterministic: bool,
+    on_stage: Callable[[str], None],
+) -> Job:
     on_stage("loading data")
     dataset = the_dataset(scenario, data)
     scenario = with_data(scenario, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import init, sign
+from joulemesh.cli.deploy import init, report, sign
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -21,5 +21,10 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh deploy sign fleet request.txt",
         "joulemesh deploy sign fleet farm-01.txt farm-02.txt --out answers",
         "joulemesh deploy sign lab",
+    ),
+    report.report: (
+        "joulemesh deploy report fleet",
+        "joulemesh deploy report fleet --run runs/first --out reports",
+        "joulemesh deploy report fleet --journals collected --no-simulate --json",
     ),
 }

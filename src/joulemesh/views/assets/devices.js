@@ -46,7 +46,7 @@ function nearestLine(svg, box, xs, y, lines) {
     clear();
     lines[best].classList.add("near");
     const row = rows[best];
-    tip.show(`device ${row.device}: ${percent(row.left[k])} left after iteration ${when[k]}\n${data.kinds[row.kind]}`, event.clientX, event.clientY);
+    tip.show(`${deviceName(row.device)}: ${percent(row.left[k])} left after iteration ${when[k]}\n${data.kinds[row.kind]}`, event.clientX, event.clientY);
   };
   shield.addEventListener("pointermove", follow);
   shield.addEventListener("pointerdown", follow);
@@ -83,7 +83,7 @@ function drawLabels() {
     const most = row.map((count, k) => [count, k]).filter(([count]) => count).sort((a, b) => b[0] - a[0]);
     const list = most.slice(0, 8).map(([count, k]) => `${classes[k]}: ${count}`).join(", ");
     const more = most.length > 8 ? ` and ${most.length - 8} more classes` : "";
-    svg.append(node("rect", { class: "shield", x: left, y: box.top, width: thick.toFixed(2), height: box.bottom - box.top, "data-tip": `device ${devices[i]}: ${sums[i]} samples\n${list}${more}` }));
+    svg.append(node("rect", { class: "shield", x: left, y: box.top, width: thick.toFixed(2), height: box.bottom - box.top, "data-tip": `${deviceName(devices[i])}: ${sums[i]} samples\n${list}${more}` }));
   });
   const shown = classes.length <= 20 ? classes.map((_, k) => k) : [0, classes.length - 1];
   const entries = shown.map((k) => ({ text: classes[k], colour: hue(k, classes.length) }));

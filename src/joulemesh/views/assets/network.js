@@ -45,7 +45,7 @@ function drawLinks(svg, map, links, x, y, level, { width, opacity, edge = 0 }) {
     svg.append(node("line", { ...ends, class: kind, stroke: colour(level(links.energy[k])), "stroke-width": width, "stroke-opacity": opacity, "stroke-linecap": "round" })));
   placed.forEach((ends, k) => {
     const [i, j] = links.ends[k];
-    svg.append(node("line", { ...ends, class: "hit", "data-tip": `link ${i}–${j}: ${si(links.energy[k], "J")}\n${on ? "on the route" : "not used"}` }));
+    svg.append(node("line", { ...ends, class: "hit", "data-tip": `link ${i}–${j}${data.names ? ` (${data.names[i]}–${data.names[j]})` : ""}: ${si(links.energy[k], "J")}\n${on ? "on the route" : "not used"}` }));
   });
 }
 
@@ -62,7 +62,7 @@ function drawDevices(svg, map, x, y) {
   }
   map.at.forEach(([px, py], i) => {
     const gone = map.departed[i], ink = kindInk(map.binding[i]);
-    const text = `device ${i}${i === map.root ? " (root)" : ""}: ${data.kinds[map.binding[i]]}\n` +
+    const text = `${deviceName(i)}${i === map.root ? " (root)" : ""}: ${data.kinds[map.binding[i]]}\n` +
       `${si(map.spent[i], "J")} of ${si(map.battery[i], "J")} spent\n${map.rounds[i]} rounds in all`;
     svg.append(node("circle", { cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: radius, fill: gone ? "var(--card)" : ink, stroke: gone ? ink : "var(--card)", "stroke-width": gone ? 2 : 1, "data-tip": text }));
     if (labelled) svg.append(node("text", { class: "number", x: x(px).toFixed(1), y: (y(py) + 3.6).toFixed(1), ...(gone ? { style: `fill:${ink}` } : {}) }, String(i)));
@@ -129,7 +129,7 @@ function drawRounds() {
     const r = Math.min(rows - 1, Math.max(0, Math.floor((1 - (event.clientY - frame.top) / frame.height) * rows)));
     const cell = values[r * columns + c];
     const what = cell === 65535 ? "not taking part" : `${plain(cell * rounds.scale)} rounds`;
-    const who = rows < devices ? `devices about rank ${Math.round((r + 0.5) * devices / rows)}` : `device ${r}`;
+    const who = rows < devices ? `devices about rank ${Math.round((r + 0.5) * devices / rows)}` : deviceName(r);
     const when = Math.floor((c * iterations) / columns) + 1;
     const skip = rounds.skipped.includes(when) ? "\nexchange skipped" : "";
     tip.show(`${who}, iteration ${when}: ${what}${skip}`, event.clientX, event.clientY);

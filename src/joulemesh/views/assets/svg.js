@@ -2,6 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const still = { printing: false };
+const deviceName = (i) => (data.names ? `device ${i} (${data.names[i]})` : `device ${i}`);
 const isDark = () => !still.printing && matchMedia("(prefers-color-scheme: dark)").matches;
 
 function node(name, attributes = {}, ...children) {

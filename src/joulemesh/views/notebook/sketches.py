@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["curve_svg", "map_svg"]
 
 import base64
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def map_svg(plan: Plan) -> str:
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius * (1.6 if i == data["root"] else 1):.1f}" '
         f'fill="{BINDING_ON_ANY[data["binding"][i]]}">'
-        f"<title>device {i}: {data['rounds'][i]:,} rounds</title></circle>"
+        f"<title>{escape(plan.name(i))}: {data['rounds'][i]:,} rounds</title></circle>"
         for i, (x, y) in enumerate(at)
     )
     thin = lines(data["links"]["ends"], 'stroke-width=".8" opacity=".22"')

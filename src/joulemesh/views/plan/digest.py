@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import shorten
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ __all__ = [
     "Grid",
     "battery_left",
     "departed",
+    "device_labels",
     "drawn",
     "every",
     "frame_m",
@@ -37,7 +39,21 @@ BINDING_WORDS = {
     "left": "left early",
 }
 
+_LONGEST_NAME = 14
 _MOST_DRAWN = 10_000  # more cannot be told apart
+
+
+def device_labels(plan: Account) -> list[str] | None:
+    """The devices' names for matplotlib, long ones cut; None without any.
+
+    >>> import joulemesh
+    >>> device_labels(joulemesh.plan(joulemesh.Scenario.preset("default"))) is None
+    True
+    """
+    if not plan.names:
+        return None
+    short = (shorten(name, _LONGEST_NAME, placeholder="…") or "…" for name in plan.names)
+    return [name.replace("$", r"\$") for name in short]  # it would begin a formula
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
 from joulemesh.views.palette import BINDING
-from joulemesh.views.plan.digest import BINDING_KINDS
+from joulemesh.views.plan.digest import BINDING_KINDS, device_labels
 
 __all__ = ["draw_energy", "energy_bands"]
 
@@ -22,6 +22,7 @@ FloatArray = NDArray[np.float64]
 
 _MOST_BARS = 120
 _BINS = 100
+_LEVEL = 110  # characters that fit side by side
 _LEGEND: dict[str, Any] = {
     "frameon": False,
     "loc": "lower right",
@@ -71,10 +72,12 @@ def _bars(axes: Axes, plan: Plan, scale: float) -> None:
         fill=False, edgecolor="black", linewidth=0.8,
     )  # fmt: skip
     axes.set_xlim(-0.7, count - 0.3)
-    axes.set_xlabel("device i")
+    axes.set_xlabel("device" if plan.names else "device i")
     if count <= 40:
-        axes.set_xticks(position)
-        axes.tick_params(axis="x", length=0)
+        labels = device_labels(plan)
+        upright = labels is not None and count * max(map(len, labels)) > _LEVEL
+        axes.set_xticks(position, labels)
+        axes.tick_params(axis="x", length=0, rotation=90 if upright else 0)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     grey = "0.45"

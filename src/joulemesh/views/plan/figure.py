@@ -22,6 +22,7 @@ from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,
     departed,
+    device_labels,
     rounds_grid,
     route_words,
 )
@@ -33,6 +34,7 @@ __all__ = ["map_image", "plan_figure"]
 
 _STYLE = {"axes.titlesize": 8.5, "legend.fontsize": 7.0}
 _MOST_ROWS, _MOST_COLUMNS = 400, 1000
+_NAMED_ROWS = 24  # rows that a name fits beside
 _ABSENT = "0.82"
 
 
@@ -118,9 +120,14 @@ def _draw_rounds(figure: Figure, axes: Axes, plan: Plan) -> None:
     )
     axes.set_box_aspect(1)  # as the map's, so that the two stand level
     axes.set_xlabel("iteration t")
-    axes.set_ylabel("device, by mean rounds" if grid.sorted else "device i")
+    unsorted = "device" if plan.names else "device i"
+    axes.set_ylabel("device, by mean rounds" if grid.sorted else unsorted)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    labels = None if grid.sorted else device_labels(plan)
+    if labels and len(labels) <= _NAMED_ROWS:
+        axes.set_yticks(range(len(labels)), labels)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=28, shrink=0.85)
     bar.locator = MaxNLocator(7, integer=bool(np.nanmax(grid.values) > 3))
     bar.update_ticks()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
 from joulemesh.views.palette import BINDING, HUB, INK
-from joulemesh.views.plan.digest import departed, drawn, frame_m, link_energy_j
+from joulemesh.views.plan.digest import departed, device_labels, drawn, frame_m, link_energy_j
 
 __all__ = ["Links", "draw_map"]
 
@@ -161,6 +161,7 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
             s=110.0 if fine else max(4.6 * size, 190.0), marker="*", c=HUB,
             edgecolors="black", linewidths=0.6, zorder=4 if fine else 2.5,
         )  # fmt: skip
+    names, halo = device_labels(plan), [Stroke(linewidth=1.8, foreground="white"), Normal()]
     if labelled:
         for i, (x, y) in enumerate(positions.tolist()):
             ink = BINDING["left"] if gone[i] else "white"
@@ -168,3 +169,8 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
                 str(i), (x, y), ha="center", va="center_baseline", color=ink, zorder=5,
                 fontsize=5.8, fontweight="bold",
             )  # fmt: skip
+            if names:
+                axes.annotate(
+                    names[shown[i]], (x, y), xytext=(0, -6.5), textcoords="offset points",
+                    ha="center", va="top", color=INK, zorder=5, fontsize=5.2, path_effects=halo,
+                )  # fmt: skip

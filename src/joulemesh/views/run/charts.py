@@ -60,7 +60,9 @@ def chart_data(
     >>> sorted(chart_data(made, {}, None))
     ['battery', 'kinds', 'labels', 'map', 'metrics', 'rounds', 'series']
     """
+    names = {"names": plan.names} if 0 < len(plan.names) <= _MOST_DOTS else {}
     return {
+        **names,
         "kinds": BINDING_WORDS,
         "series": series_data(series),
         "metrics": metric_data(plan.scenario.training.metrics),

@@ -119,7 +119,8 @@ def events(plan: Account) -> str:
         when = spans([event.iteration for event in outages])
         rows.append((when, "outage", "–", outages[0].detail))
     for event in others[:_MOST_ROWS]:
-        names = ", ".join(map(str, event.devices[:_MOST_NAMES]))
+        first = event.devices[:_MOST_NAMES]
+        names = ", ".join(plan.names[i] if plan.names else str(i) for i in first)
         more = len(event.devices) - _MOST_NAMES
         names += f" and {more:,} more" if more > 0 else ""
         rows.append((f"{event.iteration:,}", event.kind, names or "–", event.detail))

@@ -1,0 +1,66 @@
+"""Timers with names, on the event loop's clock, which nobody sets."""
+
+from __future__ import annotations
+
+__all__ = ["Timers"]
+
+import asyncio
+import math
+from collections.abc import Callable
+
+_LATE_S = 1.0
+_GRACE_S = 0.25
+
+
+class Timers:
+    """Calls back when time is up. A process that slept reads what came meanwhile first.
+
+    A timer that is late by more than a second has missed messages that wait to be read: a node
+    that was stopped for a minute must not suspect everybody whose signs of life it has not read.
+
+    Args:
+        ring: called with a timer's name.
+
+    >>> async def example() -> list[str]:
+    ...     rung = []
+    ...     timers = Timers(rung.append)
+    ...     timers.set("tea", 60.0)
+    ...     timers.set("tea", 0.0)
+    ...     await asyncio.sleep(0.01)
+    ...     return rung
+    >>> asyncio.run(example())
+    ['tea']
+    """
+
+    def __init__(self, ring: Callable[[str], None]) -> None:
+        self._ring = ring
+        self._set: dict[str, asyncio.TimerHandle] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._set
+
+    def set(self, name: str, after_s: float) -> None:
+        """Ring after so many seconds; a timer of the same name is replaced."""
+        self.cancel(name)
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.0, after_s)
+        self._set[name] = loop.call_at(due, self._up, name, due + _LATE_S)
+
+    def cancel(self, name: str) -> None:
+        """Do not ring."""
+        before = self._set.pop(name, None)
+        if before is not None:
+            before.cancel()
+
+    def close(self) -> None:
+        """Ring no more."""
+        for name in tuple(self._set):
+            self.cancel(name)
+
+    def _up(self, name: str, late: float) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() > late:
+            self._set[name] = loop.call_later(_GRACE_S, self._up, name, math.inf)
+            return
+        del self._set[name]
+        self._ring(name)

@@ -1,0 +1,319 @@
+"""Messages as bytes: a JSON header of at most 64 KiB, then perhaps one vector as safetensors.
+
+A conversation begins with a greeting, which says once what all its messages have in common: the
+format, the fleet and the plan. Every byte that comes in is a claim. A header is read strictly: the
+fields of the message and no others, each of its type. The size of a vector is compared with the
+plan before there is a place for it, and only what safetensors itself needs is read of its own
+header.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "HEADER_BYTES",
+    "LANES",
+    "WIRE",
+    "Frame",
+    "Incoming",
+    "Terms",
+    "check_greeting",
+    "encode",
+    "greeting",
+    "wire_type",
+]
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.fields import Malformed, read_record, record_of
+from joulemesh.deploy.messages import (
+    Absent,
+    Beat,
+    Fetch,
+    Flood,
+    Given,
+    Message,
+    Part,
+    Refused,
+)
+from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import parse_json
+
+WIRE = 1
+"""Number of this format; devices that speak another are refused."""
+
+HEADER_BYTES = 64 * 1024
+LANES = ("control", "parts")
+"""Conversations of two neighbours: what is short and urgent does not wait behind long vectors."""
+
+_KINDS: dict[str, type] = {
+    kind.__name__.lower(): kind for kind in (Part, Beat, Fetch, Given, Absent, Refused, Flood)
+}
+_TENSOR = "payload"
+_TENSOR_HEADER_BYTES = 1024
+_CODES = {"float16": "F16", "float32": "F32", "float64": "F64"}
+
+
+def wire_type(bits_per_parameter: int) -> str:
+    """The type in which a vector travels.
+
+    Raises:
+        ScenarioError: there is none of so many bits.
+
+    >>> wire_type(32)
+    'float32'
+    """
+    found = {16: "float16", 32: "float32", 64: "float64"}.get(bits_per_parameter)
+    if found is None:
+        raise ScenarioError(
+            f"network.bits_per_parameter = {bits_per_parameter} cannot be deployed: devices send "
+            "numbers of 16, 32 or 64 bits"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all messages of a fleet have in common.
+
+    Attributes:
+        fleet: its identifier.
+        plan: digest of the plan that all devices hold.
+        parameters: P, of the model.
+        dtype: type in which vectors travel.
+    """
+
+    fleet: str
+    plan: str
+    parameters: int
+    dtype: str = "float32"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number on the wire."""
+        return int(np.dtype(self.dtype).itemsize)
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A message on its way out.
+
+    Attributes:
+        header: of JSON.
+        payload: the parts of its safetensors, in order; none if there is no vector.
+    """
+
+    header: bytes
+    payload: tuple[memoryview, ...]
+
+
+def encode(message: Message, terms: Terms) -> Frame:
+    """A message as bytes. Numbers of a vector are rounded to the type in which they travel.
+
+    Raises:
+        TransportError: its header has more than 64 KiB.
+
+    >>> encode(Fetch(view=0, iteration=3), Terms("orchard", "abc", 10)).header
+    b'{"kind":"fetch","bytes":0,"body":{"view":0,"iteration":3,"gift":false}}'
+    """
+    vector = getattr(message, "payload", None)
+    payload = () if vector is None else _tensor(vector, terms)
+    header = {
+        "kind": type(message).__name__.lower(),
+        "bytes": sum(part.nbytes for part in payload),
+        "body": record_of(message, without="payload"),
+    }
+    text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+    if len(text) > HEADER_BYTES:
+        raise TransportError(
+            Reason.TOO_LARGE, f"a header of {len(text):,} bytes; at most {HEADER_BYTES:,} are sent"
+        )
+    return Frame(text, payload)
+
+
+def _tensor(vector: Vector, terms: Terms) -> tuple[memoryview, ...]:
+    flat: NDArray[Any] = np.ascontiguousarray(vector, dtype=np.dtype(terms.dtype).newbyteorder("<"))
+    head = {_TENSOR: _description(flat.size, terms)}
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    data: Any = flat.view(np.uint8)
+    return memoryview(len(text).to_bytes(8, "little") + text), memoryview(data)
+
+
+def _description(size: int, terms: Terms) -> dict[str, Any]:
+    end = size * terms.itemsize
+    return {"dtype": _CODES[terms.dtype], "shape": [size], "data_offsets": [0, end]}
+
+
+class Incoming:
+    """A message that is coming in. Its header is checked at once, its pieces as they come.
+
+    Args:
+        header: the first piece.
+        terms: of the fleet.
+
+    Raises:
+        TransportError: something about it is wrong; so do the methods.
+
+    >>> terms = Terms("orchard", "abc", 3)
+    >>> frame = encode(Given(view=0, iteration=3, payload=np.arange(3.0)), terms)
+    >>> coming = Incoming(frame.header, terms)
+    >>> for piece in frame.payload:
+    ...     coming.add(piece)
+    >>> coming.message().payload
+    array([0., 1., 2.], dtype=float32)
+    """
+
+    def __init__(self, header: bytes, terms: Terms) -> None:
+        self._terms = terms
+        record = _object(header, {"kind", "bytes", "body"})
+        self._kind = _kind(record["kind"])
+        self._body = record["body"]
+        self._size = self._claimed(record["bytes"])
+        self._came = 0
+        # The system gives pages as they are filled: a claim by itself costs nothing.
+        self._data = np.empty(self._size, np.uint8) if self._size else None
+
+    def _claimed(self, size: object) -> int:
+        if type(size) is not int or size < 0:
+            raise TransportError(Reason.MALFORMED, "the number of bytes that follow is missing")
+        carries = any(field.name == "payload" for field in fields(self._kind))
+        largest = self._terms.parameters * self._terms.itemsize if carries else 0
+        most = 8 + _TENSOR_HEADER_BYTES + largest if carries else 0
+        if size > most:
+            raise TransportError(
+                Reason.TOO_LARGE,
+                f"{size:,} bytes are announced where the plan has at most {largest:,}",
+            )
+        if carries and size < 8:
+            raise TransportError(Reason.MALFORMED, "no vector is announced where there must be one")
+        return size
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to come."""
+        return self._size - self._came
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Take what follows."""
+        if len(piece) > self.missing:
+            raise TransportError(
+                Reason.TOO_LARGE, f"{len(piece):,} bytes where {self.missing:,} are still to come"
+            )
+        if self._data is None or not piece:
+            raise TransportError(Reason.MALFORMED, "an empty piece")
+        end = self._came + len(piece)
+        self._data[self._came : end] = np.frombuffer(piece, np.uint8)
+        self._came = end
+
+    def message(self) -> Message:
+        """The whole message, once nothing follows."""
+        if self.missing:
+            raise TransportError(
+                Reason.MALFORMED, f"it ends after {self._came:,} of {self._size:,} bytes"
+            )
+        given = {} if self._data is None else {"payload": self._vector(self._data)}
+        try:
+            made: Message = read_record(self._kind, self._body, **given)
+        except Malformed as error:
+            raise TransportError(Reason.MALFORMED, str(error)) from None
+        return made
+
+    def _vector(self, data: NDArray[np.uint8]) -> Vector:
+        length = int.from_bytes(data[:8].tobytes(), "little")
+        if length > min(_TENSOR_HEADER_BYTES, self._size - 8):
+            raise TransportError(Reason.MALFORMED, f"a safetensors header of {length:,} bytes")
+        numbers, odd = divmod(self._size - 8 - length, self._terms.itemsize)
+        wanted = {_TENSOR: _description(numbers, self._terms)}
+        try:
+            found = parse_json(data[8 : 8 + length].tobytes())
+        except ValueError:
+            found = None
+        # 1 == True == 1.0 in Python; texts tell them apart.
+        if odd or json.dumps(found) != json.dumps(wanted):
+            raise TransportError(
+                Reason.MALFORMED, f"its safetensors is not one vector of {self._terms.dtype}"
+            )
+        least = self._terms.parameters if self._kind is Given else 0
+        if not least <= numbers <= self._terms.parameters:
+            raise TransportError(
+                Reason.TOO_LARGE if numbers > least else Reason.MALFORMED,
+                f"a vector of {numbers:,} numbers where the model has {self._terms.parameters:,}",
+            )
+        vector = data[8 + length :].view(np.dtype(self._terms.dtype).newbyteorder("<"))
+        vector = vector.astype(self._terms.dtype, copy=False)
+        vector.flags.writeable = False
+        return vector
+
+
+def greeting(terms: Terms, lane: str) -> bytes:
+    """How a conversation begins.
+
+    Args:
+        terms: of the fleet.
+        lane: what the conversation is about; a new one takes the place of one that it repeats.
+
+    >>> greeting(Terms("orchard", "abc", 10), "control")
+    b'{"wire":1,"fleet":"orchard","plan":"abc","lane":"control"}'
+    """
+    said = {"wire": WIRE, "fleet": terms.fleet, "plan": terms.plan, "lane": lane}
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def check_greeting(text: bytes, terms: Terms) -> str:
+    """The lane of a conversation, if this device has that fleet and that plan too.
+
+    Raises:
+        TransportError: it has not.
+
+    >>> check_greeting(greeting(Terms("orchard", "abc", 10), "control"), Terms("orchard", "abd", 9))
+    Traceback (most recent call last):
+    ...
+    joulemesh.deploy.transport.TransportError: another plan: it follows plan 'abc', ...
+    """
+    record = _object(text)
+    if type(record.get("wire")) is not int or record["wire"] != WIRE:
+        raise TransportError(
+            Reason.OTHER_VERSION,
+            f"it speaks format {record.get('wire')!r:.20}, this device {WIRE}; install the same "
+            "version of joulemesh on both",
+        )
+    if set(record) != {"wire", "fleet", "plan", "lane"} or record["lane"] not in LANES:
+        raise TransportError(Reason.MALFORMED, "the greeting has other fields than a greeting has")
+    if record["fleet"] != terms.fleet:
+        raise TransportError(
+            Reason.OTHER_FLEET, f"it belongs to fleet {record['fleet']!r:.60}, not {terms.fleet!r}"
+        )
+    if record["plan"] != terms.plan:
+        raise TransportError(
+            Reason.OTHER_PLAN,
+            f"it follows plan {record['plan']!r:.20}, this device {terms.plan!r:.20}; give every "
+            "device the folder that deploy init made last",
+        )
+    return str(record["lane"])
+
+
+def _object(text: bytes, names: set[str] | None = None) -> dict[str, Any]:
+    if len(text) > HEADER_BYTES:
+        raise TransportError(
+            Reason.TOO_LARGE, f"a header of {len(text):,} bytes; {HEADER_BYTES:,} are read"
+        )
+    try:
+        record = parse_json(text)
+    except ValueError:  # of bytes that are no text, too
+        raise TransportError(Reason.MALFORMED, "the header is not JSON") from None
+    if not isinstance(record, dict) or (names and set(record) != names):
+        raise TransportError(Reason.MALFORMED, "the header has other fields than a message has")
+    return record
+
+
+def _kind(name: object) -> type:
+    if not isinstance(name, str) or name not in _KINDS:
+        raise TransportError(Reason.MALFORMED, f"there is no message of kind {name!r:.40}")
+    return _KINDS[name]

@@ -1,0 +1,197 @@
+"""The report of a deployment: journals, plan and simulation of a fleet, in one page and receipt."""
+
+from __future__ import annotations
+
+__all__ = ["CSV", "JOURNALS", "JSON", "PAGE", "SIMULATED", "Reported", "report_of_fleet"]
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from joulemesh._version import __version__
+from joulemesh.deploy.chronicle import Seen, views_of
+from joulemesh.deploy.continuation import Replanner
+from joulemesh.deploy.costs import Costs, continued, planned, simulated
+from joulemesh.deploy.fleet import Fleet
+from joulemesh.deploy.history import History, history_of, read_history
+from joulemesh.deploy.journal import journals_in
+from joulemesh.deploy.pack import DEVICES
+from joulemesh.deploy.receipt import Receipt
+from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.files import make_folder, write_text
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.static import plan_of
+from joulemesh.views.deployment.charts import Curve
+from joulemesh.views.deployment.fragments import name_list, sentence
+from joulemesh.views.deployment.page import DeploymentView, render_deployment
+from joulemesh.views.words import Subject
+
+PAGE, JSON, CSV = "report.html", "receipt.json", "receipt.csv"
+JOURNALS, SIMULATED, _RUN = "journals", "simulated", "run"
+_UNPLANNED = ("finished", "refused")  # digests of views that have no plan
+
+
+@dataclass(frozen=True, eq=False)
+class Reported:
+    """A report that was written.
+
+    Attributes:
+        page: where.
+        receipt: what is in ``receipt.json`` and ``receipt.csv`` beside it.
+        sentence: the deployment in a sentence or two.
+        notes: what a reader should know, one line each.
+    """
+
+    page: Path
+    receipt: Receipt
+    sentence: str
+    notes: tuple[str, ...]
+
+
+def report_of_fleet(
+    folder: Path,
+    out: Path | None = None,
+    *,
+    journals: Path | None = None,
+    run: Path | None = None,
+    simulate: bool = True,
+) -> Reported:
+    """Write ``report.html``, ``receipt.json`` and ``receipt.csv`` of a fleet, finished or not.
+
+    Args:
+        folder: of the fleet, as ``joulemesh deploy init`` made it.
+        out: where to write them; the fleet's folder unless given.
+        journals: a folder with ``NAME/journal.jsonl`` for each device; unless given,
+            ``FLEET/journals/NAME`` or ``FLEET/devices/NAME/run``, whichever is newer.
+        run: a run folder of the same scenario, whose curve is drawn beside the measured one.
+        simulate: without ``run``, simulate the scenario; the run is kept in ``FLEET/simulated``.
+
+    Raises:
+        ScenarioError: the folder holds no fleet, or there is no journal at all.
+    """
+    fleet = Fleet.load(folder)
+    plan = plan_of(fleet.ground())
+    histories = [
+        _history(folder, journals, device, name) for device, name in enumerate(fleet.names)
+    ]
+    if not any(len(one.events) or len(one.iterations) for one in histories):
+        place = journals or folder / JOURNALS
+        raise ScenarioError(
+            f"no journal of {name_list(fleet.names, 3)} was found; copy each device's folder "
+            f"'run' to {place / fleet.names[0]}, and so on"
+        )
+    before = planned(plan)
+    after, notes = _simulated(plan, before, views_of(histories))
+    receipt = Receipt.of(
+        histories,
+        before,
+        after,
+        fleet=fleet.id,
+        plan=fleet.digest,
+        battery_j=plan.energy_budget_j,
+    )
+    curve, said = _curve(folder, plan, run, simulate=simulate)
+    view = DeploymentView.of(
+        plan,
+        receipt,
+        histories,
+        curve=curve,
+        subject=Subject(plan.scenario.name or folder.resolve().name, _when(histories)),
+        versions=_versions(fleet, histories),
+        notes=(*notes, *said),
+    )
+    place = make_folder(out or folder)
+    write_text(place / JSON, receipt.to_json())
+    write_text(place / CSV, receipt.to_csv())
+    write_text(place / PAGE, render_deployment(view))
+    return Reported(place / PAGE, receipt, sentence(view), tuple(view.notes))
+
+
+def _history(folder: Path, journals: Path | None, device: int, name: str) -> History:
+    """The newest journal of a device that can be found; an empty history without one."""
+    if journals is not None:
+        places = [journals / name, journals / name / _RUN]
+    else:
+        places = [folder / JOURNALS / name, folder / DEVICES / name / _RUN]
+    found = [place for place in places if journals_in(place)]
+    if not found:
+        return history_of((), device, name)
+    newest = max(found, key=lambda place: journals_in(place)[-1].stat().st_mtime)
+    return read_history(newest, device, name)
+
+
+def _simulated(plan: Plan, before: Costs, views: Sequence[Seen]) -> tuple[Costs, list[str]]:
+    """The costs of what was to be done, with the plan of every view made again."""
+    made, notes = [], []
+    replanner = Replanner(plan.ground, 0)
+    for view in (seen.view for seen in views):
+        if view.digest in _UNPLANNED or view.start > plan.iterations:
+            continue
+        try:
+            rest = replanner.plan(view)
+        except JoulemeshError as refusal:
+            notes.append(f"View {view.number} could not be planned again here: {refusal}")
+            continue
+        if rest.view.digest != view.digest:
+            notes.append(
+                f"View {view.number} gives another plan here ({rest.view.digest[:12]}) than on the "
+                f"devices ({view.digest[:12]}): its simulated figures are those of this machine."
+            )
+        made.append((view, continued(rest.rest, plan.iterations)))
+    return simulated(before, made), notes
+
+
+def _curve(
+    folder: Path, plan: Plan, run: Path | None, *, simulate: bool
+) -> tuple[Curve | None, list[str]]:
+    """The simulated accuracy: of a run folder, or of a run that is carried out now and kept."""
+    if run is None and not simulate:
+        return None, []
+    kept = run or folder / SIMULATED
+    try:
+        if run is None:
+            from joulemesh.runs.run import run as carry_out
+
+            carry_out(plan.scenario, out=kept, resume=True)
+        return _curve_of(kept), []
+    except JoulemeshError as refusal:
+        if run is not None:
+            raise
+        return None, [f"Not simulated: {' '.join(str(refusal).split())}"]
+
+
+def _curve_of(run: Path) -> Curve:
+    from joulemesh.runs.folder import RunFolder
+    from joulemesh.runs.formats import trace_of
+
+    folder = RunFolder(run)
+    seeds = tuple(int(seed) for seed in folder.start_record()["seeds"])
+    trace = trace_of(folder.metrics_text(), seeds, np.float64)
+    if not len(trace.iteration):
+        raise ScenarioError(f"{run} holds no evaluation yet; name a run that has come further")
+    count = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    accuracy = np.asarray(trace.device_accuracy_mean, np.float64).T
+    return Curve(f"a run without failures, {count}", trace.iteration, accuracy)
+
+
+def _when(histories: Sequence[History]) -> str:
+    begins = [one.first_at for one in histories if np.isfinite(one.first_at)]
+    return datetime.fromtimestamp(min(begins), UTC).date().isoformat() if begins else ""
+
+
+def _versions(fleet: Fleet, histories: Sequence[History]) -> dict[str, str]:
+    """Of this machine, of the devices, and of the fleet."""
+    last = [
+        one.starts[-1].figures.get("version", "not recorded") for one in histories if one.starts
+    ]
+    there = Counter(map(str, last))
+    return {
+        "fleet": fleet.id,
+        "plan": fleet.digest,
+        "joulemesh here": __version__,
+        "on the devices": ", ".join(f"{name} ({n:,})" for name, n in there.most_common(8)),
+    }

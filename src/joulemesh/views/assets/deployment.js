@@ -1,0 +1,247 @@
+// Accuracy, costs, devices, cells and links of a deployment; draws everything, and again on change.
+
+const KINDS = {
+  planned: { text: "planned", ink: "var(--planned)", dash: "2 5" },
+  simulated: { text: "simulated", ink: "var(--simulated)", dash: "8 5" },
+  metered: { text: "metered", ink: "var(--metered)", dash: "" },
+};
+const UNIT = { joules: "J", seconds: "s" };
+const shown = { across: "iteration", quantity: "joules", form: "total", bar: "joules", map: "joules-ratio" };
+
+function drawLearning() {
+  const { measured, simulated } = data.learning;
+  const across = shown.across, unit = UNIT[across];
+  const all = [...measured[across], ...(simulated?.[across] ?? [])];
+  const { scale, unit: name } = unit ? unitOf(Math.max(...numbers(all), 0), unit) : { scale: 1, unit: "" };
+  const scaled = (list) => list.map((v) => (v === null ? null : v / scale));
+  const lines = [];
+  if (simulated) {
+    const many = simulated.low.some((v, k) => v !== simulated.high[k]);
+    lines.push({ text: `simulated (${simulated.source})`, ink: KINDS.simulated.ink, dash: KINDS.simulated.dash, xs: scaled(simulated[across]), ys: simulated.mean, ...(many ? { low: simulated.low, high: simulated.high, band: "range of the seeds" } : {}) });
+  }
+  const differ = measured.low.some((v, k) => v !== measured.high[k]);
+  if (measured.iteration.length)
+    lines.push({ text: "measured on the devices, mean", ink: KINDS.metered.ink, xs: scaled(measured[across]), ys: measured.mean,
+      ...(differ ? { low: measured.low, high: measured.high, band: "devices, worst to best" } : {}),
+      note: (k) => ` (${measured.count[k]} devices${differ ? `, ${span(measured.low[k], measured.high[k], percent)}` : ""})` });
+  const names = { iteration: "iteration", joules: `energy of all devices [${name}]`, seconds: `seconds of the iterations [${name}]` };
+  lineChart("learning", { label: `Accuracy against ${names[across]}`, lines,
+    x: { name: names[across], whole: !unit, write: (v) => (unit ? si(v * scale, unit) : `iteration ${v}`) },
+    y: { name: "accuracy", share: true, write: percent, tick: percentTick } });
+}
+
+// Cumulated figures; what one iteration takes is the difference, a mean where points are thinned.
+function drawCosts() {
+  const costs = data.costs, series = costs[shown.quantity], when = costs.iteration, unit = UNIT[shown.quantity];
+  const each = shown.form === "each";
+  const values = (list) => (each ? list.map((v, k) => (k === 0 || v === null || list[k - 1] === null ? null : (v - list[k - 1]) / (when[k] - when[k - 1]))) : list);
+  const rows = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, values(series[kind])]));
+  const { scale, unit: name } = unitOf(Math.max(...numbers(Object.values(rows).flat()), 0), unit);
+  const lines = Object.entries(KINDS).map(([kind, { text, ink, dash }]) => ({ text, ink, dash, xs: when, ys: rows[kind].map((v) => (v === null ? null : v / scale)) }));
+  const what = shown.quantity === "joules" ? "energy of the devices" : "time of the slowest device";
+  const few = costs.devices < data.names.length ? [`of the ${costs.devices} devices whose journals there are`] : [];
+  lineChart("costs", { label: `${what}, ${each ? "per iteration" : "so far"}, planned, simulated and metered`, lines, notes: few,
+    x: { name: "iteration", whole: true, write: (v) => `iteration ${v}` },
+    y: { name: `${what} [${name}]${each ? " per iteration" : ""}`, write: (v) => si(v * scale, unit), zero: true } });
+}
+
+function drawBars() {
+  const bars = data.bars, rows = bars[shown.bar], unit = UNIT[shown.bar], count = data.names.length;
+  const chart = document.querySelector("#bars .chart");
+  const pitch = count <= 40 ? 20 : count <= 100 ? 9 : Math.max(2, 720 / count);
+  const top = 12, height = Math.ceil(top + pitch * count + 46);
+  const { svg, width } = sheet(chart, height, `${shown.bar} of ${count} devices: planned, simulated, metered${shown.bar === "joules" ? ", and their batteries" : ""}.`);
+  const held = shown.bar === "joules" ? bars.battery : [];
+  const most = Math.max(...numbers([...Object.values(rows).flat(), ...held]), 0) || 1;
+  const { scale, unit: name } = unitOf(most, unit);
+  const longest = Math.min(16, Math.max(...data.names.map((one) => one.length)));
+  const box = { left: Math.min(width * 0.34, 16 + 6.6 * longest), right: width - 14, top, bottom: top + pitch * count };
+  const x = linear(0, (most * 1.03) / scale, box.left, box.right), none = linear(0, 1, 0, 1);
+  none.ticks = () => [];
+  axes(svg, box, x, none, { x: `${shown.bar === "joules" ? "energy" : "seconds of its iterations"} [${name}]`, y: "" }, { bare: true });
+  const skip = Math.max(1, Math.ceil(13 / pitch)), letters = Math.floor((box.left - 12) / 6.4);
+  data.names.forEach((one, k) => {
+    const y = top + pitch * (k + 0.5), thick = Math.max(1, pitch * 0.62), edge = (y - thick / 2).toFixed(1), h = thick.toFixed(1);
+    const to = (v) => Math.max(0.5, x(v / scale) - box.left).toFixed(1);
+    const text = [one, ...(held.length ? [`battery ${si(held[k], unit)}`] : []), ...Object.keys(KINDS).map((kind) => `${kind} ${rows[kind][k] === null ? "–" : si(rows[kind][k], unit)}`)].join("\n");
+    if (held.length) svg.append(node("rect", { class: "full", x: box.left, y: edge, width: to(held[k]), height: h }));
+    if (rows.metered[k] !== null) svg.append(node("rect", { class: "bar", x: box.left, y: edge, width: to(rows.metered[k]), height: h, fill: KINDS.metered.ink, opacity: 0.75 }));
+    for (const kind of ["planned", "simulated"])
+      if (rows[kind][k] !== null) {
+        const at = x(rows[kind][k] / scale).toFixed(1), half = kind === "planned" ? 0.5 : 0.36;
+        svg.append(node("line", { class: "tick", stroke: KINDS[kind].ink, x1: at, x2: at, y1: (y - pitch * half * 0.9).toFixed(1), y2: (y + pitch * half * 0.9).toFixed(1) }));
+      }
+    if (k % skip === 0) svg.append(node("text", { x: box.left - 7, y: y + 4, "text-anchor": "end" }, clip(one, letters)));
+    svg.append(node("rect", { class: "shield", x: 0, y: top + pitch * k, width, height: pitch, "data-tip": text }));
+  });
+  legend("bars", [
+    { text: "metered", colour: KINDS.metered.ink },
+    { text: "planned", colour: KINDS.planned.ink, kind: "tick" },
+    { text: "simulated", colour: KINDS.simulated.ink, kind: "tick" },
+    ...(held.length ? [{ text: "battery", colour: "var(--grid)" }] : []),
+  ]);
+}
+
+function unpack(text) {
+  const raw = atob(text), found = new Uint16Array(raw.length / 2);
+  for (let k = 0; k < found.length; k++) found[k] = raw.charCodeAt(2 * k) + 256 * raw.charCodeAt(2 * k + 1);
+  return found;
+}
+
+// Less than planned is blue, more is orange; as planned is the ground between them.
+function diverging(level) {
+  const night = isDark(), middle = night ? [58, 68, 82] : [238, 240, 243];
+  const end = level < 0.5 ? (night ? [91, 180, 236] : [0, 90, 160]) : (night ? [242, 142, 60] : [196, 78, 0]);
+  const share = Math.min(1, Math.abs(level - 0.5) * 2) ** 0.6;
+  return middle.map((c, i) => Math.round(c + share * (end[i] - c)));
+}
+
+function cellPicture(values, rows, columns, paint) {
+  const canvas = document.createElement("canvas");
+  canvas.width = columns;
+  canvas.height = rows;
+  const pen = canvas.getContext("2d"), image = pen.createImageData(columns, rows);
+  const palette = [...Array(256).keys()].map((k) => paint(k / 255));
+  for (let k = 0; k < values.length; k++) {
+    if (values[k] === 65535) continue;
+    image.data.set([...palette[Math.round((255 * values[k]) / 65534)], 255], 4 * k);
+  }
+  pen.putImageData(image, 0, 0);
+  return canvas.toDataURL("image/png");
+}
+
+function drawCells() {
+  const { shape: [rows, columns], iterations, maps } = data.cells, count = data.names.length;
+  const map = maps[shown.map], ratio = shown.map.endsWith("-ratio"), unit = UNIT[shown.map.replace("-ratio", "")];
+  const values = unpack(map.cells), paint = ratio ? diverging : (level) => shade(level);
+  const chart = document.querySelector("#cells .chart"), pitch = count <= 40 ? 20 : Math.max(2, 720 / count);
+  const top = 46, height = Math.ceil(top + Math.max(140, pitch * count) + 46);
+  const { svg, width } = sheet(chart, height, `Heat map of ${count} devices and ${iterations} iterations: metered ${shown.map.replace("-ratio", " as a multiple of the planned")}.`);
+  const longest = Math.min(16, Math.max(...data.names.map((one) => one.length)));
+  const box = { left: Math.min(width * 0.34, 16 + 6.6 * longest), right: width - 14, top, bottom: height - 46 };
+  const x = linear(0.5, iterations + 0.5, box.left, box.right), none = linear(0, 1, 0, 1), tall = box.bottom - box.top;
+  const steps = 48, bar = Math.min(190, (box.right - box.left) * 0.6);
+  for (let k = 0; k < steps; k++)
+    svg.append(node("rect", { x: box.right - bar + (k * bar) / steps, y: 4, width: bar / steps + 0.6, height: 9, fill: `rgb(${paint((k + 0.5) / steps).join(",")})` }));
+  const ends = ratio ? [`÷ ${map.top}`, "as planned", `× ${map.top}`] : ["0", "", si(map.top, unit)];
+  ends.forEach((text, k) => svg.append(node("text", { x: box.right - bar + (k * bar) / 2, y: 26, "text-anchor": ["start", "middle", "end"][k] }, text)));
+  svg.append(node("rect", { x: box.left, y: box.top, width: box.right - box.left, height: tall, fill: "var(--card)" }));
+  svg.append(node("image", { class: "pixels", href: cellPicture(values, rows, columns, paint), x: box.left, y: box.top, width: box.right - box.left, height: tall, preserveAspectRatio: "none" }));
+  x.ticks = wholeTicks(1, iterations);
+  none.ticks = () => [];
+  axes(svg, box, x, none, { x: "iteration", y: "" }, { bare: true });
+  const each = tall / count, skip = Math.max(1, Math.ceil(13 / each)), letters = Math.floor((box.left - 12) / 6.4);
+  data.names.forEach((one, k) => { if (k % skip === 0) svg.append(node("text", { x: box.left - 7, y: box.top + each * (k + 0.5) + 4, "text-anchor": "end" }, clip(one, letters))); });
+  svg.append(node("rect", { class: "frame", x: box.left, y: box.top, width: box.right - box.left, height: tall }));
+  readCells(svg, box, values, map, ratio, unit);
+  legend("cells", values.includes(65535) ? [{ text: "empty: nothing in the journal, or not a member", colour: "none" }] : []);
+}
+
+function readCells(svg, box, values, map, ratio, unit) {
+  const { shape: [rows, columns], iterations } = data.cells, count = data.names.length;
+  const shield = node("rect", { class: "shield", x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });
+  svg.append(shield);
+  const place = (share, most) => Math.min(most - 1, Math.max(0, Math.floor(share * most)));
+  const read = (event) => {
+    const frame = shield.getBoundingClientRect();
+    const c = place((event.clientX - frame.left) / frame.width, columns), r = place((event.clientY - frame.top) / frame.height, rows);
+    const cell = values[r * columns + c], level = cell / 65534;
+    const who = rows < count ? `devices about ${data.names[Math.floor(((r + 0.5) * count) / rows)]}` : data.names[r];
+    const figure = ratio ? `${plain(Number((2 ** ((level * 2 - 1) * Math.log2(map.top))).toFixed(3)))} times the planned` : si(level * map.top, unit);
+    tip.show(`${who}, iteration ${Math.floor((c * iterations) / columns) + 1}: ${cell === 65535 ? "nothing metered" : figure}`, event.clientX, event.clientY);
+  };
+  shield.addEventListener("pointermove", read);
+  shield.addEventListener("pointerdown", read);
+  shield.addEventListener("pointerleave", () => tip.hide());
+}
+
+const linkText = (one) => [`${data.names[one.from]} → ${data.names[one.to] ?? `device ${one.to}`}`, `measured ${si(one.measured, "bit/s")}`,
+  `planned ${one.planned === null ? "–" : si(one.planned, "bit/s")}`, `${si(one.bytes, "B")} in ${one.messages.toLocaleString("en")} messages`].join("\n");
+
+function drawLinks() {
+  const links = data.links.filter((one) => one.planned !== null && one.measured > 0);
+  if (!links.length) { document.getElementById("links").hidden = true; return; }
+  const rates = links.flatMap((one) => [one.planned, one.measured]);
+  const low = Math.min(...rates) / 1.25, high = Math.max(...rates) * 1.25;
+  (links.length <= 24 ? drawLinkRows : drawLinkDots)(links, low, high, unitOf(high, "bit/s"));
+  legend("links", [{ text: "measured", colour: "var(--metered)", kind: "disc" },
+    { text: links.length <= 24 ? "planned" : "as planned", colour: "var(--planned)", kind: links.length <= 24 ? "tick" : "dashes" }]);
+}
+
+function drawLinkRows(links, low, high, { scale, unit }) {
+  const chart = document.querySelector("#links .chart"), pitch = 22, top = 10;
+  const { svg, width } = sheet(chart, top + pitch * links.length + 46, `Planned and measured rates of ${links.length} links.`);
+  const names = links.map((one) => `${data.names[one.from]} → ${data.names[one.to] ?? one.to}`);
+  const left = Math.min(width * 0.42, 16 + 6.8 * Math.min(34, Math.max(...names.map((name) => name.length))));
+  const box = { left, right: width - 16, top, bottom: top + pitch * links.length };
+  const x = logarithmic(low, high, box.left, box.right), none = linear(0, 1, 0, 1);
+  none.ticks = () => [];
+  axes(svg, box, x, none, { x: `rate [${unit}] (logarithmic)`, y: "" }, { bare: true }, { x: (v) => plain(v / scale) });
+  links.forEach((one, k) => {
+    const y = top + pitch * (k + 0.5), from = x(one.planned).toFixed(1), to = x(one.measured).toFixed(1);
+    svg.append(node("line", { class: "link", x1: from, x2: to, y1: y, y2: y }));
+    svg.append(node("line", { class: "tick", stroke: "var(--planned)", x1: from, x2: from, y1: y - 7, y2: y + 7 }));
+    svg.append(node("circle", { class: "dot", cx: to, cy: y, r: 5, fill: "var(--metered)" }));
+    svg.append(node("text", { x: left - 7, y: y + 4, "text-anchor": "end" }, clip(names[k], Math.floor((left - 12) / 6.2))));
+    svg.append(node("rect", { class: "shield", x: 0, y: top + pitch * k, width, height: pitch, "data-tip": linkText(one) }));
+  });
+}
+
+function drawLinkDots(links, low, high, { scale, unit }) {
+  const chart = document.querySelector("#links .chart"), height = 420;
+  const { svg, width } = sheet(chart, height, `Measured against planned rates of ${links.length} links.`);
+  const box = { left: 62, right: width - 16, top: 30, bottom: height - 46 };
+  const x = logarithmic(low, high, box.left, box.right), y = logarithmic(low, high, box.bottom, box.top);
+  const write = (v) => plain(v / scale);
+  axes(svg, box, x, y, { x: `planned rate [${unit}] (logarithmic)`, y: `measured rate [${unit}] (logarithmic)` }, {}, { x: write, y: write });
+  svg.append(node("path", { class: "diagonal", d: `M${x(low)},${y(low)}L${x(high)},${y(high)}` }));
+  const r = links.length > 400 ? 3 : 4.5;
+  for (const one of links)
+    svg.append(node("circle", { class: "dot", cx: x(one.planned).toFixed(1), cy: y(one.measured).toFixed(1), r, fill: "var(--metered)", "fill-opacity": links.length > 400 ? 0.5 : 0.85, "data-tip": linkText(one) }));
+}
+
+function draw() {
+  tip.hide();
+  if (!document.getElementById("learning").hidden) drawLearning();
+  drawTimeline();
+  drawCosts();
+  drawBars();
+  drawCells();
+  if (data.links.length) drawLinks();
+}
+draw();
+
+switches("across", (value) => { shown.across = value; drawLearning(); });
+switches("quantity", (value) => { shown.quantity = value; drawCosts(); });
+switches("form", (value) => { shown.form = value; drawCosts(); });
+switches("bar", (value) => { shown.bar = value; drawBars(); });
+switches("map", (value) => { shown.map = value; drawCells(); });
+
+let drawnWidth = document.documentElement.clientWidth, waiting = 0;
+addEventListener("resize", () => {
+  cancelAnimationFrame(waiting);
+  waiting = requestAnimationFrame(() => {
+    const width = document.documentElement.clientWidth;
+    if (width !== drawnWidth && !still.printing) { drawnWidth = width; draw(); }
+  });
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+const opened = [];
+addEventListener("beforeprint", () => {
+  still.printing = true;
+  for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; opened.push(part); }
+  draw();
+});
+addEventListener("afterprint", () => {
+  still.printing = false;
+  for (const part of opened.splice(0)) part.open = false;
+  draw();
+});
+for (const kind of ["pointermove", "pointerdown"])
+  document.addEventListener(kind, (event) => {
+    const marked = event.target.closest?.("[data-tip]");
+    if (marked) tip.show(marked.dataset.tip, event.clientX, event.clientY);
+    else if (!event.target.closest?.(".shield, #learning svg, #costs svg")) tip.hide();
+  });
+addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hide(); });
+addEventListener("scroll", () => tip.hide(), { passive: true });

@@ -1,0 +1,120 @@
+"""A deployment as one self-contained HTML page: what was planned, simulated and metered."""
+
+from __future__ import annotations
+
+__all__ = ["DeploymentView", "render_deployment"]
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Template
+
+from joulemesh.deploy.chronicle import LinkRate, Seen, disagreements, link_rates, views_of
+from joulemesh.deploy.history import History
+from joulemesh.deploy.receipt import Receipt
+from joulemesh.planning.plan import Plan
+from joulemesh.views import words
+from joulemesh.views.asset import asset
+from joulemesh.views.deployment import fragments, rows
+from joulemesh.views.deployment.charts import Curve, chart_data
+from joulemesh.views.run.fragments import provenance, text
+from joulemesh.views.run.report import embed_json
+from joulemesh.views.words import Subject
+
+_SCRIPTS = ("svg.js", "lines.js", "timeline.js", "deployment.js")
+_STYLES = ("report.css", "deployment.css")
+
+
+@dataclass(frozen=True, eq=False)
+class DeploymentView:
+    """Everything that the page shows.
+
+    Attributes:
+        plan: the plan that was deployed.
+        receipt: its costs, three times.
+        histories: of every device, in the order of the receipt; empty ones without a journal.
+        views: those that were installed after the plan's own.
+        links: every direction of a link that carried something.
+        curve: the simulated curve of accuracy, or None.
+        subject: the fleet's name and the date.
+        versions: software and hardware, name by name.
+        notes: what a reader should know, one line each.
+    """
+
+    plan: Plan
+    receipt: Receipt
+    histories: Sequence[History]
+    views: Sequence[Seen] = ()
+    links: Sequence[LinkRate] = ()
+    curve: Curve | None = None
+    subject: Subject = field(default_factory=Subject)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        receipt: Receipt,
+        histories: Sequence[History],
+        *,
+        curve: Curve | None = None,
+        subject: Subject | None = None,
+        versions: Mapping[str, str] | None = None,
+        notes: Sequence[str] = (),
+    ) -> DeploymentView:
+        """The view of what journals tell; views and links are taken from them."""
+        silent = [one.name for one in histories if not one.events and not len(one.iterations)]
+        damaged = sum(one.damaged for one in histories)
+        found = [f"DISAGREEMENT: {line}" for line in disagreements(histories)]
+        if silent:
+            found.append(f"No journal of {fragments.name_list(silent)}: not in any sum below.")
+        if damaged:
+            found.append(f"Lines of journals that could not be read and are left out: {damaged:,}.")
+        return cls(
+            plan,
+            receipt,
+            histories,
+            views_of(histories),
+            link_rates(plan, histories),
+            curve,
+            subject or Subject(),
+            versions or {},
+            (*found, *notes),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the devices are called."""
+        return self.receipt.names
+
+
+def render_deployment(view: DeploymentView) -> str:
+    """The page as text.
+
+    Args:
+        view: what it shows.
+
+    Returns:
+        HTML with its style, its script and its data inside.
+    """
+    data = chart_data(view)
+    learned = bool(data["learning"]["measured"]["iteration"] or data["learning"]["simulated"])
+    return Template(asset("deployment.html")).substitute(
+        title=html.escape(words.page_title("Deployment", view.subject)),
+        style="\n".join(asset(name) for name in _STYLES),
+        script="\n".join(asset(name) for name in _SCRIPTS),
+        data=embed_json(data),
+        summary=text(fragments.sentence(view)),
+        notes=fragments.notes(view),
+        tiles=fragments.tiles(view),
+        learning="" if learned else "hidden",
+        linked="" if data["links"] else "hidden",
+        devices=rows.devices(view),
+        views=rows.views(view),
+        events=rows.events(view),
+        links=rows.links(view),
+        sources=rows.sources(view),
+        scenario=html.escape(view.plan.scenario.to_toml()),
+        provenance=provenance(view.versions, ()),
+    )

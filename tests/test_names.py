@@ -1,0 +1,153 @@
+"""Names of devices, wherever a device is spoken of; and nothing of them where there are none."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import joulemesh
+from joulemesh.data.naming import named
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.orders import Orders, orders
+from joulemesh.planning.plan import Plan
+from joulemesh.scenario import Scenario
+from joulemesh.views.plan.console import show_plan
+from joulemesh.views.plan.figure import plan_figure
+from joulemesh.views.run.charts import chart_data
+from joulemesh.views.run.fragments import devices, events
+
+NAMES = ("gate", "barn", "mast", "<hut>$")
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    folder = tmp_path_factory.mktemp("farm")
+    rows = "".join(f"{name},{9 - k}\n" for k, name in enumerate(NAMES))
+    (folder / "d.csv").write_text(f"name,energy_j\n{rows}", "utf-8")
+    (folder / "s.toml").write_text('[devices]\ntable = "d.csv"\n[plan]\niterations = 20\n', "utf-8")
+    return Scenario.load(folder / "s.toml")
+
+
+@pytest.fixture(scope="module")
+def farm(scenario: Scenario) -> Plan:
+    return joulemesh.plan(scenario)
+
+
+@pytest.fixture(scope="module")
+def leaving(scenario: Scenario) -> Plan:
+    """A plan in which devices leave."""
+    changes = {"plan.iterations": 400, "plan.on_depletion": "leave"}
+    return joulemesh.plan(scenario.override(changes))
+
+
+def said(plan: Plan) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    show_plan(plan, console)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+# With names -------------------------------------------------------------------------------------
+
+
+def test_tables_and_events_name_devices(farm: Plan, leaving: Plan) -> None:
+    assert all(f"{i} {name}" in said(farm) for i, name in enumerate(NAMES))
+    assert "0 gate" in devices(farm)
+    assert "3 &lt;hut&gt;$" in devices(farm)
+    gone = [NAMES[i] for event in leaving.events for i in event.devices]
+    assert gone
+    page = events(leaving)
+    assert all(name.replace("<", "&lt;").replace(">", "&gt;") in page for name in gone)
+    assert all(name in said(leaving) for name in gone)
+
+
+def test_figures_name_devices(farm: Plan) -> None:
+    figure = plan_figure(farm)
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    ticks = [one.get_text() for axes in figure.axes for one in axes.get_xticklabels()]
+    rows = [one.get_text() for axes in figure.axes for one in axes.get_yticklabels()]
+    for name in (*NAMES[:3], r"<hut>\$"):  # not the beginning of a formula
+        assert name in texts
+        assert name in ticks
+        assert name in rows
+    figure.savefig(io.BytesIO(), format="svg")
+
+
+def test_the_report_and_the_notebook_name_devices(farm: Plan) -> None:
+    data = chart_data(farm, {}, None)
+    assert data["names"] == NAMES
+    page = farm._repr_html_()
+    assert "<title>device 0 (gate): " in page
+    assert "<title>device 3 (&lt;hut&gt;$): " in page
+    assert "<hut>" not in page
+
+
+def test_files_and_frames_name_devices(farm: Plan, tmp_path: Path) -> None:
+    assert tuple(json.loads(farm.to_json())["names"]) == NAMES
+    assert tuple(farm.frame()["name"]) == NAMES
+    assert [name for _, name in farm.graph().nodes(data="name")] == list(NAMES)
+    farm.save(tmp_path / "plan.csv")
+    head, first, *_ = (tmp_path / "plan.csv").read_text("utf-8").splitlines()
+    assert head == "iteration,device,name,rounds,compute_j,exchange_j,active"
+    assert first.startswith("1,0,gate,")
+
+
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+def test_orders_name_the_device_and_its_neighbours(farm: Plan, tmp_path: Path, suffix: str) -> None:
+    mine = orders(farm, 1)
+    assert mine.name == "barn"
+    assert mine.neighbour_names == tuple(NAMES[one] for one in mine.neighbours)
+    mine.save(tmp_path / f"orders.{suffix}")
+    assert Orders.load(tmp_path / f"orders.{suffix}") == mine
+
+
+def test_refusals_name_devices(scenario: Scenario) -> None:
+    with pytest.raises(InfeasibleError, match=r"device \d \((gate|barn|mast|<hut>\$)\) cannot pay"):
+        joulemesh.plan(scenario.override({"plan.iterations": 5000}))
+    apart = scenario.override({"network.topology": [[0, 1], [2, 3]]})
+    with pytest.raises(ScenarioError, match=r"from device 0 \(gate\) to device 2 \(mast\)"):
+        joulemesh.plan(apart)
+
+
+def test_refusals_of_runs_name_devices(scenario: Scenario) -> None:
+    x, y = np.zeros((8, 3), np.float32), np.tile([0, 1], 4)
+    data = {"x_train": x, "y_train": y, "x_test": x, "y_test": y, "who_train": NAMES * 2}
+    changes = {
+        "training.model": "logistic",
+        "training.partition": "column:who",
+        "devices.samples": [2, 3, 2, 2],
+    }
+    with pytest.raises(ScenarioError, match=r"gives device 1 \(barn\) 3 samples"):
+        joulemesh.run(scenario.override(changes), data=data)
+
+
+def test_notes_name_devices(tmp_path: Path) -> None:
+    rows = "".join(f"{name},{9 if k else 9e6}\n" for k, name in enumerate(NAMES))
+    (tmp_path / "d.csv").write_text(f"name,energy_j\n{rows}", "utf-8")
+    rich = Scenario(devices={"table": str(tmp_path / "d.csv")}, plan={"iterations": 20})
+    assert "device 0 (gate) has" in " ".join(joulemesh.plan(rich).notes)
+
+
+# Without ----------------------------------------------------------------------------------------
+
+
+def test_without_names_nothing_speaks_of_them() -> None:
+    plan = joulemesh.plan(Scenario(devices={"count": 4}, plan={"iterations": 3}))
+    assert "names" not in json.loads(plan.to_json())
+    assert "name" not in plan.frame().columns
+    assert "names" not in chart_data(plan, {}, None)
+    assert "name" not in json.loads(orders(plan, 0).to_json())
+    assert "<title>device 0: " in plan._repr_html_()
+    axes = plan_figure(plan).axes[2]
+    assert [one.get_text() for one in axes.get_xticklabels()] == ["0", "1", "2", "3"]
+    assert axes.get_xlabel() == "device i"
+
+
+def test_sentences_without_names_stay_as_they_are() -> None:
+    assert named("device 3 is slow", ()) == "device 3 is slow"
+    assert named("device 30 is slow", NAMES) == "device 30 is slow"
+    assert named("devices 1 and 2", NAMES) == "devices 1 and 2"
