@@ -144,6 +144,10 @@ def test_keys_are_readable_by_their_owner_only(tmp_path: Path, fleet: Authority)
         Identity.load(tmp_path / "farm-07")
 
 
+def test_no_key_is_printed(fleet: Authority) -> None:
+    assert "PRIVATE" not in f"{fleet!r} {make_identity(fleet, 'farm-07')!r}"
+
+
 def test_parts_that_do_not_belong_together_are_refused(tmp_path: Path, fleet: Authority) -> None:
     own, other = make_identity(fleet, "farm-07"), make_identity(fleet, "farm-08")
     elsewhere = Authority.make("meadow")

@@ -24,7 +24,7 @@ __all__ = [
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -127,7 +127,7 @@ class Identity:
     ('farm-07', 'device')
     """
 
-    key: bytes
+    key: bytes = field(repr=False)
     certificate: bytes
     authority: bytes
 
@@ -182,7 +182,7 @@ class Authority:
     'farm-07'
     """
 
-    key: bytes
+    key: bytes = field(repr=False)
     certificate: bytes
 
     @classmethod

@@ -69,12 +69,14 @@ class Refusal:
         detail: a line about it, safe to print.
         peer: the name in the other's certificate; empty if it has shown none.
         address: where it came from.
+        count: how many of the kind there were since the last one that was reported.
     """
 
     reason: Reason
     detail: str
     peer: str = ""
     address: str = ""
+    count: int = 1
 
 
 class Address(NamedTuple):

@@ -1,0 +1,284 @@
+"""The gate of a device: who may come in, by TLS 1.3 and certificate, and who is refused and why.
+
+gRPC's own server can neither demand TLS 1.3 nor tell whom it has refused, or why. So the gate takes
+the connections, shakes hands, and passes what is inside on to the gRPC server, which listens on a
+socket of the file system in a folder that nobody else can enter. Each connection has an end there
+with a path of its own, by which the server knows whose it is.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Gate", "Peer"]
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import socket
+import ssl
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joulemesh.deploy.identity import Identity, IdentityError, Role, bearer_of
+from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
+from joulemesh.deploy.transport.tls import alert_reason, server_context
+
+_HANDSHAKE_S = 4.0
+_HANDSHAKES = 32
+_CONNECTIONS = 6  # of one name: of a device that was started again, old ones may linger
+_BUFFER = 1024 * 1024
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Whoever is at the other end of a connection.
+
+    Attributes:
+        name: in its certificate.
+        role: that its certificate gives it.
+        device: its number in the roster; None for an operator, and where it is not in it.
+        address: where it comes from.
+    """
+
+    name: str
+    role: Role
+    device: int | None
+    address: str
+
+
+class Gate:
+    """Takes connections, and passes on those whose certificate is of this fleet.
+
+    Args:
+        identity: of the device.
+        names: of the devices in the roster, by number.
+        listen: where.
+        refused: told of everybody who is refused.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        names: Sequence[str],
+        listen: Address,
+        refused: Callable[[Refusal], None],
+    ) -> None:
+        self._listen, self._refused = listen, refused
+        self._numbers = {name: device for device, name in enumerate(names)}
+        self._context = server_context(identity)
+        self._folder = Path(tempfile.mkdtemp(prefix="jm-"))
+        self.inside = self._folder / "in"
+        self._peers: dict[str, Peer] = {}
+        self._per_name: Counter[str] = Counter()
+        self._sockets: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shaking, self._count = 0, 0
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once it does."""
+        return int(self._sockets[0].getsockname()[1])
+
+    def peer(self, inside: str) -> Peer | None:
+        """Whose connection it is.
+
+        Args:
+            inside: what gRPC calls it.
+        """
+        return self._peers.get(inside.removeprefix("unix:"))
+
+    async def open(self) -> None:
+        """Begin to take connections.
+
+        Raises:
+            TransportError: the address is not this machine's, or is taken.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(*self._listen, type=socket.SOCK_STREAM)
+            for family, kind, protocol, _, place in dict.fromkeys(found):
+                self._sockets.append(_listening(family, kind, protocol, place))
+        except OSError as error:
+            await self.close()
+            raise TransportError(
+                Reason.UNREACHABLE,
+                f"cannot listen on {self._listen}: {error.strerror or error}; correct hosts.csv, "
+                "or end the process that uses this port",
+            ) from None
+        for one in self._sockets:
+            self._run(self._accept(one))
+
+    async def close(self) -> None:
+        """End all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for one in self._sockets:
+            one.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                taken, place = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    await asyncio.sleep(0.2)  # until others have gone
+                continue
+            address = str(Address(place[0], place[1]))
+            if self._shaking >= _HANDSHAKES:
+                taken.close()
+                self._refuse(Reason.TOO_MANY, f"{self._shaking} are at the gate", address)
+                continue
+            self._run(self._admit(taken, address))
+
+    async def _admit(self, taken: socket.socket, address: str) -> None:
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        outer = _Half()
+        self._shaking += 1
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: outer,
+                taken,
+                ssl=self._context,
+                ssl_handshake_timeout=_HANDSHAKE_S,
+                ssl_shutdown_timeout=1.0,
+            )
+        except (OSError, ssl.SSLError) as error:
+            self._refuse(*_why(error), address)
+            return
+        finally:
+            self._shaking -= 1
+        peer = self._known(outer, address)
+        if peer is None:
+            transport.abort()
+            return
+        await self._pass_on(outer, peer)
+
+    def _known(self, outer: _Half, address: str) -> Peer | None:
+        shown = outer.ends.get_extra_info("ssl_object").getpeercert()
+        names = [name for kind, name in shown.get("subjectAltName", ()) if kind == "DNS"]
+        try:
+            name, role = bearer_of(names[0] if len(names) == 1 else "")
+        except IdentityError:
+            self._refuse(Reason.NOT_IN_ROSTER, "its certificate bears no device's name", address)
+            return None
+        if self._per_name[name] >= _CONNECTIONS:
+            detail = f"{self._per_name[name]} connections are open"
+            self._refuse(Reason.TOO_MANY, detail, address, name)
+            return None
+        device = self._numbers.get(name) if role == "device" else None
+        return Peer(name, role, device, address)
+
+    async def _pass_on(self, outer: _Half, peer: Peer) -> None:
+        """Join the connection to one of the gRPC server's, until either ends."""
+        loop = asyncio.get_running_loop()
+        self._count += 1
+        path = str(self._folder / str(self._count))
+        self._peers[path] = peer
+        self._per_name[peer.name] += 1
+        end = socket.socket(socket.AF_UNIX)
+        try:
+            end.bind(path)
+            end.setblocking(False)
+            await loop.sock_connect(end, str(self.inside))
+            inner = _Half()
+            await loop.create_connection(lambda: inner, sock=end)
+            outer.join(inner)
+            await asyncio.gather(outer.lost.wait(), inner.lost.wait())
+        except OSError:
+            end.close()
+        finally:
+            outer.ends.abort()
+            self._per_name[peer.name] -= 1
+            del self._peers[path]
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def _refuse(self, reason: Reason, detail: str, address: str, peer: str = "") -> None:
+        self._refused(Refusal(reason, detail, peer, address))
+
+
+class _Half(asyncio.Protocol):
+    """One end of a joined pair: what comes in here goes out there, no faster than it is taken."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        self.ends: Any = None
+        self._other: _Half | None = None
+
+    def join(self, other: _Half) -> None:
+        """Begin to pass on."""
+        self._other, other._other = other, self
+        for half in (self, other):
+            half.ends.set_write_buffer_limits(high=_BUFFER)
+            if not half.ends.is_closing():
+                half.ends.resume_reading()
+        if self.lost.is_set():
+            other.ends.close()
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep what comes before there is anybody to pass it on to."""
+        self.ends = transport
+        transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        if self._other is not None:
+            self._other.ends.write(data)
+
+    def pause_writing(self) -> None:
+        """Take no more from the other end than this one can get rid of."""
+        if self._other is not None and not self._other.ends.is_closing():
+            self._other.ends.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on taking."""
+        if self._other is not None and not self._other.ends.is_closing():
+            self._other.ends.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """What ends here ends there."""
+        self.lost.set()
+        if self._other is not None:
+            self._other.ends.close()
+
+
+def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(place)
+        made.listen(128)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _why(error: OSError) -> tuple[Reason, str]:
+    """Why a handshake has failed."""
+    if isinstance(error, ssl.SSLError):
+        found = alert_reason(error)
+        if found is not None:
+            return found
+        text = (error.reason or str(error)).lower().replace("_", " ")
+        return Reason.NOT_TLS, f"its handshake makes no sense ({text})"
+    if isinstance(error, ConnectionAbortedError | TimeoutError):
+        return Reason.LATE, f"no handshake within {_HANDSHAKE_S:g} s"
+    return Reason.NOT_TLS, f"it left before the end of the handshake ({error.strerror or 'closed'})"

@@ -1,0 +1,230 @@
+"""Neighbours over gRPC: mutual TLS 1.3, neighbours only, one acknowledgement for each message."""
+
+from __future__ import annotations
+
+__all__ = ["GrpcTransport"]
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from joulemesh.deploy.identity import Identity
+from joulemesh.deploy.messages import Message
+from joulemesh.deploy.transport import (
+    Address,
+    Reason,
+    Receive,
+    Refusal,
+    Roster,
+    TransportError,
+)
+from joulemesh.deploy.transport.channel import QUIET
+from joulemesh.deploy.transport.gate import Gate, Peer
+from joulemesh.deploy.transport.lane import REASON
+from joulemesh.deploy.transport.link import EXCHANGE, Link
+from joulemesh.deploy.transport.packets import PACKET_BYTES, Unpacker, acknowledgement
+from joulemesh.deploy.transport.refusals import Refusals
+from joulemesh.deploy.wire import Terms, check_greeting
+
+import grpc  # isort: skip  (channel prepares it, and says what to install where it is missing)
+import grpc.aio  # isort: skip
+
+_STREAMS = 16
+_PIECE_S = 30.0  # in which the next piece of a message must come
+_GREETING_S = 4.0
+_CODES = {
+    Reason.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.TOO_MANY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.LATE: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.CLOSED: grpc.StatusCode.CANCELLED,
+}
+
+
+class GrpcTransport:
+    """A device's connections to its neighbours (see `Transport`).
+
+    Args:
+        identity: of the device.
+        roster: who is in the fleet, and where the neighbours listen.
+        terms: of the fleet.
+        listen: where this device listens.
+        refused: told of what was not taken, without being flooded.
+        rates_bps: of the links to neighbours, as planned: messages that wait go together as long
+            as the link takes no more than 5 ms for them. Without limit unless given.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        roster: Roster,
+        terms: Terms,
+        listen: Address,
+        *,
+        refused: Callable[[Refusal], None] = lambda _: None,
+        rates_bps: Mapping[int, float] | None = None,
+    ) -> None:
+        self._identity, self._roster, self._terms = identity, roster, terms
+        self._refusals = Refusals(refused)
+        self._gate = Gate(identity, roster.names, listen, self._refusals.add)
+        self._rates = dict(rates_bps or {})
+        self._links: dict[int, Link] = {}
+        self._handlers: list[Any] = [_Exchange(self)]
+        self._current: dict[tuple[int, str], Any] = {}
+        self._receive: Receive | None = None
+        self._server: Any = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once it has started."""
+        return self._gate.port
+
+    @property
+    def refusals(self) -> Mapping[Reason, int]:
+        """Refusals so far, by reason."""
+        return self._refusals.counts
+
+    def add_handler(self, handler: Any) -> None:
+        """Serve other calls too. Whoever serves them asks `peer_of` who calls.
+
+        Args:
+            handler: a `grpc.GenericRpcHandler`, added before the start.
+        """
+        self._handlers.append(handler)
+
+    def peer_of(self, context: Any) -> Peer:
+        """Who calls, by its certificate.
+
+        Args:
+            context: of the call.
+
+        Raises:
+            TransportError: the connection has just ended.
+        """
+        peer = self._gate.peer(context.peer())
+        if peer is None:
+            raise TransportError(Reason.CLOSED, "the connection has ended")
+        return peer
+
+    async def refuse(self, context: Any, error: TransportError) -> NoReturn:
+        """End a call with a reason that both sides hear of."""
+        peer = self._gate.peer(context.peer())
+        name, address = (peer.name, peer.address) if peer else ("", "")
+        self._refusals.add(Refusal(error.reason, error.detail, name, address))
+        code = _CODES.get(error.reason, grpc.StatusCode.PERMISSION_DENIED)
+        await context.abort(code, error.detail, ((REASON, str(error.reason)),))
+        raise AssertionError("abort does not return")
+
+    async def start(self, receive: Receive) -> None:
+        """Begin to listen; messages are handed over one at a time.
+
+        Raises:
+            TransportError: this device cannot listen there, or its own certificate is not valid.
+        """
+        self._receive = receive
+        options = (
+            *QUIET,
+            ("grpc.max_concurrent_streams", _STREAMS),
+            ("grpc.max_receive_message_length", 4 * PACKET_BYTES),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        )
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers(tuple(self._handlers))
+        self._server.add_insecure_port(f"unix:{self._gate.inside}")
+        await self._server.start()
+        await self._gate.open()
+
+    async def send(self, to: int, message: Message, within_s: float) -> None:
+        """Deliver a message; return once the receiver has acknowledged it.
+
+        Raises:
+            TransportError: it was not acknowledged within so many seconds, or was refused.
+        """
+        link = self._links.get(to)
+        if link is None:
+            if to not in self._roster.addresses:
+                raise TransportError(Reason.NOT_A_NEIGHBOUR, f"device {to} is no neighbour")
+            name, address = self._roster.names[to], self._roster.addresses[to]
+            link = Link(self._identity, name, address, self._terms, self._rates.get(to))
+            self._links[to] = link
+        await link.send(message, within_s)
+
+    async def close(self) -> None:
+        """Stop listening and give up what is under way."""
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+        if self._server is not None:
+            await self._server.stop(grace=0.2)
+        await self._gate.close()
+
+    async def exchange(self, context: Any) -> None:
+        """Serve one stream of a neighbour."""
+        try:
+            device, lane = await self._welcome(context)
+            await self._serve(device, lane, context)
+        except TransportError as error:
+            await self.refuse(context, error)
+
+    async def _welcome(self, context: Any) -> tuple[int, str]:
+        peer = self.peer_of(context)
+        if peer.role != "device":
+            raise TransportError(Reason.NOT_PERMITTED, "an operator cannot take part")
+        if peer.device is None:
+            raise TransportError(Reason.NOT_IN_ROSTER, f"{peer.name} is not in the roster")
+        if peer.device not in self._roster.addresses:
+            raise TransportError(
+                Reason.NOT_A_NEIGHBOUR, f"{peer.name} is no neighbour of {self._roster.name}"
+            )
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                first = await context.read()
+        except TimeoutError:
+            raise TransportError(Reason.LATE, f"no greeting within {_GREETING_S:g} s") from None
+        if not isinstance(first, bytes):
+            raise TransportError(Reason.MALFORMED, "no greeting")
+        return peer.device, check_greeting(first, self._terms)
+
+    async def _serve(self, device: int, lane: str, context: Any) -> None:
+        """Take messages. A new stream takes the place of an older one of the same lane."""
+        own = self._current[device, lane] = object()
+        unpacker, taken = Unpacker(self._terms), 0
+        await context.write(acknowledgement(taken))
+        while True:
+            packet = await self._packet(context, unpacker)
+            if not isinstance(packet, bytes):
+                return
+            if self._current[device, lane] is not own:
+                raise TransportError(Reason.CLOSED, "a newer stream has taken its place")
+            messages = unpacker.feed(packet)
+            for message in messages:
+                self._hand_over(device, message)
+            if messages:
+                taken += len(messages)
+                await context.write(acknowledgement(taken))
+
+    async def _packet(self, context: Any, unpacker: Unpacker) -> Any:
+        try:
+            async with asyncio.timeout(_PIECE_S if unpacker.amid else None):
+                return await context.read()
+        except TimeoutError:
+            raise TransportError(Reason.LATE, f"nothing for {_PIECE_S:g} s in a message") from None
+
+    def _hand_over(self, device: int, message: Message) -> None:
+        assert self._receive is not None
+        self._receive(device, message)
+
+
+class _Exchange(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Leads calls of `EXCHANGE` to the transport."""
+
+    def __init__(self, transport: GrpcTransport) -> None:
+        self._transport = transport
+
+    def service(self, handler_call_details: Any) -> Any:
+        """What serves a call; None if it is another's."""
+        if handler_call_details.method != EXCHANGE:
+            return None
+
+        async def exchange(_: Any, context: Any) -> None:
+            await self._transport.exchange(context)
+
+        return grpc.stream_stream_rpc_method_handler(exchange)
