@@ -11,9 +11,10 @@ import pytest
 
 import joulemesh
 from joulemesh.deploy.emulate import measured
-from joulemesh.deploy.fleet import Fleet, Settings
+from joulemesh.deploy.fleet import Fleet
 from joulemesh.deploy.local import LocalFleet, environment, free_ports, open_fleet
 from joulemesh.deploy.pack import DevicePack
+from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.standing import Standing
 from joulemesh.errors import ScenarioError
 from joulemesh.files.lock import FolderLock

@@ -138,7 +138,17 @@ class LocalFleet:
     def _job(self, device: int) -> Job:
         home = self._home(device)
         loads = [word for path in self.code for word in ("--load", str(path.absolute()))]
-        command = [sys.executable, "-m", "joulemesh", "node", "run", str(home), *loads]
+        command = [
+            sys.executable,
+            "-m",
+            "joulemesh",
+            "node",
+            "run",
+            str(home),
+            "--meter",
+            "modelled",
+            *loads,
+        ]
         follower = self._followers[device]
         return Job(
             name=self.fleet.names[device],

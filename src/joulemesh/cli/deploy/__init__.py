@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import init, report, sign
+from joulemesh.cli.deploy import emulate, init, local, report, sign
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -26,5 +26,13 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh deploy report fleet",
         "joulemesh deploy report fleet --run runs/first --out reports",
         "joulemesh deploy report fleet --journals collected --no-simulate --json",
+    ),
+    local.local: (
+        "joulemesh deploy local",
+        "joulemesh deploy local fleet.toml --out fleet-local --patience 5s",
+    ),
+    emulate.emulate: (
+        "joulemesh deploy emulate fleet.toml",
+        "joulemesh deploy emulate --set devices.count=6 --slow-down 50",
     ),
 }

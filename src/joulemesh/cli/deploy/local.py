@@ -1,0 +1,68 @@
+"""`joulemesh deploy local`: all devices as processes of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    LoadOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+
+__all__ = ["local"]
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="The fleet's folder; NAME-local by default."),
+]
+PatienceOption = Annotated[
+    str, typer.Option(help="How long a device may be silent before it is suspected.")
+]
+FailureOption = Annotated[
+    Literal["go-on", "stop"],
+    typer.Option(help="Go on without devices that fail, or stop at the first failure."),
+]
+RestartsOption = Annotated[
+    int, typer.Option(min=0, help="How often a device that crashed is started again.")
+]
+ReportOption = Annotated[
+    bool, typer.Option("--report/--no-report", help="Simulate the plan and write report.html.")
+]
+
+
+def local(
+    file: FileArgument = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    load: LoadOption = None,
+    out: OutOption = None,
+    patience: PatienceOption = "10 s",
+    on_failure: FailureOption = "go-on",
+    restarts: RestartsOption = 5,
+    report: ReportOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Carry out a plan with one process per device on this machine, and report on it.
+
+    The processes talk to each other as devices in the field do: over gRPC, each with its own
+    certificate. Ctrl-C stops them all; the same command goes on where they stopped.
+    """
+    from joulemesh.cli.deploy.carrying import Wanted, carry_out
+    from joulemesh.deploy.local import LocalFleet
+
+    scenario = read_scenario(file, preset, changes, load)
+    folder = out or Path(f"{preset if file is None else file.stem}-local")
+    wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
+    carry_out(
+        wanted,
+        LocalFleet(wanted.folder, wanted.fleet, wanted.plan, wanted.code, restarts),
+        report=report,
+        as_json=as_json,
+    )
