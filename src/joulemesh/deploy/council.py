@@ -192,10 +192,11 @@ class Council:
             self._promise(promised)
 
     def _promise(self, ballot: Ballot) -> None:
-        desk, state = self._desk, self._desk.state
-        if state.promised != ballot:
-            return
-        promise = self._hooks.standing(Promise(self._number, ballot, state.accepted, 0, 0.0, 0.0))
+        desk = self._desk
+        if desk.state.promised != ballot or desk.on_disk.promised != ballot:
+            return  # not on disk yet, or there is a later one
+        accepted = desk.on_disk.accepted
+        promise = self._hooks.standing(Promise(self._number, ballot, accepted, 0, 0.0, 0.0))
         self._floods.say(promise)
         self.promise(desk.device, promise)
 
@@ -226,8 +227,8 @@ class Council:
         self._count(said.ballot)
 
     def _say_accepted(self, ballot: Ballot) -> None:
-        accepted = self._desk.state.accepted
-        if accepted is not None and accepted[0] == ballot:
+        accepted = self._desk.on_disk.accepted
+        if accepted is not None and accepted[0] == ballot and self._desk.state.accepted == accepted:
             said = Accepted(self._number, ballot)
             self._floods.say(said)
             self.accepted(self._desk.device, said)

@@ -62,7 +62,7 @@ class Floods:
         began = self._desk.now if since is None else since
 
         def answered(came: bool) -> None:
-            if not came and self._desk.now - began < 2.0 * self._desk.settings.patience_s:
+            if not came and self._desk.now - began < self._desk.settings.patience_s:
                 self._due.setdefault(to, {})[name] = (began, flood)
 
         self._desk.send(to, flood, answered=answered)

@@ -322,7 +322,7 @@ class Node:
         desk, work = self._desk, self._work
         return replace(
             promise,
-            iteration=desk.state.commit.iteration,
+            iteration=desk.on_disk.commit.iteration,
             left_j=desk.meter.left_j(),
             elapsed_s=work.elapsed_s,
             cut=self._watch.cut(),

@@ -63,7 +63,7 @@ class Petitions:
         desk, state = self._desk, self._desk.state
         if self.leaving:
             self._say_leaving()
-        elif not desk.member:
+        elif not desk.member and desk.on_disk is state:
             left_j, iteration = desk.meter.left_j(), state.commit.iteration
             self._floods.say(Join(desk.view.number, state.incarnation, iteration, left_j))
         elif self._short:
