@@ -59,10 +59,18 @@ class Planbook:
         return next((plan.last for plan in self._plans.values()), None)
 
     def done(self, iteration: int) -> bool:
-        """Is an iteration beyond the last?"""
+        """Is there nothing to do in an iteration, nor after it?
+
+        Either it is beyond the last, or the plan has no part for this device any more. Such a
+        device stays where it is: what it has committed says how far the others are.
+        """
         view = governing(self._desk.state.views, iteration)
         plan = self._plans.get(view.number)
-        return view.digest == FINISHED or (plan is not None and iteration > plan.last)
+        if plan is None:
+            return view.digest == FINISHED
+        if iteration > plan.last:
+            return True
+        return view is self._desk.view and self._desk.device not in plan.active(iteration)
 
     def iteration_s(self, iteration: int) -> float:
         """Planned seconds of an iteration on the slowest device; 0 if they are not known."""

@@ -16,6 +16,7 @@ class Signs:
     def __init__(self, desk: Desk, watch: Watch, work: Work) -> None:
         self._desk, self._watch, self._work = desk, watch, work
         self._flying: set[int] = set()
+        self._again: set[int] = set()  # there is news since the sign that is on its way
         self._soon = False
         self._finished: set[int] = set()
         self._all_since: float | None = None
@@ -27,8 +28,9 @@ class Signs:
             self.to(neighbour)
 
     def to(self, neighbour: int) -> None:
-        """To one, unless the last sign to it is still on its way."""
+        """To one; if the last sign to it is still on its way, once it has come."""
         if neighbour in self._flying:
+            self._again.add(neighbour)
             return
         desk, work = self._desk, self._work
         self._flying.add(neighbour)
@@ -41,7 +43,14 @@ class Signs:
             work.waiting(),
             tuple(sorted(self._finished)),
         )
-        desk.send(neighbour, beat, answered=lambda came: self._flying.discard(neighbour))
+        desk.send(neighbour, beat, answered=lambda came: self._answered(neighbour, came))
+
+    def _answered(self, neighbour: int, came: bool) -> None:
+        self._flying.discard(neighbour)
+        if neighbour in self._again:
+            self._again.discard(neighbour)
+            if came:  # otherwise the next regular sign will do
+                self.to(neighbour)
 
     def soon(self) -> None:
         """There is news that should not wait for the next regular sign."""
