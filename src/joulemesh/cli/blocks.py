@@ -7,10 +7,10 @@ from pathlib import Path
 
 from joulemesh.errors import ScenarioError
 
-__all__ = ["read_text"]
+__all__ = ["pasted_text"]
 
 
-def read_text(path: Path) -> str:
+def pasted_text(path: Path) -> str:
     """The text of a file; of the standard input, as far as the line that ends a block, for ``-``.
 
     Whoever pastes a block need not know how to end the input.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import emulate, init, local, report, sign
+from joulemesh.cli.deploy import check, emulate, init, local, report, sign, status
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -21,6 +21,11 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh deploy sign fleet request.txt",
         "joulemesh deploy sign fleet farm-01.txt farm-02.txt --out answers",
         "joulemesh deploy sign lab",
+    ),
+    check.check: ("joulemesh deploy check fleet", "joulemesh deploy check fleet --no-rate --json"),
+    status.status: (
+        "joulemesh deploy status fleet",
+        "joulemesh deploy status fleet --watch --collect",
     ),
     report.report: (
         "joulemesh deploy report fleet",

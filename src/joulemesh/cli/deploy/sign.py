@@ -39,7 +39,7 @@ def sign(
     requests that are signed together. Without requests, the devices' folders in the fleet's folder
     are brought up to date with hosts.csv.
     """
-    from joulemesh.cli.blocks import read_text
+    from joulemesh.cli.blocks import pasted_text
     from joulemesh.deploy.enroll import read_request
     from joulemesh.deploy.enroll import sign as answer
     from joulemesh.deploy.pack import refresh
@@ -53,7 +53,7 @@ def sign(
         raise ScenarioError(
             f"{len(requests)} requests have {len(requests)} answers; add --out DIR for them"
         )
-    read = [read_request(read_text(path)) for path in requests]
+    read = [read_request(pasted_text(path)) for path in requests]
     blocks = answer(fleet, read, again=again, days=days)
     if out is None:
         sys.stdout.write("".join(f"{block}\n" for block in blocks.values()))

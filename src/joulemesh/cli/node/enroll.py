@@ -54,12 +54,12 @@ def _ask(home: Path, name: str, address: str | None, port: int, anew: bool) -> N
 
 
 def _accept(home: Path, name: str, answer: Path) -> None:
-    from joulemesh.cli.blocks import read_text
+    from joulemesh.cli.blocks import pasted_text
     from joulemesh.deploy.enroll import accept
 
     if answer == Path("-"):
         say("paste the answer of `joulemesh deploy sign`:", err=True)
-    mine = accept(home, read_text(answer), name)
+    mine = accept(home, pasted_text(answer), name)
     fault = mine.identity.bearer.fault()
     if fault is not None:
         say(f"note: {fault}", err=True)

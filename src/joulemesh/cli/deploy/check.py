@@ -1,0 +1,74 @@
+"""`joulemesh deploy check`: every device and every link of a fleet, looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json as json_format
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_files
+from joulemesh.printable import say
+
+if TYPE_CHECKING:
+    from joulemesh.deploy.operator import Operator
+
+__all__ = ["check"]
+
+
+def check(
+    fleet: FleetArgument,
+    rate: Annotated[
+        bool,
+        typer.Option(
+            "--rate/--no-rate",
+            help="Measure rates by timed transfers, which cost the devices some energy.",
+        ),
+    ] = True,
+    load: LoadOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Probe every device and every link: reachable, certificate, clock, version, rate.
+
+    The devices must be running (`joulemesh node run`). Each is asked from here, and probes its
+    neighbours itself. The exit code is 1 if something is wrong.
+    """
+    from joulemesh.deploy.operator import Operator
+
+    load_files(load)
+    operator = Operator.load(fleet)
+    planned = _planned_bps(operator)
+    count = len(operator.hosts)
+    asked: list[str] = []
+
+    def done(name: str) -> None:
+        asked.append(name)
+        if not json:
+            say(f"{name} has probed its neighbours ({len(asked)} of {count})", err=True)
+
+    found = asyncio.run(operator.check(planned, rate=rate, done=done))
+    if json:
+        typer.echo(json_format.dumps([dataclasses.asdict(one) for one in found]))
+    else:
+        from joulemesh.views.deployment.tables import show_check
+        from joulemesh.views.terminal import open_console
+
+        show_check(found, open_console())
+    if any(one.trouble for one in found):
+        raise typer.Exit(1)
+
+
+def _planned_bps(operator: Operator) -> Callable[[str, str], float | None]:
+    """The rate from one device to another by the plan; None where it sends nothing there."""
+    from joulemesh.planning.static import plan_of
+
+    plan = plan_of(operator.fleet.ground())
+    costs, route, fleet = plan.ground.forecast, plan.timeline.route, operator.fleet
+    rates: dict[tuple[str, str], float] = {}
+    for k in set(route.link_index.tolist()):
+        i, j = (fleet.names[one] for one in plan.world.graph.edges[k].tolist())
+        rates[i, j], rates[j, i] = float(1 / costs.forward_s[k]), float(1 / costs.backward_s[k])
+    return lambda here, there: rates.get((here, there))

@@ -1,0 +1,266 @@
+"""The operator's calls: real nodes' ports on the loopback, real certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import joulemesh
+from joulemesh.deploy import control, probing
+from joulemesh.deploy.control import STATUS, Control
+from joulemesh.deploy.hosts import Host
+from joulemesh.deploy.identity import Authority, make_identity
+from joulemesh.deploy.local import free_ports
+from joulemesh.deploy.operator import HERE, Operator
+from joulemesh.deploy.pack import DevicePack, make_fleet
+from joulemesh.deploy.probing import MOST_BYTES, probe
+from joulemesh.deploy.standing import Probe, Standing
+from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
+from joulemesh.deploy.transport.channel import open_channel
+from joulemesh.deploy.transport.grpc import GrpcTransport
+from joulemesh.deploy.wire import Terms, wire_type
+from joulemesh.scenario import Scenario
+
+import grpc  # isort: skip
+
+NAMES = ("device-0", "device-1", "device-2", "device-3")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ring of four on the loopback."""
+    folder = tmp_path_factory.mktemp("lab") / "fleet"
+    plan = joulemesh.plan(Scenario(devices={"count": 4}, plan={"iterations": 3}))
+    ports = free_ports(4)
+    hosts = {name: Host(name, "127.0.0.1", port) for name, port in zip(NAMES, ports, strict=True)}
+    make_fleet(folder, plan, hosts=hosts, with_keys=True)
+    return folder
+
+
+class Port:
+    """A device's port without its node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pack = DevicePack.load(folder)
+        self.run = folder / "run"
+        self.run.mkdir(exist_ok=True)
+        self.refusals: list[Refusal] = []
+        fleet, hosts = self.pack.fleet, self.pack.hosts
+        near = {one: Address(host.address, host.port) for one, host in hosts.items()}
+        mine = near.pop(self.pack.device)
+        terms = Terms(fleet.id, fleet.digest, fleet.work.parameters, wire_type(32))
+        roster = Roster(self.pack.device, fleet.names, near)
+        self.transport = GrpcTransport(
+            self.pack.identity, roster, terms, mine, refused=self.refusals.append
+        )
+        self.transport.add_handler(Control(self.transport, self.pack, self.standing, self.run))
+
+    def standing(self) -> Standing:
+        return Standing(self.pack.device, "forged\x1b", "training", iteration=2, iterations=3)
+
+
+@asynccontextmanager
+async def running(lab: Path, *names: str) -> AsyncIterator[dict[str, Port]]:
+    ports = {name: Port(lab / "devices" / name) for name in names}
+    for port in ports.values():
+        await port.transport.start(lambda sender, message: None)
+    try:
+        yield ports
+    finally:
+        for port in ports.values():
+            await port.transport.close()
+
+
+def carry_out(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def nothing_planned(here: str, there: str) -> float | None:
+    return None
+
+
+def test_standings_of_those_that_answer_and_why_others_do_not(lab: Path) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0", "device-2"):
+            found = await Operator.load(lab).standings()
+        assert [one.device for one in found] == [0, 1, 2, 3]
+        assert [one.name for one in found] == list(NAMES)  # the roster's, whatever they say
+        assert [one.iteration for one in found] == [2, 0, 2, 0]
+        assert [one.phase for one in found] == ["training", "", "training", ""]
+        assert "is `joulemesh node run` running there?" in found[1].trouble
+
+    carry_out(work)
+
+
+def test_every_link_is_probed_from_both_ends(lab: Path) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0", "device-1", "device-3"):
+            found = await Operator.load(lab).check(lambda here, there: 1e6)
+        by = {(one.here, one.there): one for one in found}
+        assert {there for here, there in by if here == HERE} == set(NAMES)
+        good = by["device-0", "device-1"]
+        assert good.reachable
+        assert good.certificate.startswith("valid until 20")
+        assert abs(good.clock_s or 9) < 1
+        assert good.version == joulemesh.__version__
+        assert (good.rate_bps or 0) > 1e6
+        assert good.planned_bps == 1e6
+        assert good.trouble == ""
+        lost = by["device-1", "device-2"]
+        assert not lost.reachable
+        assert lost.trouble.startswith("unreachable: device-2 at 127.0.0.1:")
+        assert ("device-0", "device-2") not in by  # they share no link
+
+    carry_out(work)
+
+
+def test_rates_are_left_out_if_nobody_wants_them(lab: Path) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0", "device-1"):
+            found = await Operator.load(lab).check(nothing_planned, rate=False)
+        assert {one.rate_bps for one in found} == {None}
+
+    carry_out(work)
+
+
+def test_only_the_operator_may_ask(lab: Path) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0") as ports:
+            other = DevicePack.load(lab / "devices" / "device-1")
+            place = Address("127.0.0.1", ports["device-0"].pack.hosts[0].port)
+            channel = open_channel(other.identity, "device-0", place)
+            calls: tuple[Callable[[], Any], ...] = (
+                lambda: channel.unary_unary(STATUS)(b"", timeout=5),
+                lambda: channel.unary_unary(control.PROBE)(b"{}", timeout=5),
+                lambda: channel.unary_stream(control.JOURNAL_CALL)(b"{}", timeout=5).read(),
+            )
+            for call in calls:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call()
+                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+                assert "only the operator may ask" in (refused.value.details() or "")
+            await channel.close()
+            assert ports["device-0"].refusals[0].reason == Reason.NOT_PERMITTED
+            assert ports["device-0"].refusals[0].peer == "device-1"
+
+    carry_out(work)
+
+
+def test_only_neighbours_and_the_operator_may_probe(lab: Path) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0") as ports:
+            host, plan = ports["device-0"].pack.hosts[0], ports["device-0"].pack.fleet.digest
+            far = DevicePack.load(lab / "devices" / "device-2").identity
+            found = await probe(far, "device-2", host, plan)
+            assert "device-2 is no neighbour of device-0" in found.trouble
+            foreign = make_identity(Authority.make("other"), "operator", role="operator")
+            found = await probe(foreign, HERE, host, plan)
+            assert found.reachable
+            assert "certificate" in found.trouble
+
+    carry_out(work)
+
+
+@pytest.mark.parametrize("question", [b"", b"[]", b'{"a": "b"}', b'{"a": 1.5}', b"\xff", b"[" * 9])
+def test_questions_that_make_no_sense_are_refused(lab: Path, question: bytes) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0"):
+            operator = Operator.load(lab)
+            with pytest.raises(TransportError, match="makes no sense"):
+                async with operator._channel(operator.hosts["device-0"]) as channel:
+                    await channel.unary_unary(control.PROBE)(question, timeout=5)
+
+    carry_out(work)
+
+
+def test_an_echo_without_end_is_cut_off(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "MOST_BYTES", 100_000)
+    assert MOST_BYTES > 100_000
+
+    async def work() -> None:
+        async with running(lab, "device-0") as ports:
+            own = ports["device-0"].pack
+            near = DevicePack.load(lab / "devices" / "device-1").identity
+            found = await probe(
+                near, "device-1", own.hosts[0], own.fleet.digest, payload_bytes=2**20
+            )
+            assert "more than 100,000 bytes" in found.trouble
+
+    carry_out(work)
+
+
+def test_journals_are_copied_once_and_again_when_they_have_grown(lab: Path) -> None:
+    async def work() -> None:
+        async with running(lab, "device-0") as ports:
+            run, operator = ports["device-0"].run, Operator.load(lab)
+            (run / "journal-000001.jsonl").write_bytes(b"a" * 200_000)
+            (run / "journal.jsonl").write_bytes(b"")
+            failed = await operator.collect()
+            assert set(failed) == set(NAMES[1:])
+            place = lab / "journals" / "device-0"
+            assert (place / "journal-000001.jsonl").read_bytes() == b"a" * 200_000
+            first = (place / "journal-000001.jsonl").stat().st_mtime_ns
+            (run / "journal.jsonl").write_bytes(b'{"kind": "start"}\n')
+            await operator.collect()
+            assert (place / "journal.jsonl").read_bytes() == b'{"kind": "start"}\n'
+            assert (place / "journal-000001.jsonl").stat().st_mtime_ns == first
+
+    carry_out(work)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": "0.0.1"}, r"it has Joulemesh 0\.0\.1, here is"),
+        ({"plan": "0" * 64}, "it carries out another plan"),
+        ({"at": 1e9}, "its clock is off by"),
+        ({"until": 2.0}, "its certificate expires in"),
+    ],
+)
+def test_what_is_wrong_with_a_device_that_answers_is_said(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
+) -> None:
+    true = probing.Greeting
+
+    def lie(*figures: Any) -> Any:
+        return replace(true(*figures), **change)
+
+    monkeypatch.setattr(control, "Greeting", lie)
+
+    async def work() -> None:
+        async with running(lab, "device-0") as ports:
+            own, operator = ports["device-0"].pack, Operator.load(lab)
+            found = await probe(operator.identity, HERE, own.hosts[0], own.fleet.digest)
+            assert found.reachable
+            assert re.search(said, found.trouble)
+
+    carry_out(work)
+
+
+def test_check_and_status_in_a_terminal(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from joulemesh.cli.main import main
+
+    def typed(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["joulemesh", "deploy", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0), capsys.readouterr().out
+
+    code, out = typed("status", str(lab))
+    assert code == 1
+    assert "0 of 4 devices answer" in out
+    code, out = typed("check", str(lab), "--no-rate", "--json")
+    assert code == 1
+    assert len(json.loads(out)) == 4
+    assert all(Probe(**one).trouble for one in json.loads(out))
