@@ -21,13 +21,13 @@ __all__ = ["check"]
 
 def check(
     fleet: FleetArgument,
-    rate: Annotated[
+    no_rate: Annotated[
         bool,
         typer.Option(
-            "--rate/--no-rate",
-            help="Measure rates by timed transfers, which cost the devices some energy.",
+            "--no-rate",
+            help="Measure no rates: the timed transfers cost energy, which no meter counts.",
         ),
-    ] = True,
+    ] = False,
     load: LoadOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -49,7 +49,7 @@ def check(
         if not json:
             say(f"{name} has probed its neighbours ({len(asked)} of {count})", err=True)
 
-    found = asyncio.run(operator.check(planned, rate=rate, done=done))
+    found = asyncio.run(operator.check(planned, rate=not no_rate, done=done))
     if json:
         typer.echo(json_format.dumps([dataclasses.asdict(one) for one in found]))
     else:
