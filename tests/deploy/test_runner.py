@@ -406,6 +406,27 @@ def test_planned_comes_back_with_a_refusal(tmp_path: Path) -> None:
     drive(Script(answer), tools(tmp_path))
 
 
+def test_messages_that_are_acknowledged_after_the_commit_are_counted_with_it(
+    tmp_path: Path,
+) -> None:
+    network: dict[int, Receive] = {}
+
+    def answer(event: Event) -> list[Effect]:
+        match event:
+            case Begin():
+                return [Send(1, 1, Part(0, 1, 0, np.zeros(3)), 5.0), Save(1, state(1))]
+            case Saved():
+                network[1] = lambda sender, message: None  # only now is the neighbour there
+                return []
+            case Delivered():
+                return [DONE]
+        return []
+
+    drive(Script(answer), tools(tmp_path, network=network))
+    committed = [line for line in lines(tmp_path) if line["kind"] == "committed"]
+    assert [line["sent"]["1"][0] for line in committed] == [24]
+
+
 def test_received_bytes_are_counted(tmp_path: Path) -> None:
     network: dict[int, Receive] = {}
 

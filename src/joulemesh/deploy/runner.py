@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["Runner"]
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,8 @@ class Runner:
         self.trouble = ""
         self._timers = Timers(lambda name: self.take(Tick(name)))
         self._chores = Timers(self._chore)
+        self._line: dict[str, Any] | None = None
+        self._unanswered = Counter[int]()
         self._sending: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[End] | None = None
         self._carry: dict[type, Callable[[Any], None]] = {
@@ -197,24 +200,24 @@ class Runner:
 
     async def _deliver(self, effect: Send) -> None:
         message, began = effect.message, self._loop.time()
+        part = message if isinstance(message, Part | Given) else None
+        if part is not None:
+            self._unanswered[part.iteration] += 1
         try:
             await self._tools.transport.send(effect.to, message, effect.within_s)
         except TransportError as error:
-            if self._over:
-                return
-            kind = type(message).__name__.lower()
-            figures = {"to": effect.to, "message": kind, "reason": str(error.reason)}
-            self.write("undelivered", figures)
-            self.take(Undelivered(effect.token, str(error)))
-            return
-        if isinstance(message, Part | Given):
-            self.tally.sent(
-                message.iteration,
-                to=effect.to,
-                payload_bytes=message.payload.nbytes,
-                seconds=self._loop.time() - began,
-            )
-        self.take(Delivered(effect.token))
+            event: Event = Undelivered(effect.token, str(error))
+            if not self._over:
+                kind, reason = type(message).__name__.lower(), str(error.reason)
+                self.write("undelivered", {"to": effect.to, "message": kind, "reason": reason})
+        else:
+            event, seconds = Delivered(effect.token), self._loop.time() - began
+            if part is not None:
+                self.tally.sent(part.iteration, effect.to, part.payload.nbytes, seconds)
+        if part is not None:
+            self._unanswered -= Counter([part.iteration])  # which drops what has come to 0
+            self._write_commit(unless_sending=True)
+        self.take(event)
 
     def _train(self, effect: Train) -> None:
         self._chores.cancel(_REST)
@@ -240,7 +243,7 @@ class Runner:
             line = {
                 "iteration": commit.iteration,
                 "view": effect.state.views[-1].number,
-                **self.tally.line(commit, self._loop.time()),
+                **self.tally.costs(commit, self._loop.time()),
                 "spent_j": commit.spent_j,
                 "left_j": self._tools.meter.left_j(),
                 "elapsed_s": commit.elapsed_s,
@@ -257,10 +260,20 @@ class Runner:
             self.iteration = max(self.iteration, commit.iteration)
             self.elapsed_s = commit.elapsed_s
             if line is not None:
-                self.write("committed", line)
+                self._write_commit()
+                self._line = line
+                self._write_commit(unless_sending=True)
             self.take(Saved(effect.token))
 
         self._disk.do(lambda: self._tools.store.save(effect.state), then)
+
+    def _write_commit(self, unless_sending: bool = False) -> None:
+        """Write the line of the last commit, once its messages are acknowledged if possible."""
+        line = self._line
+        if line is None or (unless_sending and self._unanswered[line["iteration"]]):
+            return
+        self._line = None
+        self.write("committed", {**line, **self.tally.traffic(line["iteration"])})
 
     def _make_plan(self, effect: Plan) -> None:
         def then(planned: Planned | None, error: BaseException | None) -> None:
@@ -286,6 +299,7 @@ class Runner:
             self._ended.set_result(effect)
 
     def _write_end(self, end: End) -> None:
+        self._write_commit()
         meter = self._tools.meter
         figures = {"reason": end.reason, "complete": end.complete, "resumable": end.resumable}
         joules = {"spent_j": meter.spent_j(), "left_j": meter.left_j()}

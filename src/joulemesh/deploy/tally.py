@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Cost", "Tally"]
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,8 +35,8 @@ class Tally:
     >>> tally = Tally()
     >>> tally.trained(1, Cost(4, joules=2.0, seconds=0.5), now=10.0, spent_j=2.0)
     >>> tally.sent(1, to=3, payload_bytes=100, seconds=0.25)
-    >>> line = tally.line(Commit(1, None, spent_j=2.5), now=11.0)
-    >>> line["exchange_s"], line["exchange_j"], line["sent"]
+    >>> took = tally.costs(Commit(1, None, spent_j=2.5), now=11.0)
+    >>> took["exchange_s"], took["exchange_j"], tally.traffic(1)["sent"]
     (1.0, 0.5, {'3': [100, 0.25, 1]})
     """
 
@@ -57,7 +56,7 @@ class Tally:
         one.train_j += cost.joules
         one.train_s += cost.seconds
 
-    def sent(self, iteration: int, *, to: int, payload_bytes: int, seconds: float) -> None:
+    def sent(self, iteration: int, to: int, payload_bytes: int, seconds: float) -> None:
         """A message of an exchange has been acknowledged."""
         link = self._at(iteration).sent.setdefault(to, [0, 0.0, 0])
         link[0] += payload_bytes
@@ -66,18 +65,18 @@ class Tally:
         self.sent_bytes[to] = self.sent_bytes.get(to, 0) + payload_bytes
         self.sent_s[to] = self.sent_s.get(to, 0.0) + seconds
 
-    def received(self, iteration: int, *, sender: int, payload_bytes: int) -> None:
+    def received(self, iteration: int, sender: int, payload_bytes: int) -> None:
         """A message of an exchange has come."""
         link = self._at(iteration).received.setdefault(sender, [0, 0])
         link[0] += payload_bytes
         link[1] += 1
         self.received_bytes[sender] = self.received_bytes.get(sender, 0) + payload_bytes
 
-    def line(self, commit: Commit, now: float) -> Mapping[str, Any]:
-        """The figures of an iteration that is done, which are then forgotten."""
-        one = self._of.pop(commit.iteration, _Iteration())
+    def costs(self, commit: Commit, now: float) -> dict[str, Any]:
+        """What an iteration took that has just been done; earlier ones are forgotten."""
         for stale in [number for number in self._of if number < commit.iteration]:
             del self._of[stale]
+        one = self._at(commit.iteration)
         since = now if one.trained_at is None else one.trained_at
         return {
             "rounds": one.rounds,
@@ -85,6 +84,12 @@ class Tally:
             "train_s": one.train_s,
             "exchange_j": max(0.0, commit.spent_j - one.spent_j) if one.trained_at else 0.0,
             "exchange_s": round(now - since, 6),
+        }
+
+    def traffic(self, iteration: int) -> dict[str, Any]:
+        """What was sent and received in an iteration, by neighbour."""
+        one = self._of.get(iteration, _Iteration())
+        return {
             "sent": {str(to): link for to, link in sorted(one.sent.items())},
             "received": {str(sender): link for sender, link in sorted(one.received.items())},
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.node import enroll
+from joulemesh.cli.node import enroll, run
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -16,5 +16,10 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh node enroll farm-07 > request.txt",
         "joulemesh node enroll farm-07 --address farm-07.local --port 7200",
         "joulemesh node enroll farm-07 --accept answer.txt",
+    ),
+    run.run: (
+        "joulemesh node run farm-07/",
+        "joulemesh node run farm-07/ --data mine.npz --metrics 9100",
+        "joulemesh node run farm-07/ --learner learner.py:make",
     ),
 }

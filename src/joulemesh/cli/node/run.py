@@ -1,0 +1,97 @@
+"""`joulemesh node run`: be a device of a fleet until the plan is carried out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from joulemesh.cli.common import LoadOption, load_files
+from joulemesh.printable import say
+
+__all__ = ["run"]
+
+_EVERY_S = 5.0
+
+# Kinds of journal lines that a user wants to see, and how they are said.
+_TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
+    "view": lambda f: f"view {f.get('number')}: {len(f.get('members', ()))} devices take part",
+    "suspected": lambda f: f"device {f.get('device')} is suspected: {f.get('reason')}",
+    "refused": lambda f: f"refused device {f.get('sender')}: {f.get('reason')}",
+    "left": lambda f: f"leaves: {f.get('reason')}",
+    "not-saved": lambda f: f"cannot save: {f.get('reason')}",
+    "not-trained": lambda f: f"iteration {f.get('iteration')}: {f.get('reason')}",
+    "not-evaluated": lambda f: f"iteration {f.get('iteration')}: {f.get('reason')}",
+}
+
+
+def run(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="The device's folder, as `node enroll` made it."),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Train on your own samples: x_train, y_train, x_test, y_test.",
+        ),
+    ] = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Train your own object: parameters(), load(parameters), "
+            "train(iteration, rounds), evaluate().",
+        ),
+    ] = None,
+    meter: Annotated[
+        str,
+        typer.Option(
+            help="Count joules by the plan's prices (modelled), by the machine's battery or "
+            "processor sensor; auto: a battery that it runs on, otherwise modelled.",
+        ),
+    ] = "auto",
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="Serve OpenMetrics on this machine, or HOST:PORT."),
+    ] = None,
+    load: LoadOption = None,
+) -> None:
+    """Carry out this device's part of the plan: train, exchange with neighbours, save, repeat.
+
+    The device waits for its neighbours. Ctrl-C or SIGTERM saves everything and stops; started
+    again, it resumes. A second Ctrl-C stops at once. What happens is in FOLDER/run/journal.jsonl.
+
+    Exit code 0 when all is done, 130 or 143 when it was stopped, 3 when it cannot go on at
+    present, and 2 if something must be corrected first.
+    """
+    from joulemesh.deploy.device import Wanted, run_device
+    from joulemesh.deploy.fleet import Fleet
+
+    load_files(load)
+    Fleet.load(folder).check_code(tuple(load or ()))
+    wanted = Wanted(data, learner, meter, metrics)
+    code = run_device(folder, wanted, _Watcher(), lambda line: say(line, err=True))
+    if code:
+        raise typer.Exit(code)
+
+
+class _Watcher:
+    """Says on standard error what is worth a line, and how far the device is."""
+
+    def __init__(self) -> None:
+        self._due, self._accuracy = 0.0, ""
+
+    def __call__(self, kind: str, figures: dict[str, Any]) -> None:
+        if kind in _TOLD:
+            say(_TOLD[kind](figures), err=True)
+        elif kind == "evaluated" and "accuracy" in figures:
+            self._accuracy = f", accuracy {figures['accuracy']:.3f}"
+        elif kind == "committed" and time.monotonic() >= self._due:
+            self._due = time.monotonic() + _EVERY_S
+            spent = f"{figures['spent_j']:.4g} J spent"
+            say(f"iteration {figures['iteration']}{self._accuracy}, {spent}", err=True)

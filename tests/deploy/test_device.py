@@ -1,0 +1,184 @@
+"""A fleet of devices in one process: started, stopped, started again, to the same bits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.deploy.device import RUN, Device, Wanted
+from joulemesh.deploy.effects import End
+from joulemesh.deploy.history import read_history
+from joulemesh.deploy.pack import DevicePack, make_fleet
+from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.store import Owner, Store
+from joulemesh.deploy.transport import Receive
+from joulemesh.errors import ScenarioError
+from joulemesh.files.lock import FolderLock
+from tests.deploy.loopback import Loopback
+
+SETTINGS = Settings(patience_s=2.0)
+LEARNER = """
+import numpy as np
+
+class Walk:
+    def __init__(self, device):
+        self.device, self.at = device, np.zeros(650, np.float32)
+
+    def parameters(self):
+        return self.at
+
+    def load(self, parameters):
+        self.at = parameters
+
+    def train(self, iteration, rounds):
+        for step in range(rounds):
+            draw = np.random.default_rng([self.device, iteration, step])
+            self.at = self.at + draw.normal(size=650).astype(np.float32)
+
+    def evaluate(self):
+        return {"accuracy": float(abs(self.at).mean())}
+"""
+
+
+def scenario(**changes: object) -> joulemesh.Scenario:
+    plain = {
+        "devices.count": 4,
+        "plan.iterations": 6,
+        "plan.rounds": "fixed",
+        "training.model": "logistic",
+        "training.eval_every": 2,
+    }
+    return joulemesh.Scenario.preset("default").override({**plain, **changes})
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    (tmp_path / "walk.py").write_text(LEARNER)
+    plan = joulemesh.plan(scenario())
+    make_fleet(tmp_path / "fleet", plan, with_keys=True, settings=SETTINGS)
+    return tmp_path / "fleet"
+
+
+def devices(fleet: Path, wanted: Wanted | None = None) -> list[Device]:
+    network: dict[int, Receive] = {}
+    wanted = wanted or Wanted(learner=f"{fleet.parent / 'walk.py'}:Walk", meter="modelled")
+    packs = [DevicePack.load(folder) for folder in sorted((fleet / "devices").iterdir())]
+    return [
+        Device(pack, wanted, transport=lambda one: Loopback(one.pack.device, network))
+        for pack in packs
+    ]
+
+
+def run(fleet: Path, interrupt: Callable[[list[Device]], None] = lambda made: None) -> list[End]:
+    async def all_of_them() -> list[End]:
+        made = devices(fleet)
+        interrupt(made)
+        return await asyncio.wait_for(asyncio.gather(*(one.run() for one in made)), 30)
+
+    return asyncio.run(all_of_them())
+
+
+def parameters(fleet: Path) -> list[bytes]:
+    found = []
+    for folder in sorted((fleet / "devices").iterdir()):
+        pack = DevicePack.load(folder)
+        owner = Owner(pack.fleet.id, pack.fleet.digest, pack.device)
+        state = Store(folder / RUN, owner).load()
+        assert state is not None
+        assert state.commit.iteration == 6
+        found.append(state.commit.vector.tobytes())
+    return found
+
+
+def test_a_fleet_carries_out_its_plan(fleet: Path) -> None:
+    assert all(end.complete for end in run(fleet))
+    found = parameters(fleet)
+    assert len({*found}) == 1  # an exact mean
+    plan = joulemesh.plan(scenario())
+    for device, folder in enumerate(sorted((fleet / "devices").iterdir())):
+        history = read_history(folder / RUN, device, folder.name)
+        assert history.iterations.tolist() == [1, 2, 3, 4, 5, 6]
+        assert history.column("rounds").tolist() == plan.rounds[:, device].tolist()
+        assert [event.kind for event in history.events][-1] == "end"
+        assert history.damaged == 0
+
+
+def test_metered_joules_are_the_plan_s(fleet: Path) -> None:
+    run(fleet)
+    plan = joulemesh.plan(scenario())
+    spent = []
+    for folder in sorted((fleet / "devices").iterdir()):
+        pack = DevicePack.load(folder)
+        state = Store(folder / RUN, Owner(pack.fleet.id, pack.fleet.digest, pack.device)).load()
+        assert state is not None
+        spent.append(state.commit.spent_j)
+    assert spent == pytest.approx(plan.spent_j.tolist(), rel=0.01)
+
+
+def test_a_fleet_that_is_stopped_resumes_to_the_same_bits(fleet: Path, tmp_path: Path) -> None:
+    run(fleet)
+    undisturbed = parameters(fleet)
+    plan = joulemesh.plan(scenario())
+    make_fleet(tmp_path / "again", plan, with_keys=True, settings=SETTINGS)
+
+    def stop_all_in_the_middle(made: list[Device]) -> None:
+        def look() -> None:
+            if max(one.runner.iteration for one in made) >= 3:
+                for one in made:
+                    one.runner.stop("Ctrl-C")
+            else:
+                asyncio.get_running_loop().call_later(0.005, look)
+
+        look()
+
+    ends = run(tmp_path / "again", stop_all_in_the_middle)
+    assert not any(end.complete for end in ends)
+    assert all(end.resumable for end in ends)
+    assert all(end.complete for end in run(tmp_path / "again"))
+    assert parameters(tmp_path / "again") == undisturbed
+
+
+def test_how_a_device_stands(fleet: Path) -> None:
+    seen = []
+
+    def watch(made: list[Device]) -> None:
+        def look() -> None:
+            seen.append(made[0].standing())
+            asyncio.get_running_loop().call_later(0.02, look)
+
+        look()
+
+    run(fleet, watch)
+    assert seen[0].phase == "starting"
+    assert seen[-1].iteration > 0
+    assert seen[-1].iterations == 6
+    assert 0 < seen[-1].spent_j <= seen[-1].battery_j
+    assert seen[-1].planned_j > 0
+
+
+def test_two_nodes_of_one_device_cannot_run(fleet: Path) -> None:
+    from joulemesh.deploy.device import run_device
+
+    folder = fleet / "devices" / "device-1"
+    (folder / RUN).mkdir()
+    with FolderLock(folder / RUN), pytest.raises(ScenarioError, match=r"run is in use by process"):
+        run_device(folder, Wanted(), lambda kind, figures: None, lambda line: None)
+
+
+def test_a_learner_of_another_size_is_refused(fleet: Path) -> None:
+    (fleet.parent / "walk.py").write_text(LEARNER.replace("650", "651"))
+    with pytest.raises(ScenarioError, match=r"\(651,\) .* priced for one vector of 650 floating"):
+        devices(fleet)
+
+
+def test_own_vectors_are_not_shared(fleet: Path) -> None:
+    """A learner may change in place what it was given: what is saved must not change with it."""
+    text = LEARNER.replace("self.at = self.at + ", "self.at += ")
+    (fleet.parent / "walk.py").write_text(text)
+    assert all(end.complete for end in run(fleet))
+    assert np.frombuffer(parameters(fleet)[0], np.float32).any()
