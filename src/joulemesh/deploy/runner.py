@@ -105,7 +105,7 @@ class Runner:
         self._ended = self._loop.create_future()
         self._disk, self._planning = Worker("store"), Worker("planner")
         tools = self._tools
-        tools.training.open(self._learner_note)
+        tools.training.begin(self._learner_note)
         await tools.transport.start(lambda sender, message: self._received(sender, message))
         try:
             self.take(Begin())

@@ -41,7 +41,7 @@ class Training:
         self._wanted = 0  # trainings that were asked for and are not over
         self._tell: Tell = lambda kind, figures: None
 
-    def open(self, tell: Tell) -> None:
+    def begin(self, tell: Tell) -> None:
         """Start the thread.
 
         Args:
