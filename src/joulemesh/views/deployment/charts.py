@@ -94,8 +94,8 @@ def _learning(view: DeploymentView) -> dict[str, Any]:
     data: dict[str, Any] = {"measured": measured, "simulated": None}
     if view.curve is not None:
         inside = (view.curve.iteration >= 1) & (view.curve.iteration <= view.receipt.iterations)
-        place = np.flatnonzero(inside)[every(int(inside.sum()), _MOST_POINTS)]
-        when, rows = view.curve.iteration[place], view.curve.accuracy[:, place]
+        chosen = np.flatnonzero(inside)[every(int(inside.sum()), _MOST_POINTS)]
+        when, rows = view.curve.iteration[chosen], view.curve.accuracy[:, chosen]
         data["simulated"] = {
             "source": view.curve.source,
             "iteration": when.tolist(),
@@ -259,9 +259,9 @@ def event_words(event: Event, names: Sequence[str]) -> str:
     """
     said = dict(event.figures)
     for key in ("device", "giver", "sender"):
-        place = said.get(key)
-        if isinstance(place, int) and 0 <= place < len(names):
-            said[key] = names[place]
+        number = said.get(key)
+        if isinstance(number, int) and 0 <= number < len(names):
+            said[key] = names[number]
     try:
         head = _WORDS.get(event.kind, event.kind).format(**said)
     except (KeyError, IndexError):

@@ -83,8 +83,8 @@ def _columns(arrays: Sequence[NDArray[np.float64]], unit: str) -> tuple[list[lis
     return [shown[k * count : (k + 1) * count] for k in range(len(arrays))], name
 
 
-def _ending(view: DeploymentView, place: int) -> str:
-    history = view.histories[place]
+def _ending(view: DeploymentView, device: int) -> str:
+    history = view.histories[device]
     if not history.events and not len(history.iterations):
         return "–"
     if history.end is None:
@@ -141,11 +141,11 @@ def events(view: DeploymentView) -> str:
     rows = [
         (
             duration(max(event.at - min(begins), 0.0)),
-            view.names[place],
+            view.names[device],
             what,
-            f"{counts[(place, kind, what)]:,}",
+            f"{counts[(device, kind, what)]:,}",
         )
-        for (place, kind, what), event in first.items()
+        for (device, kind, what), event in first.items()
     ]
     rest = len(rows) - _MOST_ROWS
     more = f"<p>… and {rest:,} more, in the journals.</p>" if rest > 0 else ""
