@@ -49,6 +49,7 @@ NOT_HERE = (
     "pip",
     "python3 -m venv",
     "sbatch",
+    "scp",
     "srun",
     "ssh",
     "tensorboard",

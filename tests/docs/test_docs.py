@@ -29,6 +29,7 @@ SLOW = (
     "add-your-own",
     "add-a-metric",
     "add-a-policy",
+    "deploy",
 )
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
