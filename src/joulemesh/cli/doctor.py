@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,16 +15,21 @@ __all__ = ["doctor"]
 
 
 def doctor(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Of a deployed device or a fleet, to look at too."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-test.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Look at Python, JAX, packages, data and caches, and plan and train a little.
 
-    Paste what it prints into a bug report. The exit code is 1 if something is missing.
+    With the folder of a deployed device it also looks at its port, clock and certificate. Paste
+    what it prints into a bug report. The exit code is 1 if something is missing.
     """
     from joulemesh.runs.doctor import examine
 
-    found = examine(self_test=not quick)
+    found = examine(self_test=not quick, folder=folder)
     say(json_format.dumps(found) if json else _text(found), lines=True)
     if found["problems"]:
         raise typer.Exit(1)
@@ -49,6 +55,8 @@ def _text(found: dict[str, Any]) -> str:
     if caches:
         sizes = _list({k: si(float(v), "B") for k, v in caches["bytes"].items()})
         rows["caches"] = f"{caches['folder']}: {sizes or 'empty'}"
+    if found["deploy"]:
+        rows["deploy"] = _deploy(found["deploy"])
     if test:
         rows["self-test"] = (
             f"planned in {test['plan_s']} s ({test['scheme']}), trained in {test['run_s']} s, "
@@ -57,6 +65,23 @@ def _text(found: dict[str, Any]) -> str:
     lines = [f"{name:<10} {text}" for name, text in rows.items()]
     problems = [f"problem    {line}" for line in found["problems"]] or ["all is well"]
     return "\n".join([*lines, *problems])
+
+
+def _deploy(found: dict[str, Any]) -> str:
+    """What is there to take part in a fleet, in a line."""
+    kept = {True: "kept by others", False: "not kept by others (NTP)", None: "perhaps kept by NTP"}
+    port = found["port"]
+    words = [
+        "installed" if found["installed"] else "not installed (pip install 'joulemesh[deploy]')",
+        f"clock {found['clock']}, {kept[found['synchronised']]}",
+        f"port {port['number']} {'free' if port['free'] else 'in use'}",
+    ]
+    mine = found.get("folder")
+    if mine:
+        words.append(f"{mine['name']} of fleet {mine['fleet']}, certificate {mine['certificate']}")
+        if "port" in mine:
+            words.append(f"port {mine['port']}, {'running' if mine['running'] else 'not running'}")
+    return "; ".join(words)
 
 
 def _list(pairs: dict[str, Any], joint: str = " ", comma: str = ", ") -> str:

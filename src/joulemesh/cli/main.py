@@ -83,7 +83,11 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     estimate.estimate: ("joulemesh estimate --set training.model=logistic --set training.l2=0.01",),
     bounds.bounds: ("joulemesh bounds --set training.model=logistic --set training.l2=0.1",),
     schema.schema: ("joulemesh schema > scenario.schema.json",),
-    doctor.doctor: ("joulemesh doctor", "joulemesh doctor --json > doctor.json"),
+    doctor.doctor: (
+        "joulemesh doctor",
+        "joulemesh doctor --json > doctor.json",
+        "joulemesh doctor farm-07 --quick",
+    ),
 }
 
 

@@ -23,6 +23,9 @@ OPTIONAL = {
     "pyarrow": "Parquet files",
     "tensorboardX": "--tensorboard",
     "datasets": "data sets of the Hugging Face hub",
+    "grpcio": "deploy",
+    "cryptography": "deploy",
+    "prometheus_client": "deploy, for node run --metrics",
 }
 _SETTINGS = (
     "JOULEMESH_DATA",
@@ -33,11 +36,12 @@ _SETTINGS = (
 )
 
 
-def examine(*, self_test: bool = True) -> dict[str, Any]:
+def examine(*, self_test: bool = True, folder: Path | None = None) -> dict[str, Any]:
     """Look at the machine, the packages, the data and the caches; plan and train a little.
 
     Args:
         self_test: also plan a small scenario and train it for a few iterations.
+        folder: of a deployed device, or of a fleet, that is looked at too.
 
     Returns:
         Plain values; ``problems`` lists what keeps Joulemesh from working, one line each. The
@@ -60,6 +64,7 @@ def examine(*, self_test: bool = True) -> dict[str, Any]:
         "data": _tried(_data, "the data folders cannot be read", problems),
         "caches": _tried(_caches, "the cache folder cannot be read", problems),
     }
+    found["deploy"] = _tried(lambda: _deploy(folder, problems), "deploy cannot be used", problems)
     if self_test:
         found["self_test"] = _tried(_self_test, "the self-test failed", problems)
     return {**found, "problems": problems}
@@ -150,6 +155,19 @@ def _size(folder: Path) -> int:
         with suppress(OSError):  # another process may remove files meanwhile
             total += path.stat().st_size if path.is_file() else 0
     return total
+
+
+def _deploy(folder: Path | None, problems: list[str]) -> dict[str, Any]:
+    """What taking part in a fleet needs."""
+    from joulemesh.deploy.health import examine_folder, examine_machine
+
+    found = examine_machine(problems)
+    if folder is None:
+        return found
+    if not found["installed"]:
+        problems.append("deploy needs more packages; pip install 'joulemesh[deploy]'")
+        return found
+    return {**found, "folder": examine_folder(folder, problems)}
 
 
 def _self_test() -> dict[str, Any]:
