@@ -1,0 +1,174 @@
+"""The nodes of a scenario's own plan, in memory and under a virtual clock, with a crash or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import joulemesh
+from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Plan, Send, Train, Trained
+from joulemesh.deploy.meter import Modelled, Tariff
+from joulemesh.deploy.node import Node
+from joulemesh.deploy.plans import Learner
+from joulemesh.deploy.replay import Course
+from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.transport.memory import Clock, MemoryNetwork, Weather
+from joulemesh.deploy.view import FINISHED, REFUSED, View, governing
+from joulemesh.deploy.virtual.hardware import Disk
+from joulemesh.deploy.virtual.machine import Machine
+from joulemesh.planning.ground import Ground
+
+TRAINING_S = 1.0  # virtual seconds of an iteration's rounds
+SETTINGS = Settings(patience_s=1.0, starting_s=5.0, hang_s=5.0, minority_s=20.0)
+_UNTIL_S = 400.0
+
+
+Crashes = dict[int, tuple[int, float, float | None]]
+
+
+class Meter(Modelled):
+    """Counts what the node says that it does."""
+
+    def use(self, effect: Train | Send) -> None:
+        """Nothing more to count."""
+
+
+class PlannedMachine(Machine):
+    """A machine with the scenario's planner and a learner of the test."""
+
+    def __init__(self, device: int, fleet: SchemeFleet, disk: Disk, learner: Learner) -> None:
+        ground = fleet.ground
+        item = int(np.asarray(learner.parameters()).dtype.itemsize)
+        battery_j = float(ground.world.devices.energy_budget_j[device])
+        meter: Any = Meter(battery_j, Tariff.of(ground, device, item))
+        planner: Any = Replanner(ground, device)
+        super().__init__(device, fleet, disk, meter, planner)
+        self.learner = learner
+
+    def _train(self, effect: Train) -> None:
+        learner, start = self.learner, effect.start
+        learner.load(start.vector)
+        if start.memory:
+            learner.restore(start.memory)
+        learner.train(effect.iteration, effect.rounds)
+        done = Trained(effect.iteration, np.array(learner.parameters()), dict(learner.save()))
+        self._later(TRAINING_S, done)
+
+    def _plan(self, effect: Plan) -> None:
+        planner: Any = self.planner
+        self._later(0.01, planner.answer(effect.view))
+
+
+class SchemeFleet:
+    """Runs a scenario's plan to its end.
+
+    Args:
+        scenario: what is asked.
+        learners: makes the learner of a device; all begin alike.
+        crashes: device -> (the iteration after whose commit it crashes, how long after it, and
+            how long until it is started again, in seconds; None for never).
+        seed: of delays, and of what a crash leaves on a disk.
+        weather: how the network treats messages.
+    """
+
+    def __init__(
+        self,
+        scenario: joulemesh.Scenario,
+        learners: Callable[[int], Learner],
+        crashes: Crashes | None = None,
+        seed: int = 0,
+        weather: Weather | None = None,
+    ) -> None:
+        count = scenario.devices.count
+        self.random, self.clock = Random(seed), Clock()
+        self.network = MemoryNetwork(self.clock, self.random, weather or Weather())
+        made = [learners(device) for device in range(count)]
+        self.ground = Ground.of(scenario, len(made[0].parameters()))
+        view = Replanner(self.ground, 0).plan(first_view(count)).view
+        begin = Durable(0, (view,), Commit(0, np.array(made[0].parameters()), dict(made[0].save())))
+        self.links = tuple((int(i), int(j)) for i, j in self.ground.world.graph.edges)
+        self.machines = [
+            PlannedMachine(device, self, Disk(begin, self.random, (0.001, 0.01)), learner)
+            for device, learner in enumerate(made)
+        ]
+        self._crashes = dict(crashes or {})
+        self.ends: dict[int, End] = {}
+        self.views: dict[int, View] = {0: view}
+        self.commits: dict[tuple[int, int], Commit] = {}  # (iteration, device)
+        self.trained: dict[tuple[int, int], int] = {}  # rounds
+
+    # What machines need -------------------------------------------------------------------------
+
+    def make_node(self, machine: Machine) -> Node:
+        state = machine.disk.state
+        return Node(machine.device, self.links, state, machine.battery, SETTINGS)
+
+    def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Train):
+                self.trained[effect.iteration, machine.device] = effect.rounds
+
+    def durable(self, machine: Machine, state: Durable) -> None:
+        device, commit = machine.device, state.commit
+        for view in state.views:
+            assert self.views.setdefault(view.number, view) == view
+        before = self.commits.setdefault((commit.iteration, device), commit)
+        assert np.array_equal(before.vector, commit.vector)
+        when, after_s, again_s = self._crashes.get(device, (-1, 0.0, None))
+        if commit.iteration == when:
+            del self._crashes[device]
+            self.clock.after(after_s, machine.crash)
+            if again_s is not None:
+                self.clock.after(after_s + again_s, machine.start)
+
+    def ended(self, machine: Machine, end: End) -> None:
+        self.ends[machine.device] = end
+
+    # The run ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """From the start until nobody is left."""
+        for machine in self.machines:
+            self.clock.after(0.1 * self.random.random(), machine.start)
+        while self.clock.step(_UNTIL_S) and any(machine.up for machine in self.machines):
+            pass
+
+    @property
+    def course(self) -> Course:
+        """What happened, to be played again."""
+        views = tuple(view for _, view in sorted(self.views.items()))
+        views = tuple(view for view in views if view.digest not in (FINISHED, REFUSED))
+        last = max(iteration for iteration, _ in self.commits)
+        members = {
+            (t, device) for t in range(1, last + 1) for device in governing(views, t).members
+        }
+        kept = {place: commit for place, commit in self.commits.items() if place in members}
+        return Course(
+            views,
+            absent={place: commit.absent for place, commit in kept.items() if commit.absent},
+            rounds={place: rounds for place, rounds in self.trained.items() if place in kept},
+            lost=frozenset(members - set(kept)),
+        )
+
+    def given(self) -> set[tuple[int, int]]:
+        """(iteration, device): what newcomers took from others instead of computing it."""
+        return {
+            (view.start - 1, newcomer) for view in self.views.values() for newcomer, _ in view.gifts
+        }
+
+
+def apart(fleet: SchemeFleet, vectors: dict[int, NDArray[Any]]) -> float:
+    """The largest distance of what devices committed from what a replay gives, by iteration."""
+    course, given = fleet.course, fleet.given()
+    return max(
+        float(np.abs(commit.vector - vectors[iteration][device]).max())
+        for (iteration, device), commit in fleet.commits.items()
+        if iteration
+        and (iteration, device) not in given
+        and device in course.view(iteration).members
+    )

@@ -1,0 +1,108 @@
+"""Every scheme deploys: nodes that talk to each other compute what the simulator computes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.deploy.replay import plans_of, replay
+from joulemesh.deploy.transport.memory import Weather
+from joulemesh.deploy.view import FINISHED
+from joulemesh.registries import SCHEMES
+from tests.deploy.scheme_fleet import Crashes, SchemeFleet, apart
+from tests.deploy.test_continuation import small
+from tests.deploy.test_replay import Pull
+
+FEW: dict[str, Any] = {"plan__rounds": "fixed", "plan__fixed_rounds": 2, "plan__gossip_rounds": 2}
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"plan__aggregation": name} for name in SCHEMES.names()},
+    "neighbours": {"plan__exchange": "neighbours"},
+    "exact now and then": {"plan__exchange": {"every": 3, "final": True, "times": 2}},
+    "nothing between": {"plan__exchange": {"between": "none", "every": 3}},
+    "skip": {"plan__exchange": {"train": 2, "mix": 1, "final": True}, "plan__rounds": "spread"},
+    "spread": {"plan__rounds": "spread", "budget__total_s": 60.0, "budget__deadline_s": None},
+    "fading": {"network__fading": "rayleigh", "plan__aggregation": "tree-chunked"},
+    "around a ring": {"plan__aggregation": "metropolis", "network__topology": "ring"},
+}
+KILLED = ("tree", "spread", "exact now and then", "around a ring")  # the others are slow tests
+
+
+def scenario(name: str) -> joulemesh.Scenario:
+    return small(**FEW | CASES[name])
+
+
+def check(fleet: SchemeFleet, dtype: str) -> None:
+    """Everybody holds what a simulated run with the same views holds, and nobody overdraws."""
+    learners = [Pull(device, dtype) for device in range(6)]
+    plans = plans_of(fleet.ground)
+    vectors = {run.iteration: run.vectors for run in replay(fleet.course, plans, learners)}
+    assert apart(fleet, vectors) < (1e-10 if dtype == "float64" else 1e-5)
+    assert all(machine.battery.left_j() >= 0 for machine in fleet.machines)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_with_no_fault_devices_compute_what_is_simulated(name: str) -> None:
+    fleet = SchemeFleet(scenario(name), Pull)
+    fleet.run()
+    assert all(fleet.ends[device].complete for device in range(6)), fleet.ends
+    assert all(view.digest == FINISHED for view in fleet.views.values() if view.number)
+    assert set(fleet.commits) == {(t, device) for t in range(9) for device in range(6)}
+    check(fleet, "float64")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_with_32_bits(name: str) -> None:
+    fleet = SchemeFleet(scenario(name), lambda device: Pull(device, "float32"), seed=1)
+    fleet.run()
+    assert {commit.vector.dtype for commit in fleet.commits.values()} == {np.dtype("float32")}
+    check(fleet, "float32")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in KILLED else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+)
+def test_killed_started_again_and_rejoined_it_is_still_the_simulated_run(name: str) -> None:
+    fleet = SchemeFleet(scenario(name), Pull, {2: (2, 0.6, 2.4)})
+    fleet.run()
+    assert all(fleet.ends[device].complete for device in range(6)), fleet.ends
+    assert [view for view in fleet.views.values() if 2 not in view.members]
+    assert 2 in fleet.views[max(fleet.views)].members
+    assert (8, 2) in fleet.commits
+    check(fleet, "float64")
+    if name == "around a ring":  # some were ahead; its neighbours finished the mixing without it
+        assert any(sender == 2 for gone in fleet.course.absent.values() for _, sender in gone)
+
+
+def test_started_again_at_once_everything_is_as_if_nothing_had_happened() -> None:
+    quiet = SchemeFleet(scenario("tree"), Pull)
+    everybody: Crashes = {device: (3, 0.4 + 0.1 * device, 0.3) for device in range(6)}
+    shaken = SchemeFleet(scenario("tree"), Pull, everybody)
+    for fleet in (quiet, shaken):
+        fleet.run()
+    assert set(quiet.commits) == set(shaken.commits)
+    for place, commit in quiet.commits.items():
+        assert np.array_equal(commit.vector, shaken.commits[place].vector)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", CASES)
+def test_random_crashes_in_bad_weather(name: str, seed: int) -> None:
+    """Two devices crash at any moment, one of them for good perhaps; messages get lost."""
+    rng = Random(f"{name} {seed}")
+    crashes: Crashes = {
+        device: (rng.randint(0, 6), 1.5 * rng.random(), rng.choice((0.2, 2.5, 4.0, None)))
+        for device in rng.sample(range(6), 2)
+    }
+    weather = Weather(loss=0.02, twice=0.05, held=0.05, held_s=0.5)
+    fleet = SchemeFleet(scenario(name), Pull, crashes, seed, weather)
+    fleet.run()
+    others = [device for device in range(6) if device not in crashes]
+    assert all(fleet.ends[device].complete for device in others), fleet.ends
+    check(fleet, "float64")
