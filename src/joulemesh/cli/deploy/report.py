@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from joulemesh.cli.common import JsonOption, LoadOption, load_files
+from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_files
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["report"]
 
 
 def report(
-    fleet: Annotated[Path, typer.Argument(metavar="FLEET", help="The fleet's folder.")],
+    fleet: FleetArgument,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder to write to; the fleet's by default.")
     ] = None,
@@ -28,6 +28,10 @@ def report(
             "--journals", help="A folder with the devices' journals: NAME/journal.jsonl for each."
         ),
     ] = None,
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="First copy the journals of devices that are running."),
+    ] = False,
     run: Annotated[
         Path | None,
         typer.Option("--run", help="A run folder of the same scenario, to draw its curve."),
@@ -41,12 +45,14 @@ def report(
 ) -> None:
     """Write report.html, receipt.json and receipt.csv of a fleet, whether it has finished or not.
 
-    Journals are looked for in FLEET/journals/NAME, where you copied them, and in
+    Journals are looked for in FLEET/journals/NAME, where `--collect` and you copy them, and in
     FLEET/devices/NAME/run, where devices on this machine write them.
     """
     from joulemesh.runs.deployment import report_of_fleet
 
     load_files(load)
+    if collect:
+        _collect(fleet)
     made = report_of_fleet(fleet, out, journals=journals, run=run, simulate=not no_simulate)
     if json:
         say(json_format.dumps(_record(made)))
@@ -55,6 +61,16 @@ def report(
         say(f"note: {note}", err=True)
     say(made.sentence)
     say(f"wrote {made.page}, {made.page.with_name('receipt.json')} and receipt.csv")
+
+
+def _collect(fleet: Path) -> None:
+    """Copy what running devices have written; those that do not answer are named."""
+    import asyncio
+
+    from joulemesh.deploy.operator import Operator
+
+    for name, reason in asyncio.run(Operator.load(fleet).collect()).items():
+        say(f"note: {name}: {reason}", err=True)
 
 
 def _record(made: Reported) -> dict[str, Any]:

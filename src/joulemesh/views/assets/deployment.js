@@ -162,7 +162,9 @@ function drawLinks() {
   const links = data.links.filter((one) => one.planned !== null && one.measured > 0);
   if (!links.length) { document.getElementById("links").hidden = true; return; }
   const rates = links.flatMap((one) => [one.planned, one.measured]);
-  const low = Math.min(...rates) / 1.25, high = Math.max(...rates) * 1.25;
+  // Over less than a decade, lengths from zero are easier to compare than logarithms.
+  const wide = Math.max(...rates) > 8 * Math.min(...rates);
+  const low = wide ? Math.min(...rates) / 1.25 : 0, high = Math.max(...rates) * (wide ? 1.25 : 1.08);
   (links.length <= 24 ? drawLinkRows : drawLinkDots)(links, low, high, unitOf(high, "bit/s"));
   legend("links", [{ text: "measured", colour: "var(--metered)", kind: "disc" },
     { text: links.length <= 24 ? "planned" : "as planned", colour: "var(--planned)", kind: links.length <= 24 ? "tick" : "dashes" }]);
@@ -174,9 +176,9 @@ function drawLinkRows(links, low, high, { scale, unit }) {
   const names = links.map((one) => `${data.names[one.from]} → ${data.names[one.to] ?? one.to}`);
   const left = Math.min(width * 0.42, 16 + 6.8 * Math.min(34, Math.max(...names.map((name) => name.length))));
   const box = { left, right: width - 16, top, bottom: top + pitch * links.length };
-  const x = logarithmic(low, high, box.left, box.right), none = linear(0, 1, 0, 1);
+  const x = (low ? logarithmic : linear)(low, high, box.left, box.right), none = linear(0, 1, 0, 1);
   none.ticks = () => [];
-  axes(svg, box, x, none, { x: `rate [${unit}] (logarithmic)`, y: "" }, { bare: true }, { x: (v) => plain(v / scale) });
+  axes(svg, box, x, none, { x: `rate [${unit}]${low ? " (logarithmic)" : ""}`, y: "" }, { bare: true }, { x: (v) => plain(Number((v / scale).toPrecision(6))) });
   links.forEach((one, k) => {
     const y = top + pitch * (k + 0.5), from = x(one.planned).toFixed(1), to = x(one.measured).toFixed(1);
     svg.append(node("line", { class: "link", x1: from, x2: to, y1: y, y2: y }));
@@ -191,9 +193,10 @@ function drawLinkDots(links, low, high, { scale, unit }) {
   const chart = document.querySelector("#links .chart"), height = 420;
   const { svg, width } = sheet(chart, height, `Measured against planned rates of ${links.length} links.`);
   const box = { left: 62, right: width - 16, top: 30, bottom: height - 46 };
-  const x = logarithmic(low, high, box.left, box.right), y = logarithmic(low, high, box.bottom, box.top);
+  const along = low ? logarithmic : linear, note = low ? " (logarithmic)" : "";
+  const x = along(low, high, box.left, box.right), y = along(low, high, box.bottom, box.top);
   const write = (v) => plain(v / scale);
-  axes(svg, box, x, y, { x: `planned rate [${unit}] (logarithmic)`, y: `measured rate [${unit}] (logarithmic)` }, {}, { x: write, y: write });
+  axes(svg, box, x, y, { x: `planned rate [${unit}]${note}`, y: `measured rate [${unit}]${note}` }, {}, { x: write, y: write });
   svg.append(node("path", { class: "diagonal", d: `M${x(low)},${y(low)}L${x(high)},${y(high)}` }));
   const r = links.length > 400 ? 3 : 4.5;
   for (const one of links)
