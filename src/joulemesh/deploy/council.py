@@ -262,6 +262,8 @@ class Council:
                 members=list(view.members),
                 cut=[list(link) for link in view.cut],
                 gifts=[list(gift) for gift in view.gifts],
+                left_j=list(view.left_j),
+                elapsed_s=view.elapsed_s,
                 digest=view.digest,
             )
         self._forget()

@@ -14,7 +14,7 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 | ``not-saved`` | reason |
 | ``stopped`` | reason: somebody asked the node to stop |
 | ``end`` | reason, complete, resumable, iteration, spent_j, left_j |
-| ``view`` | number, start, members, cut, gifts, digest |
+| ``view`` | number, start, members, cut, gifts, left_j, elapsed_s, digest |
 | ``suspected``, ``refused``, ``fetched``, ``gift``, ``left``, … | what the state machine notes |
 
 Lines are kept in memory until `flush`, which appends them and waits for the disk. A line that a
