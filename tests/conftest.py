@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import joulemesh.deploy  # noqa: F401 - before any test imports gRPC
 from joulemesh import own_code
 from tests import shapes
 

@@ -88,9 +88,9 @@ async def started(*devices: Device) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def pair(**given: Terms) -> AsyncIterator[tuple[Device, Device]]:
-    """Two neighbours."""
+    """Two neighbours; the second has another one, whose software may be anything."""
     ports = free_port(), free_port()
     one = device(0, {1: ports[1]}, listen=ports[0], **given)  # type: ignore[arg-type]
-    other = device(1, {0: ports[0]}, listen=ports[1], **given)  # type: ignore[arg-type]
+    other = device(1, {0: ports[0], 2: 1}, listen=ports[1], **given)  # type: ignore[arg-type]
     async with started(one, other):
         yield one, other

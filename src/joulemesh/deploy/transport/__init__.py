@@ -33,6 +33,7 @@ class Reason(StrEnum):
     UNREACHABLE = "unreachable"
     LATE = "too late"
     NOT_TLS = "not TLS"
+    BROKEN_OFF = "handshake broken off"
     OLD_TLS = "older than TLS 1.3"
     NO_CERTIFICATE = "no certificate"
     OTHER_AUTHORITY = "certificate of another fleet"

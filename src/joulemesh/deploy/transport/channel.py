@@ -12,15 +12,17 @@ __all__ = ["QUIET", "open_channel"]
 import os
 from typing import Any
 
+from joulemesh.deploy import CIPHERS, ONLY_RSA
 from joulemesh.deploy.identity import Identity
 from joulemesh.deploy.transport import Address
+from joulemesh.errors import JoulemeshError
 from joulemesh.optional import require
 
-# Read when gRPC starts. What its core has to say about strangers and dead neighbours is said here,
-# with names and reasons.
-os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
+if os.environ.get(CIPHERS) != ONLY_RSA:
+    raise JoulemeshError(
+        "gRPC was imported before joulemesh.deploy, so that it would accept TLS 1.2: import it "
+        f"later, or set {CIPHERS}={ONLY_RSA} in the environment"
+    )
 require("grpc", "talking to other devices", "grpcio")
 
 import grpc  # noqa: E402

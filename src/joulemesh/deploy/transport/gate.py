@@ -26,12 +26,12 @@ from typing import Any
 
 from joulemesh.deploy.identity import Identity, IdentityError, Role, bearer_of
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
+from joulemesh.deploy.transport.halves import Half, SecureHalf
 from joulemesh.deploy.transport.tls import alert_reason, server_context
 
 _HANDSHAKE_S = 4.0
 _HANDSHAKES = 32
 _CONNECTIONS = 6  # of one name: of a device that was started again, old ones may linger
-_BUFFER = 1024 * 1024
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -146,29 +146,26 @@ class Gate:
 
     async def _admit(self, taken: socket.socket, address: str) -> None:
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        outer = _Half()
+        outer = SecureHalf(self._context)
         self._shaking += 1
         try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: outer,
-                taken,
-                ssl=self._context,
-                ssl_handshake_timeout=_HANDSHAKE_S,
-                ssl_shutdown_timeout=1.0,
-            )
-        except (OSError, ssl.SSLError) as error:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: outer, taken)
+            async with asyncio.timeout(_HANDSHAKE_S):
+                await outer.shaken
+        except (OSError, TimeoutError) as error:
+            outer.end()
             self._refuse(*_why(error), address)
             return
         finally:
             self._shaking -= 1
         peer = self._known(outer, address)
         if peer is None:
-            transport.abort()
+            outer.end()
             return
         await self._pass_on(outer, peer)
 
-    def _known(self, outer: _Half, address: str) -> Peer | None:
-        shown = outer.ends.get_extra_info("ssl_object").getpeercert()
+    def _known(self, outer: SecureHalf, address: str) -> Peer | None:
+        shown = outer.certificate()
         names = [name for kind, name in shown.get("subjectAltName", ()) if kind == "DNS"]
         try:
             name, role = bearer_of(names[0] if len(names) == 1 else "")
@@ -182,78 +179,34 @@ class Gate:
         device = self._numbers.get(name) if role == "device" else None
         return Peer(name, role, device, address)
 
-    async def _pass_on(self, outer: _Half, peer: Peer) -> None:
+    async def _pass_on(self, outer: SecureHalf, peer: Peer) -> None:
         """Join the connection to one of the gRPC server's, until either ends."""
         loop = asyncio.get_running_loop()
         self._count += 1
         path = str(self._folder / str(self._count))
         self._peers[path] = peer
+        outer.when_lost = lambda: self._peers.pop(path, None)  # before the inner end hears of it
         self._per_name[peer.name] += 1
         end = socket.socket(socket.AF_UNIX)
         try:
             end.bind(path)
             end.setblocking(False)
             await loop.sock_connect(end, str(self.inside))
-            inner = _Half()
+            inner = Half()
             await loop.create_connection(lambda: inner, sock=end)
             outer.join(inner)
             await asyncio.gather(outer.lost.wait(), inner.lost.wait())
         except OSError:
             end.close()
         finally:
-            outer.ends.abort()
+            outer.end()
             self._per_name[peer.name] -= 1
-            del self._peers[path]
+            self._peers.pop(path, None)
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
     def _refuse(self, reason: Reason, detail: str, address: str, peer: str = "") -> None:
         self._refused(Refusal(reason, detail, peer, address))
-
-
-class _Half(asyncio.Protocol):
-    """One end of a joined pair: what comes in here goes out there, no faster than it is taken."""
-
-    def __init__(self) -> None:
-        self.lost = asyncio.Event()
-        self.ends: Any = None
-        self._other: _Half | None = None
-
-    def join(self, other: _Half) -> None:
-        """Begin to pass on."""
-        self._other, other._other = other, self
-        for half in (self, other):
-            half.ends.set_write_buffer_limits(high=_BUFFER)
-            if not half.ends.is_closing():
-                half.ends.resume_reading()
-        if self.lost.is_set():
-            other.ends.close()
-
-    def connection_made(self, transport: Any) -> None:
-        """Keep what comes before there is anybody to pass it on to."""
-        self.ends = transport
-        transport.pause_reading()
-
-    def data_received(self, data: bytes) -> None:
-        """Pass it on."""
-        if self._other is not None:
-            self._other.ends.write(data)
-
-    def pause_writing(self) -> None:
-        """Take no more from the other end than this one can get rid of."""
-        if self._other is not None and not self._other.ends.is_closing():
-            self._other.ends.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Go on taking."""
-        if self._other is not None and not self._other.ends.is_closing():
-            self._other.ends.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """What ends here ends there."""
-        self.lost.set()
-        if self._other is not None:
-            self._other.ends.close()
 
 
 def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.socket:
@@ -279,6 +232,6 @@ def _why(error: OSError) -> tuple[Reason, str]:
             return found
         text = (error.reason or str(error)).lower().replace("_", " ")
         return Reason.NOT_TLS, f"its handshake makes no sense ({text})"
-    if isinstance(error, ConnectionAbortedError | TimeoutError):
+    if isinstance(error, TimeoutError):
         return Reason.LATE, f"no handshake within {_HANDSHAKE_S:g} s"
-    return Reason.NOT_TLS, f"it left before the end of the handshake ({error.strerror or 'closed'})"
+    return Reason.BROKEN_OFF, "it left; perhaps it does not trust this device's certificate"

@@ -32,6 +32,7 @@ import grpc.aio  # isort: skip
 _STREAMS = 16
 _PIECE_S = 30.0  # in which the next piece of a message must come
 _GREETING_S = 4.0
+_MOST_BYTES = 4 * PACKET_BYTES  # beyond which gRPC refuses by itself, without a name
 _CODES = {
     Reason.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.TOO_MANY: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -73,6 +74,7 @@ class GrpcTransport:
         self._current: dict[tuple[int, str], Any] = {}
         self._receive: Receive | None = None
         self._server: Any = None
+        self._closing = False
 
     @property
     def port(self) -> int:
@@ -110,7 +112,8 @@ class GrpcTransport:
         """End a call with a reason that both sides hear of."""
         peer = self._gate.peer(context.peer())
         name, address = (peer.name, peer.address) if peer else ("", "")
-        self._refusals.add(Refusal(error.reason, error.detail, name, address))
+        if error.reason is not Reason.CLOSED:
+            self._refusals.add(Refusal(error.reason, error.detail, name, address))
         code = _CODES.get(error.reason, grpc.StatusCode.PERMISSION_DENIED)
         await context.abort(code, error.detail, ((REASON, str(error.reason)),))
         raise AssertionError("abort does not return")
@@ -125,7 +128,7 @@ class GrpcTransport:
         options = (
             *QUIET,
             ("grpc.max_concurrent_streams", _STREAMS),
-            ("grpc.max_receive_message_length", 4 * PACKET_BYTES),
+            ("grpc.max_receive_message_length", _MOST_BYTES),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         )
         self._server = grpc.aio.server(options=options)
@@ -151,6 +154,7 @@ class GrpcTransport:
 
     async def close(self) -> None:
         """Stop listening and give up what is under way."""
+        self._closing = True
         await asyncio.gather(*(link.close() for link in self._links.values()))
         if self._server is not None:
             await self._server.stop(grace=0.2)
@@ -185,12 +189,19 @@ class GrpcTransport:
 
     async def _serve(self, device: int, lane: str, context: Any) -> None:
         """Take messages. A new stream takes the place of an older one of the same lane."""
+        inside = context.peer()  # which gRPC forgets when the stream ends
         own = self._current[device, lane] = object()
         unpacker, taken = Unpacker(self._terms), 0
         await context.write(acknowledgement(taken))
         while True:
-            packet = await self._packet(context, unpacker)
+            try:
+                packet = await self._packet(context, unpacker)
+            except asyncio.CancelledError:
+                self._check_end(inside, unpacker)
+                raise
             if not isinstance(packet, bytes):
+                self._check_end(inside, unpacker)
+            if not packet or not isinstance(packet, bytes):
                 return
             if self._current[device, lane] is not own:
                 raise TransportError(Reason.CLOSED, "a newer stream has taken its place")
@@ -207,6 +218,13 @@ class GrpcTransport:
                 return await context.read()
         except TimeoutError:
             raise TransportError(Reason.LATE, f"nothing for {_PIECE_S:g} s in a message") from None
+
+    def _check_end(self, inside: str, unpacker: Unpacker) -> None:
+        """Streams end with a goodbye, with their connection, or amid a message whose time is up."""
+        peer = self._gate.peer(inside)
+        if peer is not None and not unpacker.amid and not self._closing:
+            detail = f"it broke off, or sent a packet of more than {_MOST_BYTES:,} bytes"
+            self._refusals.add(Refusal(Reason.MALFORMED, detail, peer.name, peer.address))
 
     def _hand_over(self, device: int, message: Message) -> None:
         assert self._receive is not None

@@ -22,6 +22,7 @@ REASON = "joulemesh-reason"
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _REFUSED_PAUSE_S = 0.5
+_GOODBYE_S = 0.2
 _OF_ONE_MESSAGE = (Reason.MALFORMED, Reason.TOO_LARGE)
 
 
@@ -60,6 +61,7 @@ class Lane:
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
+        self._stream: Any = None
         self.ready = False
         """Has the neighbour accepted the stream?"""
 
@@ -74,8 +76,12 @@ class Lane:
         return one
 
     async def close(self) -> None:
-        """Give up everything that waits."""
+        """Say goodbye, and give up everything that waits."""
         if self._task is not None:
+            if self.ready and self._stream is not None:
+                with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await self._stream.write(b"")
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
@@ -114,6 +120,7 @@ class Lane:
 
     async def _converse(self, stream: Any) -> TransportError | None:
         """Write and read until the stream ends; why, if the neighbour has said so."""
+        self._stream = stream
         both = {
             asyncio.ensure_future(self._write(stream)),
             asyncio.ensure_future(self._read(stream)),
@@ -183,6 +190,8 @@ async def _verdict(stream: Any) -> TransportError | None:
         stream.cancel()
     code, detail = await stream.code(), await stream.details()
     said = {str(key): value for key, value in await stream.trailing_metadata() or ()}
+    if said.get(REASON) == Reason.CLOSED:  # another stream has taken its place, or it is stopping
+        return None
     with suppress(ValueError):
         return TransportError(Reason(said.get(REASON, "")), detail or "")
     if code is grpc.StatusCode.UNIMPLEMENTED:

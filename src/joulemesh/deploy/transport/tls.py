@@ -10,6 +10,8 @@ import os
 import socket
 import ssl
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from joulemesh.deploy.identity import Identity
@@ -119,32 +121,53 @@ async def diagnose(
 async def _steps(
     identity: Identity, name: str, address: Address, fault: str | None
 ) -> TransportError | None:
+    loop = asyncio.get_running_loop()
     try:
-        reader, writer = await asyncio.open_connection(
-            *address, ssl=client_context(identity), server_hostname=name
-        )
-    except socket.gaierror:
+        found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except OSError:
         return TransportError(
             Reason.NAME_NOT_FOUND, f"no machine is called {address.host!r}; correct hosts.csv"
         )
-    except ssl.SSLError as error:
-        return _told(error, name, address, fault)
-    except (ConnectionError, OSError) as error:
-        why = error.strerror or str(error) or type(error).__name__
-        return TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
-    try:
-        # In TLS 1.3 a server looks at the client's certificate after the client has finished.
-        if await reader.read(1):
-            return None
-        return TransportError(
-            Reason.UNREACHABLE, f"{name} at {address} closed the connection without a word"
-        )
-    except ssl.SSLError as error:
-        return _told(error, name, address, fault)
-    except OSError as error:
-        return TransportError(Reason.UNREACHABLE, f"{name} at {address}: {error.strerror or error}")
-    finally:
-        writer.transport.abort()
+    (family, kind, protocol, _, place), *_ = found
+    with socket.socket(family, kind, protocol) as plain:
+        plain.setblocking(False)
+        try:
+            await loop.sock_connect(plain, place)
+            await _first_word(plain, client_context(identity), name)
+        except ssl.SSLError as error:
+            return _told(error, name, address, fault)
+        except OSError as error:
+            why = error.strerror or str(error)
+            return TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
+    return None
+
+
+async def _first_word(plain: socket.socket, context: ssl.SSLContext, name: str) -> None:
+    """Shake hands, and wait for what the server says first.
+
+    In TLS 1.3 a server looks at the client's certificate after the client has finished. Whatever
+    this end finds wrong, the other is told: asyncio would close the connection without a word.
+    """
+    loop = asyncio.get_running_loop()
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(into, out, server_hostname=name)
+    step: Callable[[], object] = tls.do_handshake
+    while True:
+        try:
+            step()
+            if step == tls.do_handshake:
+                step = partial(tls.read, 1)
+                continue
+            return
+        except ssl.SSLWantReadError:
+            await loop.sock_sendall(plain, out.read())
+            came = await loop.sock_recv(plain, 64 * 1024)
+            if not came:
+                raise ConnectionResetError(104, "closed the connection without a word") from None
+            into.write(came)
+        finally:
+            if out.pending:
+                await loop.sock_sendall(plain, out.read())
 
 
 def _told(error: ssl.SSLError, name: str, address: Address, fault: str | None) -> TransportError:

@@ -1,0 +1,353 @@
+"""Strangers are refused by name on both sides, soon, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import grpc.aio
+import numpy as np
+import pytest
+
+from joulemesh.deploy.identity import Authority, Identity, make_identity
+from joulemesh.deploy.messages import Beat, Part
+from joulemesh.deploy.transport import Address, Reason, TransportError
+from joulemesh.deploy.transport.channel import open_channel
+from joulemesh.deploy.transport.lane import _verdict
+from joulemesh.deploy.transport.link import EXCHANGE, Link
+from joulemesh.deploy.transport.packets import PACKET_BYTES
+from joulemesh.deploy.transport.tls import alert_reason, diagnose
+from joulemesh.deploy.wire import Terms, greeting
+from tests.deploy.neighbours import (
+    HOME,
+    TERMS,
+    Device,
+    authority,
+    identity,
+    pair,
+)
+
+SOON_S = 5.0
+BEAT = Beat(1, 0, 3, "training")
+DAY = dt.timedelta(days=1)
+
+
+@cache
+def elsewhere() -> Authority:
+    return Authority.make("orchard")  # the same name: only the key differs
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def shows(own: Identity) -> Identity:
+    """An identity of another fleet that trusts this one: its certificate is what is refused."""
+    return replace(own, authority=authority().certificate)
+
+
+Attempt = Callable[[int], Awaitable[Reason]]
+"""Tries something at a port; gives the reason that the stranger hears."""
+
+
+def sends(by: Callable[[], Identity], terms: Terms = TERMS) -> Attempt:
+    """A stranger with the right software."""
+
+    async def attempt(port: int) -> Reason:
+        link = Link(by(), "birch", Address(HOME, port), terms)
+        try:
+            await link.send(BEAT, SOON_S)
+        except TransportError as error:
+            return error.reason
+        finally:
+            await link.close()
+        raise AssertionError("it was accepted")
+
+    return attempt
+
+
+def shakes(change: Callable[[ssl.SSLContext], None], *, chain: bool = True) -> Attempt:
+    """A stranger with other software, up to the handshake and what follows at once."""
+
+    def attempt(port: int) -> Reason:
+        context = ssl.create_default_context(cadata=authority().certificate.decode())
+        if chain:
+            load_chain(context, identity("ash"))
+        change(context)
+        try:
+            with socket.create_connection((HOME, port), SOON_S) as plain:
+                wrapped = context.wrap_socket(plain, server_hostname="birch")
+                wrapped.recv(1)
+        except ssl.SSLError as error:
+            found = alert_reason(error)
+            return found[0] if found else Reason.UNREACHABLE
+        raise AssertionError("it was accepted")
+
+    return lambda port: asyncio.to_thread(attempt, port)
+
+
+def load_chain(context: ssl.SSLContext, own: Identity) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        own.save(Path(folder))
+        context.load_cert_chain(Path(folder, "certificate.pem"), Path(folder, "key.pem"))
+
+
+def at_most_1_2(context: ssl.SSLContext) -> None:
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+
+def says(*packets: bytes) -> Attempt:
+    """A neighbour whose software says something else."""
+
+    async def attempt(port: int) -> Reason:
+        channel = open_channel(identity("cedar"), "birch", Address(HOME, port))
+        stream = channel.stream_stream(EXCHANGE)(timeout=SOON_S)
+        try:
+            with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                for packet in packets:
+                    await stream.write(packet)
+                    if packet == HELLO:
+                        await stream.read()
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+            found = await _verdict(stream)
+            assert found is not None
+            await asyncio.sleep(0.1)  # a stranger that leaves at once may have lost its connection
+            return found.reason
+        finally:
+            await channel.close()
+
+    return attempt
+
+
+def says_plainly(text: bytes) -> Attempt:
+    """Somebody who speaks something else than TLS; what it hears is that the line goes dead."""
+
+    def attempt(port: int) -> Reason:
+        with socket.create_connection((HOME, port), SOON_S) as plain:
+            plain.sendall(text)
+            with suppress(ConnectionError):
+                while plain.recv(1000):
+                    pass
+        return Reason.NOT_TLS
+
+    return lambda port: asyncio.to_thread(attempt, port)
+
+
+def is_silent() -> Attempt:
+    def attempt(port: int) -> Reason:
+        with socket.create_connection((HOME, port), SOON_S) as plain:
+            assert plain.recv(1) == b""
+        return Reason.LATE
+
+    return lambda port: asyncio.to_thread(attempt, port)
+
+
+def long_packet() -> bytes:
+    return bytes(PACKET_BYTES + 1)
+
+
+def record(kind: int, content: bytes) -> bytes:
+    return bytes([kind]) + len(content).to_bytes(4, "big") + content
+
+
+HELLO = greeting(TERMS, "parts")
+LONG = json.dumps({"kind": "given", "bytes": 10**9, "body": {}}).encode()
+STRANGERS: dict[str, tuple[Attempt, Reason]] = {
+    "no certificate": (shakes(lambda _: None, chain=False), Reason.NO_CERTIFICATE),
+    "another authority": (
+        sends(lambda: shows(make_identity(elsewhere(), "ash"))),
+        Reason.OTHER_AUTHORITY,
+    ),
+    "another fleet altogether": (
+        sends(lambda: make_identity(elsewhere(), "ash")),
+        Reason.OTHER_AUTHORITY,
+    ),
+    "expired": (
+        sends(lambda: make_identity(authority(), "ash", days=1, now=now() - 9 * DAY)),
+        Reason.EXPIRED,
+    ),
+    "not yet valid": (
+        sends(lambda: make_identity(authority(), "ash", now=now() + 9 * DAY)),
+        Reason.NOT_YET_VALID,
+    ),
+    "not in the roster": (sends(lambda: identity("yew")), Reason.NOT_IN_ROSTER),
+    "not a neighbour": (sends(lambda: identity("elm")), Reason.NOT_A_NEIGHBOUR),
+    "an operator": (
+        sends(lambda: make_identity(authority(), "ash", role="operator")),
+        Reason.NOT_PERMITTED,
+    ),
+    "another plan": (
+        sends(lambda: identity("ash"), replace(TERMS, plan="fedc")),
+        Reason.OTHER_PLAN,
+    ),
+    "another fleet": (
+        sends(lambda: identity("ash"), replace(TERMS, fleet="meadow")),
+        Reason.OTHER_FLEET,
+    ),
+    "another version": (says(HELLO.replace(b'"wire":1', b'"wire":2')), Reason.OTHER_VERSION),
+    "no greeting": (says(b"hello"), Reason.MALFORMED),
+    "a long packet": (says(HELLO, long_packet()), Reason.TOO_LARGE),
+    "a very long packet": (says(HELLO, bytes(9 * PACKET_BYTES)), Reason.TOO_LARGE),
+    "a huge claim": (says(HELLO, record(1, LONG)), Reason.TOO_LARGE),
+    "a malformed message": (says(HELLO, record(1, b"{}")), Reason.MALFORMED),
+    "at most TLS 1.2": (shakes(at_most_1_2), Reason.OLD_TLS),
+    "plain HTTP": (says_plainly(b"GET / HTTP/1.1\r\n\r\n"), Reason.NOT_TLS),
+    "plain HTTP/2": (says_plainly(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Reason.NOT_TLS),
+    "silence": (is_silent(), Reason.LATE),
+}
+# Where the two sides cannot name the same: a client that trusts others may leave without a word
+# before it is told anything, and gRPC does not tell a server what it has thrown away.
+HOST_SAYS = {
+    "another fleet altogether": {Reason.BROKEN_OFF, Reason.OTHER_AUTHORITY},
+    "a very long packet": {Reason.MALFORMED},
+}
+WAITS = {"silence"}  # the handshake's time limit
+
+
+@asynccontextmanager
+async def honest_talk() -> AsyncIterator[Device]:
+    """A device whose honest neighbour goes on talking to it meanwhile, undisturbed."""
+    slowest, count = 0.0, 0
+
+    async def talk(one: Device) -> None:
+        nonlocal slowest, count
+        while True:
+            began = time.monotonic()
+            part = Part(0, 1, count, np.full(20_000, count, np.float32))
+            await one.transport.send(1, part, SOON_S)
+            await one.transport.send(1, BEAT, SOON_S)
+            slowest, count = max(slowest, time.monotonic() - began), count + 1
+            await asyncio.sleep(0.01)
+
+    async with pair() as (one, other):
+        await one.transport.send(1, BEAT, SOON_S)
+        task = asyncio.create_task(talk(one))
+        try:
+            yield other
+            more = count + 2
+            while count < more:
+                assert not task.done(), task.exception()
+                await asyncio.sleep(0.01)
+            assert slowest < 2.0
+            parts = [said.step for _, said in other.inbox if isinstance(said, Part)]
+            assert parts[:count] == list(range(count))
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(n, marks=[pytest.mark.slow] * (n in WAITS)) for n in STRANGERS]
+)
+def test_a_stranger_is_refused_by_name_on_both_sides(
+    case: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    attempt, reason = STRANGERS[case]
+
+    async def meet() -> None:
+        async with honest_talk() as other:
+            began = time.monotonic()
+            assert await attempt(other.port) is reason
+            assert time.monotonic() - began < SOON_S
+            while not other.refusals:
+                assert time.monotonic() - began < SOON_S
+                await asyncio.sleep(0.01)
+            assert all(one.detail.isprintable() for one in other.refusals)
+            assert all(one.address.startswith(HOME) for one in other.refusals)
+            assert {one.reason for one in other.refusals} == HOST_SAYS.get(case, {reason})
+
+    asyncio.run(meet())
+    assert capfd.readouterr() == ("", "")
+
+
+@contextmanager
+def serving(
+    own: Identity, change: Callable[[ssl.SSLContext], None]
+) -> Iterator[tuple[int, list[bytes]]]:
+    """A server with other software; and what it gets to read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_chain(context, own)
+    change(context)
+    context.set_alpn_protocols(["h2"])
+    heard: list[bytes] = []
+    with socket.create_server((HOME, 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    plain, _ = listening.accept()
+                    with plain, suppress(OSError):
+                        plain.settimeout(1)
+                        heard.append(context.wrap_socket(plain, server_side=True).recv(1000))
+
+        import threading
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], heard
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(2)
+
+
+@pytest.mark.parametrize(
+    ("own", "change", "reason"),
+    [
+        (lambda: identity("birch"), at_most_1_2, Reason.OLD_TLS),
+        (lambda: identity("cedar"), lambda _: None, Reason.OTHER_NAME),
+        (lambda: make_identity(elsewhere(), "birch"), lambda _: None, Reason.OTHER_AUTHORITY),
+        (
+            lambda: make_identity(authority(), "birch", days=1, now=now() - 9 * DAY),
+            lambda _: None,
+            Reason.EXPIRED,
+        ),
+        (
+            lambda: make_identity(authority(), "birch", now=now() + 9 * DAY),
+            lambda _: None,
+            Reason.NOT_YET_VALID,
+        ),
+        (
+            lambda: make_identity(authority(), "birch", role="operator"),
+            lambda _: None,
+            Reason.BAD_CERTIFICATE,
+        ),
+    ],
+)
+def test_a_device_tells_a_stranger_nothing(
+    own: Callable[[], Identity], change: Callable[[ssl.SSLContext], None], reason: Reason
+) -> None:
+    async def meet(port: int) -> None:
+        assert await sends(lambda: identity("ash"))(port) is reason
+
+    with serving(own(), change) as (port, heard):
+        began = time.monotonic()
+        asyncio.run(meet(port))
+        assert time.monotonic() - began < SOON_S
+    assert not any(heard)
+
+
+def test_what_is_wrong_with_ones_own_certificate_is_said_first() -> None:
+    async def meet() -> None:
+        async with pair() as (_, other):
+            late = make_identity(authority(), "ash", days=1, now=now() - 9 * DAY)
+            found = await diagnose(late, "birch", Address(HOME, other.port))
+            assert found is not None
+            assert found.reason is Reason.EXPIRED
+            assert "the certificate of ash expired on" in found.detail
+            assert await diagnose(identity("ash"), "birch", Address(HOME, other.port)) is None
+
+    asyncio.run(meet())
