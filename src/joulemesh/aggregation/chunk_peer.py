@@ -56,7 +56,7 @@ class TreeChunkedPeer:
         self._arrived: list[dict[int, Vector]] = [{} for _ in range(self.chunks)]
         self._sum: dict[int, Vector] = {}
         self._mean: dict[int, Vector] = {}
-        self._given: set[tuple[int, int]] = set()
+        self._complete: list[tuple[int, bool]] = []  # chunks not given by `due`: sum, or mean?
         for chunk in range(self.chunks):
             self._add_up(chunk)
 
@@ -73,6 +73,7 @@ class TreeChunkedPeer:
             self._add_up(chunk)
         else:
             self._mean[chunk] = payload
+            self._complete.append((chunk, False))
 
     def _add_up(self, chunk: int) -> None:
         """The sum of the devices below and this one, once all children have sent theirs."""
@@ -83,8 +84,10 @@ class TreeChunkedPeer:
         for child in self._children:
             total = total + arrived[child]
         self._sum[chunk] = total
+        self._complete.append((chunk, True))
         if self._root:
             self._mean[chunk] = total / self._count
+            self._complete.append((chunk, False))
 
     def _payload(self, chunk: int, to: int) -> Vector | None:
         """What is sent of a chunk: the sum to the parent, the mean to a child; None as yet."""
@@ -107,14 +110,13 @@ class TreeChunkedPeer:
 
     def due(self) -> list[tuple[int, int, Vector]]:
         """Messages that can go now, each given once: (step, receiver, what is sent to it)."""
-        found = []
-        for chunk in range(self.chunks):
-            for to, first in self._to.items():
-                payload = self._payload(chunk, to)
-                if payload is not None and (chunk, to) not in self._given:
-                    self._given.add((chunk, to))
-                    found.append((first + chunk, to, payload))
-        return found
+        complete, self._complete = self._complete, []
+        return [
+            (first + chunk, to, (self._sum if up else self._mean)[chunk])
+            for chunk, up in complete
+            for to, first in self._to.items()
+            if (to in self._up) == up
+        ]
 
     def finish(self) -> Vector:
         """The device's parameters after the exchange, [P]."""

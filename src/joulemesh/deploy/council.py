@@ -18,6 +18,7 @@ from joulemesh.deploy.floods import Floods
 from joulemesh.deploy.grounds import Grounds
 from joulemesh.deploy.membership import next_view
 from joulemesh.deploy.messages import Accept, Accepted, Ballot, Prepare, Promise
+from joulemesh.deploy.planbook import Planbook
 from joulemesh.deploy.view import FINISHED, REFUSED, View
 
 _NONE: Ballot = (0, -1)
@@ -42,11 +43,15 @@ class Council:
         desk: the node's.
         floods: how everybody is told.
         grounds: why another view is wanted.
+        plans: of the views.
         hooks: what the council needs of the rest of the node.
     """
 
-    def __init__(self, desk: Desk, floods: Floods, grounds: Grounds, hooks: Hooks) -> None:
-        self._desk, self._floods, self._grounds, self._hooks = desk, floods, grounds, hooks
+    def __init__(
+        self, desk: Desk, floods: Floods, grounds: Grounds, plans: Planbook, hooks: Hooks
+    ) -> None:
+        self._desk, self._floods, self._grounds = desk, floods, grounds
+        self._plans, self._hooks = plans, hooks
         self._forget()
 
     def _forget(self) -> None:
@@ -79,7 +84,7 @@ class Council:
             self.since = desk.now
         if self._due is None:
             self._due = desk.now + self._rank() * desk.settings.patience_s / 2.0
-        if desk.now >= self._due and self._hooks.last() is not None:
+        if desk.now >= self._due and self._plans.last() is not None:
             self._propose()
 
     def _rank(self) -> int:
@@ -136,7 +141,7 @@ class Council:
             self._choose(proposal)
 
     def _choose(self, proposal: _Proposal) -> None:
-        grounds, last = self._grounds, self._hooks.last()
+        grounds, last = self._grounds, self._plans.last()
         view = next_view(
             self._desk.view,
             proposal.promises,
@@ -161,6 +166,7 @@ class Council:
             return True  # given up in the meantime
         proposal.candidate = None
         if event.plan is not None:
+            self._plans.prepared = event.plan
             self._offer(replace(event.view, digest=event.plan.view.digest))
         elif self._grounds.turn_away():  # once more without those who ask for something
             self._choose(proposal)
@@ -277,12 +283,10 @@ class Hooks:
 
     Attributes:
         standing: fills in how this device stands in a promise.
-        last: the last iteration, if it is known yet.
         froze: this device commits nothing until a view is decided.
         installed: a view is installed.
     """
 
     standing: Callable[[Promise], Promise]
-    last: Callable[[], int | None]
     froze: Callable[[], None]
     installed: Callable[[View], None]

@@ -80,8 +80,8 @@ class Durable:
         promised: the highest ballot promised for the number that follows it.
         accepted: what was accepted for that number.
         commit: the last iteration that is done.
-        trained: the iteration that is trained but not committed, its parameters and memory: what
-            an exchange can be repeated from. None if there is none, or it may be trained again.
+        trained: the iteration that was trained last, its parameters and memory: what an exchange
+            is repeated from, and what a neighbour that lacks it is sent after a restart.
         gift: parameters of an earlier iteration that a newcomer has not fetched yet.
         ended: why the node ended for good, once it has.
     """
@@ -129,11 +129,20 @@ class Undelivered:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The learner has run the rounds of an iteration."""
+    """The learner has run the rounds of an iteration.
+
+    Attributes:
+        iteration: which.
+        vector: [P], the parameters afterwards.
+        memory: what the optimiser remembers.
+        repeatable: would it end with the same bits again? What cannot be repeated is on disk before
+            anybody hears of it.
+    """
 
     iteration: int
     vector: Vector
     memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    repeatable: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class Floods:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._sequence = 0
+        self._incarnations: dict[int, int] = {}
         self._seen: dict[tuple[int, int], set[int]] = {}
         self._newest: dict[tuple[int, int], int] = {}
         self._due: dict[int, dict[_Name, tuple[float, Flood]]] = {}  # by neighbour
@@ -41,7 +42,13 @@ class Floods:
         self._pass_on(flood, except_to=sender)
         return True
 
+    def of_now(self, flood: Flood) -> bool:
+        """Does it come from the present life of its origin?"""
+        return flood.incarnation >= self._incarnations[flood.origin]
+
     def _new(self, flood: Flood) -> bool:
+        newest_life = max(flood.incarnation, self._incarnations.get(flood.origin, 0))
+        self._incarnations[flood.origin] = newest_life
         key, sequence = (flood.origin, flood.incarnation), flood.sequence
         seen, newest = self._seen.setdefault(key, set()), self._newest.get(key, 0)
         if sequence in seen or sequence <= newest - _REMEMBERED:

@@ -84,14 +84,13 @@ class Node:
         self._watch, self._floods = Watch(desk), Floods(desk)
         self._grounds = Grounds(desk)
         self._work = Work(desk, self._watch, self._cannot_pay)
-        hooks = Hooks(self._standing, self._work.plans.last, self._work.advance, self._installed)
-        self._council = Council(desk, self._floods, self._grounds, hooks)
+        hooks = Hooks(self._standing, self._work.advance, self._installed)
+        self._council = Council(desk, self._floods, self._grounds, self._work.plans, hooks)
         self._petitions = Petitions(desk, self._floods, self._grounds, self._council)
         self._signs = Signs(desk, self._watch, self._work)
-        self._incarnations: dict[int, int] = {}
         self._ticks = 0
         self._last_event = 0.0
-        self._stopping, self._stop_by = "", 0.0
+        self._stopping, self._stop_by, self._said_so = "", 0.0, False
         self._gone_since: float | None = None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -160,7 +159,7 @@ class Node:
     def _thaw(self) -> None:
         """This device was stopped for a while: others may not have been."""
         self._watch.patient()
-        self._work.parcels.patient()
+        self._work.averaging.parcels.patient()
         self._work.supplies.patient()
         if self._council.since is not None:
             self._council.since = self._desk.now
@@ -177,12 +176,21 @@ class Node:
         desk, work = self._desk, self._work
         if desk.ended:
             return
-        if self._stopping and (work.halted or desk.now >= self._stop_by):
-            desk.end(self._stopping)
+        if self._stopping:
+            self._maybe_stop()
         elif self._petitions.leaving:
             self._maybe_gone()
-        elif work.finished and desk.on_disk.commit is desk.state.commit and self._signs.all_done():
+        elif work.at_end and self._signs.all_done():
             desk.end(COMPLETE, complete=True)
+
+    def _maybe_stop(self) -> None:
+        """Stop once the neighbours have what they need of this device, or time is up."""
+        if self._work.halted and not self._said_so:
+            self._said_so = True
+            self._signs.to_all()
+        waited_for = self._work.averaging.parcels.receivers() - set(self._watch.cut())
+        if (self._work.halted and not waited_for) or self._desk.now >= self._stop_by:
+            self._desk.end(self._stopping)
 
     def _maybe_gone(self) -> None:
         """A device that leaves serves those that are behind, and then it goes."""
@@ -245,8 +253,8 @@ class Node:
                 self._council.accept(body)
             case Accepted():
                 self._council.accepted(origin, body)
-            case _ if flood.incarnation < self._incarnations.get(origin, 0):
-                return  # it speaks of an earlier life
+            case _ if not self._floods.of_now(flood):
+                return
             case Suspect():
                 self._suspect(body)
             case Join():
@@ -255,8 +263,6 @@ class Node:
                 self._grounds.leave(origin, body)
             case Replan():
                 self._grounds.replan(origin, body)
-        newest = max(flood.incarnation, self._incarnations.get(origin, 0))
-        self._incarnations[origin] = newest
         self._council.consider()
 
     # Chores -----------------------------------------------------------------------------------
@@ -285,7 +291,7 @@ class Node:
         self._maybe_give_up()
 
     def _suspect_silent(self) -> None:
-        stuck = self._work.parcels.stuck(self._desk.settings.patience_s)
+        stuck = self._work.averaging.parcels.stuck(self._desk.settings.patience_s)
         suspects = self._watch.suspects(self._work.plans.iteration_s)
         for device, reason in [*suspects, *((one, "takes no messages") for one in stuck)]:
             said = self._petitions.suspect(device, reason)
@@ -340,10 +346,8 @@ class Node:
 
     def _cannot_pay(self, reason: str) -> None:
         """Ask for a plan that this device can pay; if the plan is new already, leave."""
-        if self._desk.view.start < self._work.iteration:
-            self._petitions.plan_anew(reason)
-        else:
-            self._leave(reason)
+        old = self._desk.view.start < self._work.iteration
+        (self._petitions.plan_anew if old else self._leave)(reason)
 
     def _leave(self, reason: str) -> None:
         self._work.ready = False

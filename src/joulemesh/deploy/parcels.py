@@ -5,11 +5,14 @@ from __future__ import annotations
 
 __all__ = ["Parcels"]
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.desk import Desk
 from joulemesh.deploy.messages import Part
+from joulemesh.deploy.plans import ViewPlan
 
 Key = tuple[int, int]
 """(view, iteration)"""
@@ -46,6 +49,25 @@ class Parcels:
         parcel = _Parcel(to, part, self._desk.now, within_s)
         self._parcels.setdefault((part.view, part.iteration), {})[part.step, to] = parcel
         self._send(parcel)
+
+    def remember(self, plan: ViewPlan, iteration: int, trained: Vector) -> None:
+        """Have what was sent in an earlier life, in case that it is asked for.
+
+        Of an exchange in several steps, only the first message is known still.
+        """
+        peer, route = plan.peer(iteration), plan.route(iteration)
+        if peer is None or route is None or route.length > 1:
+            return
+        peer.start(trained)
+        kept = self._parcels.setdefault((plan.view.number, iteration), {})
+        for to, payload in peer.send(0):
+            part = Part(plan.view.number, iteration, 0, payload)
+            within_s = self._desk.settings.patience_s
+            kept[0, to] = _Parcel(to, part, self._desk.now, within_s, delivered=-math.inf)
+
+    def receivers(self) -> set[int]:
+        """The devices for which anything is kept."""
+        return {parcel.to for parcels in self._parcels.values() for parcel in parcels.values()}
 
     def _send(self, parcel: _Parcel) -> None:
         if not self._desk.pay(parcel.to, parcel.part):

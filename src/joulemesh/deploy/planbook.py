@@ -17,6 +17,7 @@ class Planbook:
         self._desk = desk
         self._plans: dict[int, ViewPlan] = {}
         self._asked: set[int] = set()
+        self.prepared: ViewPlan | None = None  # of a view that this device proposes
 
     def get(self, number: int) -> ViewPlan | None:
         """The plan of a view, if it is there."""
@@ -26,6 +27,8 @@ class Planbook:
         """The plan that an iteration follows; it is asked for if it is not there."""
         view = governing(self._desk.state.views, iteration)
         plan = self._plans.get(view.number)
+        if plan is None and self.prepared is not None and self.prepared.view == view:
+            plan = self._plans[view.number] = self.prepared
         if plan is None and view.digest != FINISHED and view.number not in self._asked:
             self._asked.add(view.number)
             self._desk.emit(Plan(view))

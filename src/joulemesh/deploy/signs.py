@@ -40,7 +40,7 @@ class Signs:
             desk.view.number,
             desk.on_disk.commit.iteration if settled else -1,
             work.phase,
-            work.waiting(),
+            work.averaging.waiting(),
             tuple(sorted(self._finished)),
         )
         desk.send(neighbour, beat, answered=lambda came: self._answered(neighbour, came))
