@@ -78,15 +78,13 @@ class Desk:
 
     def end(self, reason: str, *, complete: bool = False, resumable: bool = True) -> None:
         """Stop. What must not be resumed is saved first."""
-        if self.ended:
+        if self.ended or self.state.ended:
             return
         if resumable and not complete:
-            self.emit(End(reason, complete, resumable))
-            self.ended = True
-            return
-        self.save(
-            replace(self.state, ended=reason), lambda: self._end(End(reason, complete, False))
-        )
+            self._end(End(reason, complete, resumable))
+        else:
+            last = End(reason, complete, resumable=False)
+            self.save(replace(self.state, ended=reason), lambda: self._end(last))
 
     def _end(self, last: End) -> None:
         self.emit(last)
@@ -160,7 +158,7 @@ class Desk:
             self._unsaved_since = self.now
             self.note("unsaved", reason=reason)
         elif self.now - self._unsaved_since > 3.0 * self.settings.patience_s:
-            self.end(f"the state cannot be saved: {reason}")
+            self._end(End(f"the state cannot be saved: {reason}", complete=False))
 
     def save_again(self) -> None:
         """Try again what could not be saved."""

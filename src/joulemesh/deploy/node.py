@@ -7,7 +7,7 @@ alive), `floods` (telling everybody).
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "Node"]
+__all__ = ["Node"]
 
 from dataclasses import replace
 
@@ -30,6 +30,7 @@ from joulemesh.deploy.effects import (
     TrainFailed,
     Undelivered,
 )
+from joulemesh.deploy.ending import COMPLETE, Ending
 from joulemesh.deploy.floods import Floods
 from joulemesh.deploy.grounds import Grounds
 from joulemesh.deploy.messages import (
@@ -56,8 +57,6 @@ from joulemesh.deploy.signs import Signs
 from joulemesh.deploy.view import REFUSED, View
 from joulemesh.deploy.watch import Watch
 from joulemesh.deploy.work import Work
-
-COMPLETE = "all iterations are done"
 
 
 class Node:
@@ -88,10 +87,11 @@ class Node:
         self._council = Council(desk, self._floods, self._grounds, self._work.plans, hooks)
         self._petitions = Petitions(desk, self._floods, self._grounds, self._council)
         self._signs = Signs(desk, self._watch, self._work)
+        self._ending = Ending(
+            desk, self._watch, self._work, self._signs, self._petitions, self._grounds
+        )
         self._ticks = 0
         self._last_event = 0.0
-        self._stopping, self._stop_by, self._said_so = "", 0.0, False
-        self._gone_since: float | None = None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event; what is to be done, in order."""
@@ -127,10 +127,10 @@ class Node:
                 if not self._council.planned(event):
                     self._work.planned(event)
             case StopAsked():
-                self._stop(event.reason)
+                self._ending.stop(event.reason)
             case Begin():
                 self._begin()
-        self._maybe_end()
+        self._ending.check()
 
     # Beginning and ending ---------------------------------------------------------------------
 
@@ -163,47 +163,6 @@ class Node:
         self._work.supplies.patient()
         if self._council.since is not None:
             self._council.since = self._desk.now
-
-    def _stop(self, reason: str) -> None:
-        """Stop at the next moment at which nothing is lost; when asked again, at once."""
-        if self._stopping:
-            self._desk.end(reason)
-        self._stopping, self._work.halting = reason, True
-        self._stop_by = self._desk.now + self._desk.settings.patience_s
-        self._work.advance()
-
-    def _maybe_end(self) -> None:
-        desk, work = self._desk, self._work
-        if desk.ended:
-            return
-        if self._stopping:
-            self._maybe_stop()
-        elif self._petitions.leaving:
-            self._maybe_gone()
-        elif work.at_end and self._signs.all_done():
-            desk.end(COMPLETE, complete=True)
-
-    def _maybe_stop(self) -> None:
-        """Stop once the neighbours have what they need of this device, or time is up."""
-        if self._work.halted and not self._said_so:
-            self._said_so = True
-            self._signs.to_all()
-        waited_for = self._work.averaging.parcels.receivers() - set(self._watch.cut())
-        if (self._work.halted and not waited_for) or self._desk.now >= self._stop_by:
-            self._desk.end(self._stopping)
-
-    def _maybe_gone(self) -> None:
-        """A device that leaves serves those that are behind, and then it goes."""
-        desk, reason = self._desk, self._petitions.leaving
-        if desk.member:
-            if self._grounds.leaving.keys() >= set(desk.view.members):
-                desk.end(reason, resumable=False)
-            return
-        if self._gone_since is None:
-            self._gone_since = desk.now
-        served = self._watch.begun(desk.view)
-        if served or desk.now - self._gone_since > 2.0 * desk.settings.patience_s:
-            desk.end(reason, resumable=False)
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -288,7 +247,7 @@ class Node:
         if self._ticks % 2 == 0:
             self._signs.to_all()
         self._council.tick()
-        self._maybe_give_up()
+        self._ending.give_up(self._council.since)
 
     def _suspect_silent(self) -> None:
         stuck = self._work.averaging.parcels.stuck(self._desk.settings.patience_s)
@@ -303,24 +262,11 @@ class Node:
             return
         self._desk.note("suspected", device=said.device, reason=said.reason)
         if self._desk.settings.on_failure == "stop":
-            self._stop(f'device {said.device} failed ({said.reason}), and on_failure is "stop"')
+            self._ending.stop(
+                f'device {said.device} failed ({said.reason}), and on_failure is "stop"'
+            )
         else:
             self._council.consider()
-
-    def _maybe_give_up(self) -> None:
-        """A minority stops: it must not go on by itself."""
-        desk, view, since = self._desk, self._desk.view, self._council.since
-        met = self._watch.met(desk.settings.minority_s)
-        reached = len((met | {desk.device}) & set(view.members))
-        overdue = since is not None and desk.now - since > desk.settings.minority_s
-        if overdue and reached < view.majority:
-            desk.end(
-                f"only {reached} of {len(view.members)} devices of view {view.number} can be "
-                f"reached, and {view.majority} have to agree to go on; everything is saved: "
-                "start it again when the others are back"
-            )
-        elif not desk.member and not met and self._watch.listened(desk.settings.minority_s):
-            desk.end("no neighbour can be reached; start it again when the others are back")
 
     # Views ------------------------------------------------------------------------------------
 
