@@ -203,10 +203,11 @@ def _learner(pack: DevicePack, wanted: Wanted) -> Learner:
 
 
 def grpc_transport(device: Device) -> Transport:
-    """The device's neighbours over gRPC.
+    """The device's neighbours over gRPC; on the same port the operator may ask how it stands.
 
     It listens on all of the machine's addresses, or on its own only if nobody else can reach that.
     """
+    from joulemesh.deploy.control import Control
     from joulemesh.deploy.transport.grpc import GrpcTransport
 
     pack, fleet = device.pack, device.pack.fleet
@@ -216,7 +217,7 @@ def grpc_transport(device: Device) -> Transport:
     mine = places.pop(pack.device)
     alone = mine.host in ("localhost", "::1") or mine.host.startswith("127.")
     everywhere = "::" if ":" in mine.host else "0.0.0.0"
-    return GrpcTransport(
+    made = GrpcTransport(
         pack.identity,
         Roster(pack.device, fleet.names, places),
         Terms(
@@ -229,6 +230,8 @@ def grpc_transport(device: Device) -> Transport:
         refused=device.refused,
         rates_bps=_rates_bps(device.planner.ground, pack.device),
     )
+    made.add_handler(Control(made, pack, device.standing, device.folder))
+    return made
 
 
 def _rates_bps(ground: Ground, device: int) -> dict[int, float]:
