@@ -6,10 +6,12 @@ import asyncio
 import json
 import re
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,11 +24,13 @@ from joulemesh.deploy.identity import Authority, make_identity
 from joulemesh.deploy.local import free_ports
 from joulemesh.deploy.operator import HERE, Operator
 from joulemesh.deploy.pack import DevicePack, make_fleet
+from joulemesh.deploy.port import farewell, grpc_transport
 from joulemesh.deploy.probing import MOST_BYTES, probe
 from joulemesh.deploy.standing import Probe, Standing
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.deploy.transport.grpc import GrpcTransport
+from joulemesh.deploy.transport.link import EXCHANGE
 from joulemesh.deploy.wire import Terms, wire_type
 from joulemesh.scenario import Scenario
 
@@ -96,7 +100,7 @@ def test_standings_of_those_that_answer_and_why_others_do_not(lab: Path) -> None
         assert [one.name for one in found] == list(NAMES)  # the roster's, whatever they say
         assert [one.iteration for one in found] == [2, 0, 2, 0]
         assert [one.phase for one in found] == ["training", "", "training", ""]
-        assert "is `joulemesh node run` running there?" in found[1].trouble
+        assert "Connection refused; is `joulemesh node run` running there?" in found[1].trouble
 
     carry_out(work)
 
@@ -242,6 +246,64 @@ def test_what_is_wrong_with_a_device_that_answers_is_said(
             found = await probe(operator.identity, HERE, own.hosts[0], own.fleet.digest)
             assert found.reachable
             assert re.search(said, found.trouble)
+
+    carry_out(work)
+
+
+class Ended:
+    """As much of a device as its port needs to know."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pack, self.folder = DevicePack.load(folder), folder / "run"
+        self.folder.mkdir(exist_ok=True)
+        self.planner = SimpleNamespace(ground=self.pack.fleet.ground())
+        self.control: Control | None = None
+        self.refusals: list[Refusal] = []
+        self.refused = self.refusals.append
+
+    def standing(self) -> Standing:
+        return Standing(self.pack.device, self.pack.name, "exchanging", iteration=3)
+
+
+def test_after_its_end_a_device_waits_for_its_journal_to_be_copied(lab: Path) -> None:
+    async def work() -> None:
+        device: Any = Ended(lab / "devices" / "device-1")
+        grpc_transport(device)
+        (device.folder / "journal.jsonl").write_bytes(b'{"kind": "end"}\n')
+        waiting = asyncio.create_task(farewell(device, 20.0, lambda line: None))
+        operator = Operator.load(lab)
+        while (await operator.standings())[1].phase != "ended":
+            await asyncio.sleep(0.01)
+        assert not waiting.done()
+        near = DevicePack.load(lab / "devices" / "device-0").identity
+        place = Address("127.0.0.1", device.pack.hosts[1].port)
+        channel = open_channel(near, "device-1", place)
+        stream = channel.stream_stream(EXCHANGE)(timeout=5)
+        await stream.write(b"greeting")
+        assert await stream.code() == grpc.StatusCode.PERMISSION_DENIED  # it is no neighbour now
+        await channel.close()
+        await operator.collect()
+        await asyncio.wait_for(waiting, 5)
+        assert (lab / "journals" / "device-1" / "journal.jsonl").read_bytes().endswith(b'"end"}\n')
+
+    carry_out(work)
+
+
+def test_nobody_waits_for_an_operator_who_does_not_copy_journals(lab: Path) -> None:
+    async def work() -> None:
+        device: Any = Ended(lab / "devices" / "device-2")
+        await farewell(device, 20.0, lambda line: None)  # it was not driven over gRPC
+        grpc_transport(device)
+        said: list[str] = []
+        await farewell(device, 0.0, said.append)
+        assert said == []
+        assert device.control is not None
+        device.control.collected_at = time.monotonic()  # somebody has been copying all along
+        waiting = asyncio.create_task(farewell(device, 0.0, said.append))
+        while not said:
+            await asyncio.sleep(0.01)
+        await Operator.load(lab).collect()
+        await asyncio.wait_for(waiting, 5)
 
     carry_out(work)
 

@@ -10,6 +10,7 @@ __all__ = ["JOURNAL_CALL", "PROBE", "STATUS", "Control"]
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
@@ -56,6 +57,10 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._transport, self._pack, self._standing, self._run = transport, pack, standing, run
         self._until = pack.identity.bearer.not_after.timestamp()
         self._probing = asyncio.Lock()
+        self.collected = asyncio.Event()
+        """Set when the operator has copied the journal."""
+        self.collected_at = -math.inf
+        """When the operator last did so, by the monotonic clock."""
 
     def service(self, handler_call_details: Any) -> Any:
         """What serves a call; None if it is another's."""
@@ -122,6 +127,8 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
                 while left and (piece := file.read(min(_PIECE, left))):
                     left -= len(piece)
                     yield piece
+        self.collected_at = time.monotonic()
+        self.collected.set()
 
     async def _echo(self, pieces: Any, context: Any) -> bytes:
         taken, pack = 0, self._pack

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from joulemesh._version import __version__
 from joulemesh.deploy.ceiling import Ceiling
 from joulemesh.deploy.continuation import Replanner, first_view
 from joulemesh.deploy.effects import Commit, Durable, End
-from joulemesh.deploy.hosts import HOSTS, require_addresses
 from joulemesh.deploy.journal import Journal
 from joulemesh.deploy.learner import LateLearner, load_learner
 from joulemesh.deploy.meter import RunMeter, Tariff, make_meter
@@ -33,18 +32,20 @@ from joulemesh.deploy.metrics import serve_metrics
 from joulemesh.deploy.node import Node
 from joulemesh.deploy.pack import DevicePack
 from joulemesh.deploy.plans import Learner
+from joulemesh.deploy.port import farewell, grpc_transport
 from joulemesh.deploy.runner import Runner
 from joulemesh.deploy.standing import Standing
 from joulemesh.deploy.store import Owner, Store
 from joulemesh.deploy.supervisor import Exit
 from joulemesh.deploy.tools import Tools
 from joulemesh.deploy.training import Training, own_vector
-from joulemesh.deploy.transport import Address, Refusal, Roster, Transport
-from joulemesh.deploy.wire import Terms, wire_type
+from joulemesh.deploy.transport import Refusal, Transport
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder
 from joulemesh.files.lock import FolderLock
-from joulemesh.planning.ground import Ground
+
+if TYPE_CHECKING:
+    from joulemesh.deploy.control import Control
 
 RUN = "run"
 _SETTLE_S = 0.5  # a terminal and a parent may both pass on one Ctrl-C
@@ -61,12 +62,14 @@ class Wanted:
         learner: the user's own, ``FILE.py:NAME``.
         meter: one of `meter.METERS`.
         metrics: ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere.
+        linger_s: seconds after its end in which the operator may still ask, and copy the journal.
     """
 
     data: Path | None = None
     learner: str | None = None
     meter: str = "auto"
     metrics: str | None = None
+    linger_s: float = 0.0
 
 
 class Device:
@@ -90,6 +93,7 @@ class Device:
         transport: Callable[[Device], Transport] | None = None,
     ) -> None:
         self.pack, self.folder = pack, make_folder(pack.folder / RUN)
+        self.control: Control | None = None
         fleet, device = pack.fleet, pack.device
         store = Store(self.folder, Owner(fleet.id, fleet.digest, device))
         ground = fleet.ground()
@@ -202,49 +206,6 @@ def _learner(pack: DevicePack, wanted: Wanted) -> Learner:
     return simulated_learner(pack.fleet, pack.device, wanted.data)
 
 
-def grpc_transport(device: Device) -> Transport:
-    """The device's neighbours over gRPC; on the same port the operator may ask how it stands.
-
-    It listens on all of the machine's addresses, or on its own only if nobody else can reach that.
-    """
-    from joulemesh.deploy.control import Control
-    from joulemesh.deploy.transport.grpc import GrpcTransport
-
-    pack, fleet = device.pack, device.pack.fleet
-    named = {host.name: host for host in pack.hosts.values()}
-    require_addresses(pack.folder / HOSTS, named, named)
-    places = {one: Address(host.address, host.port) for one, host in pack.hosts.items()}
-    mine = places.pop(pack.device)
-    alone = mine.host in ("localhost", "::1") or mine.host.startswith("127.")
-    everywhere = "::" if ":" in mine.host else "0.0.0.0"
-    made = GrpcTransport(
-        pack.identity,
-        Roster(pack.device, fleet.names, places),
-        Terms(
-            fleet.id,
-            fleet.digest,
-            fleet.work.parameters,
-            wire_type(fleet.scenario.network.bits_per_parameter),
-        ),
-        mine if alone else Address(everywhere, mine.port),
-        refused=device.refused,
-        rates_bps=_rates_bps(device.planner.ground, pack.device),
-    )
-    made.add_handler(Control(made, pack, device.standing, device.folder))
-    return made
-
-
-def _rates_bps(ground: Ground, device: int) -> dict[int, float]:
-    """The rates of the links to a device's neighbours, as forecast."""
-    found = {}
-    costs = ground.forecast
-    for k, (i, j) in enumerate(ground.world.graph.edges.tolist()):
-        if device in (i, j):
-            seconds = costs.forward_s[k] if device == i else costs.backward_s[k]
-            found[i + j - device] = float(1 / seconds)
-    return found
-
-
 def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], None]) -> int:
     """Run the device of a folder until it ends, or until somebody stops it.
 
@@ -267,10 +228,13 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
         device = Device(pack, wanted, tell)
         if device.state.ended:
             say(f"{pack.name} has ended: {device.state.ended}; nothing to do")
+            asyncio.run(farewell(device, wanted.linger_s, say))
             return Exit.DONE
         if wanted.metrics is not None:
             stack.callback(serve_metrics(wanted.metrics, device.standing, device.runner.tally))
         code = asyncio.run(_until_stopped(device, say))
+        if code in (Exit.DONE, Exit.ENDED):
+            asyncio.run(farewell(device, wanted.linger_s, say))
     if device.runner.busy:  # a training that nobody waits for must not delay the end
         sys.stdout.flush()
         sys.stderr.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +59,9 @@ def run(
         str | None,
         typer.Option(metavar="PORT", help="Serve OpenMetrics on this machine, or HOST:PORT."),
     ] = None,
+    linger: Annotated[
+        str, typer.Option(help="After the end, wait so long for the journal to be collected.")
+    ] = "0 s",
     load: LoadOption = None,
 ) -> None:
     """Carry out this device's part of the plan: train, exchange with neighbours, save, repeat.
@@ -71,11 +74,13 @@ def run(
     """
     from joulemesh.deploy.device import Wanted, run_device
     from joulemesh.deploy.fleet import Fleet
+    from joulemesh.units import parse
 
     load_files(load)
-    Fleet.load(folder).check_code(tuple(load or ()))
-    wanted = Wanted(data, learner, meter, metrics)
-    code = run_device(folder, wanted, _Watcher(), lambda line: say(line, err=True))
+    fleet = Fleet.load(folder)
+    fleet.check_code(tuple(load or ()))
+    wanted = Wanted(data, learner, meter, metrics, max(0.0, parse(linger, "s")))
+    code = run_device(folder, wanted, _Watcher(fleet.names), lambda line: say(line, err=True))
     if code:
         raise typer.Exit(code)
 
@@ -83,12 +88,14 @@ def run(
 class _Watcher:
     """Says on standard error what is worth a line, and how far the device is."""
 
-    def __init__(self) -> None:
-        self._due, self._accuracy = 0.0, ""
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._due, self._accuracy = names, 0.0, ""
 
     def __call__(self, kind: str, figures: dict[str, Any]) -> None:
         if kind in _TOLD:
-            say(_TOLD[kind](figures), err=True)
+            from joulemesh.data.naming import named
+
+            say(named(_TOLD[kind](figures), self._names), err=True)
         elif kind == "evaluated" and "accuracy" in figures:
             self._accuracy = f", accuracy {figures['accuracy']:.3f}"
         elif kind == "committed" and time.monotonic() >= self._due:

@@ -138,6 +138,8 @@ async def _steps(
             return _told(error, name, address, fault)
         except OSError as error:
             why = error.strerror or str(error)
+            if error.errno and "call failed" in why:  # as asyncio calls whatever the system says
+                why = os.strerror(error.errno)
             return TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
     return None
 
