@@ -39,7 +39,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Plan and simulate decentralized federated learning on an energy and latency budget.",
+    help="Plan, simulate and deploy decentralized federated learning on an energy and latency "
+    "budget.",
     epilog="Begin with: `joulemesh run`, or `joulemesh COMMAND --help` for examples.",
 )
 

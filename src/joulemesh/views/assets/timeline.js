@@ -16,6 +16,8 @@ const MARKS = {
   stopped: { shape: "square", ink: "var(--alarm)", text: "stopped" },
   end: { shape: "square", ink: "var(--good)", text: "ended" },
 };
+const TROUBLE = { shape: "cross", ink: "var(--alarm)", text: "trouble" };
+for (const kind of ["digest", "infeasible", "not-evaluated", "not-saved", "not-trained", "short", "unsaved"]) MARKS[kind] = TROUBLE;
 const OTHER = { shape: "cross", ink: "var(--ink)", text: "other notes" };
 const markOf = (kind) => MARKS[kind] ?? OTHER;
 

@@ -29,16 +29,26 @@ _MOST_MARKS = 3000
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _ABSENT = 65535
 _WIDEST = 4.0  # times the planned figure; beyond, all have one colour
-_UNMARKED = ("view", "refused")
+_UNMARKED = ("view", "refused", "undelivered")
 _WORDS = {
-    "start": "started",
-    "suspected": "suspects {device}",
+    "digest": "finds another plan for view {view}",
+    "end": "ended",
     "fetched": "fetched the average of iteration {iteration} from {giver}",
     "gift": "took up the parameters of iteration {iteration} from {giver}",
+    "infeasible": "finds no plan for view {view}",
     "left": "left",
+    "not-evaluated": "could not evaluate iteration {iteration}",
+    "not-saved": "could not save",
+    "not-trained": "could not train iteration {iteration}",
+    "refused": "refused {sender}",
+    "short": "cannot pay for the plan",
+    "start": "started",
     "stopped": "stopped",
-    "end": "ended",
+    "suspected": "suspects {device}",
+    "undelivered": "could not deliver to {to}",
+    "unsaved": "could not save",
 }
+_SAID = ("device", "giver", "iteration", "sender", "to", "view", "complete", "resumable", "count")
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +268,7 @@ def event_words(event: Event, names: Sequence[str]) -> str:
     'melted: celsius 90'
     """
     said = dict(event.figures)
-    for key in ("device", "giver", "sender"):
+    for key in ("device", "giver", "sender", "to"):
         number = said.get(key)
         if isinstance(number, int) and 0 <= number < len(names):
             said[key] = names[number]
@@ -269,12 +279,10 @@ def event_words(event: Event, names: Sequence[str]) -> str:
     if event.kind == "start":
         again = said.get("incarnation", 1)
         return f"started (number {again}) after iteration {said.get('iteration', 0)}"
-    used = ("device", "giver", "iteration", "complete", "resumable")
     detail = said.pop("reason", "")
-    if not detail and event.kind not in _WORDS:
-        detail = ", ".join(f"{key} {value}" for key, value in said.items())
-    elif not detail:
-        detail = ", ".join(f"{key} {value}" for key, value in said.items() if key not in used)
+    known = _SAID if event.kind in _WORDS else ()
+    if not detail:
+        detail = ", ".join(f"{key} {value}" for key, value in said.items() if key not in known)
     return f"{head}: {detail}" if detail else head
 
 
