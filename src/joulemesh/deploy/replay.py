@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.continuation import DevicePlan, Replanner
 from joulemesh.deploy.plans import Learner, ViewPlan
-from joulemesh.deploy.view import View
+from joulemesh.deploy.view import View, governing
 from joulemesh.planning.ground import Ground
 
 FloatArray = NDArray[np.float64]
@@ -52,8 +52,7 @@ class Course:
 
     def view(self, iteration: int) -> View:
         """The view whose plan an iteration follows: the newest that has begun by then."""
-        begun = [view for view in self.views if view.start <= iteration]
-        return max(begun, key=lambda view: view.number)
+        return governing(self.views, iteration)
 
     def gifts(self, iteration: int) -> tuple[tuple[int, int], ...]:
         """(newcomer, giver): who takes up whose parameters before an iteration."""
