@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 import joulemesh
 from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.course import Course, Done, course_of
 from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Plan, Send, Train, Trained
 from joulemesh.deploy.meter import Modelled, Tariff
 from joulemesh.deploy.node import Node
 from joulemesh.deploy.plans import Learner
-from joulemesh.deploy.replay import Course
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork, Weather
-from joulemesh.deploy.view import FINISHED, REFUSED, View, governing
+from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.hardware import Disk
 from joulemesh.deploy.virtual.machine import Machine
 from joulemesh.planning.ground import Ground
@@ -141,20 +141,12 @@ class SchemeFleet:
     @property
     def course(self) -> Course:
         """What happened, to be played again."""
-        views = tuple(view for _, view in sorted(self.views.items()))
-        views = tuple(view for view in views if view.digest not in (FINISHED, REFUSED))
-        last = max(iteration for iteration, _ in self.commits)
-        members = {
-            (t, device) for t in range(1, last + 1) for device in governing(views, t).members
+        done = {
+            (t, device): Done(commit.view, self.trained.get((t, device), 0), commit.absent)
+            for (t, device), commit in self.commits.items()
+            if t
         }
-        own = members - self.given()  # what was given to a device, it did not compute
-        kept = {place: commit for place, commit in self.commits.items() if place in own}
-        return Course(
-            views,
-            absent={place: commit.absent for place, commit in kept.items() if commit.absent},
-            rounds={place: rounds for place, rounds in self.trained.items() if place in kept},
-            lost=frozenset(members - set(kept)),
-        )
+        return course_of(tuple(self.views.values()), done)
 
     def given(self) -> set[tuple[int, int]]:
         """(iteration, device): what newcomers took from others instead of computing it.

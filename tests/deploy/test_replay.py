@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.deploy.continuation import first_view
-from joulemesh.deploy.replay import Course, Played, plans_of, replay
+from joulemesh.deploy.course import Course, course_of_histories
+from joulemesh.deploy.history import history_of
+from joulemesh.deploy.replay import Played, plans_of, replay
 from joulemesh.deploy.view import View
 from joulemesh.models import build
 from joulemesh.planning.ground import Ground
@@ -196,3 +199,28 @@ def test_rounds_that_were_trained_before_a_change_are_kept() -> None:
     scenario = small()
     course = Course((first_view(6),), rounds={(2, 4): 1})
     assert played(scenario, course)[1].rounds[4] == 1
+
+
+def test_journals_tell_what_happened() -> None:
+    """A device missed, one given its parameters, and one that went on without a neighbour."""
+
+    def line(kind: str, **figures: Any) -> bytes:
+        return json.dumps({"at": 1.0, "kind": kind, **figures}).encode()
+
+    def committed(iteration: int, view: int, absent: Any = ()) -> bytes:
+        costs = dict.fromkeys(("train_j", "train_s", "exchange_j", "exchange_s", "spent_j"), 0.0)
+        facts = {"iteration": iteration, "view": view, "rounds": 3, "absent": absent, "sent": {}}
+        return line("committed", **facts, **costs)
+
+    view = line("view", number=1, start=3, members=[0, 1], left_j=[1.0, 2.0], gifts=[[1, 0]])
+    journals = {
+        0: [committed(1, 0), view, committed(2, 0, [[0, 1]]), committed(3, 1)],
+        1: [committed(1, 0), view, committed(2, 1), committed(3, 1)],
+    }
+    histories = [history_of(lines, device, str(device)) for device, lines in journals.items()]
+    course = course_of_histories(histories, 3)
+    assert [one.number for one in course.views] == [0, 1]
+    assert course.absent == {(2, 0): ((0, 1),)}
+    assert course.lost == {(1, 2), (2, 1), (2, 2)}
+    assert course.gifts(3) == ((1, 0),)
+    assert course.rounds[3, 1] == 3

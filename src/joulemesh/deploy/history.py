@@ -86,6 +86,7 @@ class History:
         first_at: the earliest time in its journal; NaN if it is empty.
         last_at: the latest.
         damaged: lines that could not be read.
+        absent: by iteration, the messages that its exchange went without: (step, sender).
     """
 
     device: int
@@ -98,6 +99,7 @@ class History:
     first_at: float
     last_at: float
     damaged: int = 0
+    absent: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def column(self, figure: str) -> NDArray[np.float64]:
         """float64 [k]: one of the `FIGURES` of every committed iteration."""
@@ -195,6 +197,7 @@ class _Reader:
         self.events: list[Event] = []
         self.ends: list[float] = []
         self.damaged = 0
+        self.absent: dict[int, tuple[tuple[int, int], ...]] = {}
 
     def take(self, line: bytes) -> None:
         try:
@@ -218,7 +221,11 @@ class _Reader:
         sent = {int(to): [_finite(one) for one in what] for to, what in record["sent"].items()}
         if any(len(what) != 3 for what in sent.values()):
             raise ValueError("bytes, seconds, messages")
-        self.committed[_count(record["iteration"])] = figures
+        iteration = _count(record["iteration"])
+        gone = tuple((_count(step), _count(sender)) for step, sender in record.get("absent", ()))
+        self.committed[iteration] = figures
+        if gone:
+            self.absent[iteration] = gone
         for to, what in sent.items():
             before = self.sent.get(to, [0.0, 0.0, 0.0])
             self.sent[to] = [a + b for a, b in zip(before, what, strict=True)]
@@ -241,6 +248,7 @@ class _Reader:
             first,
             last,
             self.damaged,
+            self.absent,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["Course", "Plans", "Played", "plans_of", "replay"]
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.continuation import DevicePlan, Replanner
+from joulemesh.deploy.course import Course
 from joulemesh.deploy.plans import Learner, ViewPlan
-from joulemesh.deploy.view import View, governing
+from joulemesh.deploy.view import View
 from joulemesh.planning.ground import Ground
 
 FloatArray = NDArray[np.float64]
@@ -27,39 +28,6 @@ Memory = Mapping[str, NDArray[Any]]
 
 Plans: TypeAlias = Callable[[View, int], ViewPlan]
 """(view, device) -> the plan of the view for the device."""
-
-Place: TypeAlias = tuple[int, int]
-"""(iteration, device)"""
-
-
-@dataclass(frozen=True)
-class Course:
-    """What happened to a fleet, as far as its parameters depend on it.
-
-    Attributes:
-        views: those that were installed, ascending, view 0 included.
-        absent: the messages that a device's exchange went without: (step, sender).
-        rounds: local rounds, where they were not those of the plan: what was trained before a
-            change of view is kept.
-        lost: iterations that a member never finished: it was gone, and what it had done was not
-            committed.
-    """
-
-    views: tuple[View, ...]
-    absent: Mapping[Place, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    rounds: Mapping[Place, int] = field(default_factory=dict)
-    lost: frozenset[Place] = frozenset()
-
-    def view(self, iteration: int) -> View:
-        """The view whose plan an iteration follows: the newest that has begun by then."""
-        return governing(self.views, iteration)
-
-    def gifts(self, iteration: int) -> tuple[tuple[int, int], ...]:
-        """(newcomer, giver): who takes up whose parameters before an iteration."""
-        if self.view(iteration).start != iteration:
-            return ()
-        begun = (view for view in self.views if view.start == iteration)
-        return tuple(gift for view in begun for gift in view.gifts)
 
 
 @dataclass(frozen=True, eq=False)
