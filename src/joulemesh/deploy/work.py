@@ -256,6 +256,8 @@ class Work:
         self.supplies.enough()
         self.plans.forget(self.iteration)
         self.averaging.installed()
+        if not self._desk.member or self.supplies.pending:
+            self.averaging.close()  # what it was about is over for this device
         self.advance()
 
     def tick(self) -> None:
