@@ -75,5 +75,7 @@ class Petitions:
         """Another view: what was said is settled, unless it is said of this one too."""
         self._suspects.clear()
         self._short = ""
-        if self.leaving or not self._desk.member:
-            self.say_again()
+        if self.leaving:
+            self._say_leaving()
+        elif not self._desk.member:
+            self._desk.save(self._desk.state, self.say_again)

@@ -1,0 +1,105 @@
+"""The next view, worked out by hand on small graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from joulemesh.deploy.membership import next_view
+from joulemesh.deploy.messages import Join, Promise
+from joulemesh.deploy.view import View
+
+#  0 - 1
+#  |   |
+#  3 - 2 - 4
+LINKS = ((0, 1), (0, 3), (1, 2), (2, 3), (2, 4))
+ALL = View(3, 5, (0, 1, 2, 3, 4))
+
+
+def promise(iteration: int, left_j: float = 1.0, cut: tuple[int, ...] = ()) -> Promise:
+    return Promise(4, (1, 0), None, iteration, left_j, elapsed_s=iteration * 2.0, cut=cut)
+
+
+def join(iteration: int) -> Join:
+    return Join(3, 2, iteration, left_j=7.0)
+
+
+def test_it_begins_after_the_last_iteration_that_anybody_has_committed() -> None:
+    said = {0: promise(7, 3.0), 1: promise(6, 2.0), 3: promise(5, 1.0)}
+    assert next_view(ALL, said, {}, (), LINKS) == View(
+        4, 8, (0, 1, 3), left_j=(3.0, 2.0, 1.0), elapsed_s=14.0
+    )
+
+
+def test_the_commit_of_a_device_that_leaves_counts() -> None:
+    said = {0: promise(6), 1: promise(7), 2: promise(6), 3: promise(6), 4: promise(6)}
+    view = next_view(ALL, said, {}, (1,), LINKS)
+    assert view is not None
+    assert (view.start, view.members) == (8, (0, 2, 3, 4))
+
+
+def test_those_that_are_cut_off_are_left_out_and_the_larger_part_goes_on() -> None:
+    said = {0: promise(6), 1: promise(6), 3: promise(6), 4: promise(9)}
+    view = next_view(ALL, said, {}, (), LINKS)
+    assert view is not None
+    assert view.members == (0, 1, 3)
+    assert view.start == 10  # what device 4 has done is not forgotten
+
+
+def test_a_link_that_one_end_does_not_hear_is_cut() -> None:
+    said = {one: promise(6) for one in range(5)} | {2: promise(6, cut=(1,))}
+    view = next_view(ALL, said, {}, (), LINKS)
+    assert view is not None
+    assert view.members == (0, 1, 2, 3, 4)
+    assert view.cut == ((1, 2),)
+
+
+def test_silence_of_a_device_that_is_gone_cuts_nothing() -> None:
+    said = {0: promise(6), 1: promise(6, cut=(2,)), 3: promise(6, cut=(2,))}
+    view = next_view(ALL, said, {}, (), LINKS)
+    assert view is not None
+    assert view.cut == ()
+
+
+def test_a_newcomer_takes_the_parameters_of_a_neighbour() -> None:
+    small = View(3, 5, (0, 1, 3))
+    said = {0: promise(6), 1: promise(6), 3: promise(6)}
+    view = next_view(small, said, {2: join(4)}, (), LINKS)
+    assert view is not None
+    assert view.members == (0, 1, 2, 3)
+    assert view.gifts == ((2, 1),)
+    assert view.left_j == (1.0, 1.0, 7.0, 1.0)
+
+
+def test_a_newcomer_behind_a_newcomer_is_served_after_it() -> None:
+    small = View(3, 5, (0, 1, 3))
+    said = {0: promise(6), 1: promise(6), 3: promise(6)}
+    view = next_view(small, said, {4: join(0), 2: join(4)}, (), LINKS)
+    assert view is not None
+    assert view.gifts == ((2, 1), (4, 2))
+
+
+def test_a_newcomer_that_is_ahead_has_to_wait() -> None:
+    small = View(3, 5, (0, 1, 3))
+    said = {0: promise(6), 1: promise(6), 3: promise(6)}
+    view = next_view(small, said, {2: join(7)}, (), LINKS)
+    assert view is not None
+    assert view.members == (0, 1, 3)
+    assert view.start == 7
+
+
+def test_who_waits_for_its_parameters_does_not_say_where_the_others_are() -> None:
+    said = {0: promise(6), 1: promise(6), 2: replace(promise(3), pending=True), 3: promise(6)}
+    view = next_view(ALL, said, {}, (), LINKS)
+    assert view is not None
+    assert (view.start, view.gifts) == (7, ((2, 1),))
+    ahead = said | {2: replace(promise(8), pending=True)}
+    view = next_view(ALL, ahead, {}, (), LINKS)
+    assert view is not None
+    assert (view.start, view.members) == (7, (0, 1, 3))
+
+
+def test_without_anybody_who_holds_the_parameters_there_is_no_view() -> None:
+    waiting = {one: replace(promise(3), pending=True) for one in (0, 1, 3)}
+    assert next_view(ALL, waiting, {}, (), LINKS) is None
+    said = {0: promise(6), 1: promise(6), 3: promise(6)}
+    assert next_view(ALL, said, {}, (0, 1, 3), LINKS) is None

@@ -1,0 +1,377 @@
+"""The rules of a node, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulemesh.deploy.effects import End, Note, Planned, Save, StopAsked, Tick, Train, TrainFailed
+from joulemesh.deploy.messages import (
+    Absent,
+    Accept,
+    Accepted,
+    Beat,
+    Given,
+    Join,
+    Leave,
+    Part,
+    Prepare,
+    Promise,
+    Refused,
+    Replan,
+    Suspect,
+)
+from joulemesh.deploy.view import View
+from joulemesh.deploy.virtual.setup import Setup
+from joulemesh.scenario.pattern import ExchangePattern
+from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, said
+
+PAIR = Setup(2, ((0, 1),), "tree")
+MIXING = Setup(3, TRIANGLE, "metropolis", ExchangePattern(), gossip=(1, "matchings"))
+
+
+def decided(world: ByHand, view: View) -> View:
+    """A view as it would be agreed on, with the digest of its plan."""
+    plan = world.planned(view).plan
+    assert plan is not None
+    return plan.view
+
+
+def agree(world: ByHand, view: View) -> View:
+    """Let the other members accept a view."""
+    agreed = decided(world, view)
+    world.flood(1, Accept((9, 1), agreed))
+    for origin in (1, 2):
+        world.flood(origin, Accepted(agreed.number, (9, 1)))
+    return agreed
+
+
+# One iteration --------------------------------------------------------------------------------
+
+
+def test_nothing_is_trained_before_the_neighbours_are_there() -> None:
+    world = ByHand()
+    world.tick(5, beating=(1,))
+    assert not only(world.effects, Train)
+    world.begin()
+    assert [train.iteration for train in only(world.effects, Train)] == [1]
+
+
+def test_a_neighbour_that_never_comes_is_suspected_when_its_time_is_up() -> None:
+    world = ByHand()
+    world.start()
+    assert not said(world.tick(29, beating=(1,)), Suspect)
+    suspects = said(world.tick(2, beating=(1,)), Suspect)
+    assert {(one.view, one.device) for one in suspects} == {(0, 2)}
+
+
+def test_what_was_trained_is_on_disk_before_anybody_hears_of_it() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.disk = False
+    assert not said(world.train(), Part)
+    assert not said(world.tick(3, beating=(0,)), Part)
+    assert said(world.sync(), Part)
+
+
+def test_what_can_be_trained_again_need_not_be() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.disk = False
+    assert said(world.train(repeatable=True), Part)
+    assert not world.unsaved
+
+
+def test_a_commit_is_on_disk_before_the_next_iteration_begins_or_is_told() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.train(repeatable=True)
+    world.disk = False
+    done = world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    assert [save.state.commit.iteration for save in only(done, Save)] == [1]
+    assert not only(done, Train)
+    beats = said(world.tick(4, beating=(0,)), Beat)
+    assert {beat.iteration for beat in beats} == {0}
+    assert [train.iteration for train in only(world.sync(), Train)] == [2]
+    assert {beat.iteration for beat in said(world.tick(4, beating=(0,)), Beat)} == {1}
+
+
+def test_a_message_that_comes_early_is_kept() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    world.train()
+    assert world.state.commit.iteration == 1
+    assert np.array_equal(world.state.commit.vector, np.ones(PAIR.size))
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        (Part(0, 0, 1, np.ones(6)), "of an iteration that is done"),
+        (Part(0, 2, 7, np.ones(6)), "not on the route"),
+        (Part(0, 99, 1, np.ones(6)), "of an iteration without an exchange"),
+        (Part(7, 1, 1, np.ones(600)), "too much, too early"),
+    ],
+)
+def test_a_message_that_is_not_wanted_is_refused_by_name(part: Part, reason: str) -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    notes = only(world.hear(0, part), Note)
+    assert [(note.kind, note.figures["reason"]) for note in notes] == [("refused", reason)]
+
+
+def test_a_message_that_comes_twice_is_counted_and_harmless() -> None:
+    world = ByHand(2).begin()  # the root, which waits for device 0 too
+    world.train()
+    part = Part(0, 1, 0, np.ones(6))
+    notes = [only(world.hear(1, part), Note) for _ in range(5)]
+    assert [len(one) for one in notes] == [0, 1, 1, 0, 1]  # the 1st, 2nd and 4th time
+
+
+def test_what_a_neighbour_waits_for_is_sent_again() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.train()
+    waiting = Beat(2, 0, 0, "exchanging", waiting=((1, 0),))
+    assert not said(world.hear(0, waiting), Part)  # it may not have taken in what just came
+    world.tick(5, beating=())
+    assert len(said(world.hear(0, waiting), Part)) == 1
+
+
+# Joules ---------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_paid_is_not_begun() -> None:
+    world = ByHand(battery_j=0.5).begin()
+    assert not only(world.effects, Train)
+    assert world.meter.spent_j() == 0.0
+    assert said(world.effects, Leave)  # the plan is as new as can be
+
+
+def test_a_device_that_runs_short_asks_for_another_plan() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    world.meter.capacity_j = world.meter.spent_j() + 1.0
+    found = world.train()
+    assert world.state.commit.iteration == 1
+    assert said(found, Replan)
+    assert not only(found, Train)
+
+
+def test_training_that_fails_makes_a_device_leave() -> None:
+    world = ByHand().begin()
+    leaves = said(world.handle(TrainFailed(1, "it diverged")), Leave)
+    assert "it diverged" in leaves[0].reason
+
+
+# Views ----------------------------------------------------------------------------------------
+
+
+def test_a_promise_is_on_disk_before_it_is_said() -> None:
+    world = ByHand().begin()
+    world.disk = False
+    assert not said(world.flood(1, Prepare(1, (1, 1))), Promise)
+    assert not said(world.flood(1, Prepare(1, (1, 1))), Promise)  # asked again, too
+    assert said(world.sync(), Promise)
+
+
+def test_a_lower_ballot_is_answered_with_the_higher_promise() -> None:
+    world = ByHand().begin()
+    world.flood(2, Prepare(1, (3, 2)))
+    promises = said(world.flood(1, Prepare(1, (1, 1))), Promise)
+    assert {promise.ballot for promise in promises} == {(3, 2)}
+
+
+def test_nothing_is_accepted_below_the_promise() -> None:
+    world = ByHand().begin()
+    world.flood(2, Prepare(1, (3, 2)))
+    view = decided(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
+    assert not said(world.flood(1, Accept((1, 1), view)), Accepted)
+    assert said(world.flood(2, Accept((3, 2), view)), Accepted)
+
+
+def test_after_a_promise_nothing_is_committed_until_the_view_is_decided() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.train()
+    world.flood(0, Prepare(1, (1, 0)))
+    world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    assert world.state.commit.iteration == 0
+    view = decided(world, View(1, 2, (0, 1), left_j=(9e5, 9e5)))  # somebody has committed it
+    world.flood(0, Accept((1, 0), view))
+    world.flood(0, Accepted(1, (1, 0)))
+    assert world.state.commit.iteration == 1
+    assert world.state.commit.view == 0
+
+
+def test_an_iteration_that_nobody_has_committed_is_exchanged_again() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.train()
+    world.flood(0, Prepare(1, (1, 0)))
+    view = decided(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
+    world.flood(0, Accept((1, 0), view))
+    found = world.flood(0, Accepted(1, (1, 0)))
+    assert [part.view for part in said(found, Part)] == [1]
+    assert not only(found, Train)  # what was trained is kept
+
+
+def test_who_lacks_views_is_told() -> None:
+    world = ByHand().begin()
+    view = agree(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
+    (refused,) = said(world.hear(2, Beat(1, 0, 0, "exchanging")), Refused)
+    assert refused.views == (view,)
+
+
+def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
+    world = ByHand().begin()
+    out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
+    found = world.hear(1, Refused("view 0 is over", (out,)))
+    assert {join.view for join in said(found, Join)} == {1}
+    back = decided(world, View(2, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+    world.flood(1, Accept((1, 1), back))
+    world.flood(1, Accepted(2, (1, 1)))
+    found = world.flood(2, Accepted(2, (1, 1)))
+    assert world.state.views[-1] == back
+    assert world.state.commit.iteration == 0
+    found = world.hear(1, Given(2, 3, np.full(6, 5.0), gift=True))
+    assert world.state.commit.iteration == 3
+    assert world.state.commit.view == 2
+    assert [train.iteration for train in only(found, Train)] == [4]
+
+
+def test_a_plan_with_another_digest_stops_the_node() -> None:
+    world = ByHand()
+    world.planning = False
+    world.begin()
+    view = world.state.views[0]
+    other = world.planned(replace(view, digest=""))
+    assert other.plan is not None
+    object.__setattr__(other.plan, "view", replace(view, digest="another"))
+    (end,) = only(world.handle(Planned(view, other.plan)), End)
+    assert not end.resumable
+    assert "another" in end.reason
+
+
+# Failures -------------------------------------------------------------------------------------
+
+
+def test_a_silent_neighbour_is_suspected_and_a_view_without_it_proposed() -> None:
+    world = ByHand().begin()
+    found = world.tick(10, beating=(1,))
+    assert {one.device for one in said(found, Suspect)} == {2}
+    assert said(found, Prepare)
+    world.flood(1, Promise(1, (1, 0), None, 0, 9e5, 1.0, cut=(2,)))
+    (accept,) = set(said(world.effects, Accept))
+    assert accept.view.members == (0, 1)
+
+
+def test_only_the_lowest_member_proposes_at_once() -> None:
+    world = ByHand(1).begin()
+    world.hear(0, Beat(1, 0, 0, "training"))
+    assert not said(world.tick(9, beating=(0,)), Prepare)  # it is device 0's turn
+    assert said(world.tick(5, beating=(0,)), Prepare)
+
+
+def test_a_device_that_was_frozen_gives_the_others_their_time() -> None:
+    world = ByHand().begin()
+    world.tick(3)
+    world.now += 60.0
+    assert not said(world.handle(Tick("tick")), Suspect)
+    assert not said(world.tick(7, beating=()), Suspect)
+    assert said(world.tick(3, beating=()), Suspect)
+
+
+def test_training_that_hangs_is_suspected() -> None:
+    world = ByHand().begin()
+
+    def training(seconds: int) -> list[Suspect]:
+        found = []
+        for _ in range(seconds):
+            found += world.hear(2, Beat(1, 0, 0, "training"))
+            found += world.tick(1, beating=(1,))
+        return said(found, Suspect)
+
+    assert not training(19)
+    assert {one.device for one in training(5)} == {2}
+
+
+def test_the_fleet_stops_at_the_first_failure_if_told_to() -> None:
+    world = ByHand(settings=replace(SETTINGS, on_failure="stop")).begin()
+    world.flood(1, Suspect(0, 2, "not heard for 8 s"))
+    (end,) = only(world.tick(9, beating=(1,)), End)
+    assert end.resumable
+    assert 'on_failure is "stop"' in end.reason
+
+
+def test_a_minority_stops_and_says_why() -> None:
+    world = ByHand().begin()
+    found = world.tick(60, beating=())
+    (end,) = only(found, End)
+    assert end.resumable
+    assert end.reason.startswith("only 1 of 3 devices of view 0 can be reached, and 2 have to")
+
+
+def test_a_mixing_goes_on_without_those_that_are_gone() -> None:
+    world = ByHand(setup=MIXING).begin()
+    world.train()
+    world.hear(1, Part(0, 1, 0, np.zeros(6)))
+    assert world.state.commit.iteration == 0
+    agree(world, View(1, 2, (0, 1), left_j=(9e5, 9e5)))
+    assert world.state.commit.iteration == 1
+    assert world.state.commit.absent == ((0, 2),)
+    assert np.allclose(world.state.commit.vector, 2.0 / 3.0 * (np.arange(6.0) + 1.0))
+
+
+def test_what_was_sent_in_a_mixing_is_served_after_a_restart() -> None:
+    world = ByHand(setup=MIXING).begin()
+    world.train()
+    for other in (1, 2):
+        world.hear(other, Part(0, 1, 0, np.zeros(6)))
+    assert world.state.commit.iteration == 1
+    again = ByHand(setup=MIXING, state=world.state).begin()
+    parts = said(again.hear(1, Beat(1, 0, 0, "exchanging", waiting=((0, 0),))), Part)
+    assert [(part.iteration, part.step) for part in parts] == [(1, 0)]
+    assert np.array_equal(parts[0].payload, np.arange(6.0) + 1.0)
+
+
+def test_a_neighbour_is_told_that_nothing_more_will_come() -> None:
+    world = ByHand(setup=MIXING).begin()
+    world.train()
+    for other in (1, 2):
+        world.hear(other, Part(0, 1, 0, np.zeros(6)))
+    lost = replace(world.state, trained=None)
+    again = ByHand(setup=MIXING, state=lost).begin()
+    (absent,) = said(again.hear(1, Beat(1, 0, 0, "exchanging", waiting=((0, 0),))), Absent)
+    assert absent == Absent(0, 1)
+
+
+# Endings --------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_asked_to_stop_keeps_what_it_is_training() -> None:
+    world = ByHand().begin()
+    assert not only(world.handle(StopAsked("Ctrl-C")), End)
+    (end,) = only(world.train(), End)
+    assert (end.reason, end.resumable) == ("Ctrl-C", True)
+    assert world.state.trained is not None
+    assert world.state.trained[0] == 1
+
+
+def test_a_node_that_is_asked_twice_stops_at_once() -> None:
+    world = ByHand().begin()
+    world.handle(StopAsked("Ctrl-C"))
+    assert only(world.handle(StopAsked("Ctrl-C")), End)
+
+
+def finished(others: tuple[int, ...]) -> Beat:
+    return Beat(1, 0, 4, "ended", finished=others)
+
+
+def test_a_node_that_has_finished_stays_until_all_have() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    for iteration in range(1, 5):
+        world.train()
+        world.hear(0, Part(0, iteration, 1, np.ones(PAIR.size)))
+    assert world.state.commit.iteration == 4
+    assert not only(world.tick(7, beating=(0,)), End)
+    world.hear(0, finished((0,)))
+    (end,) = only(world.hear(0, finished((0, 1))), End)
+    assert end.complete
+    again = ByHand(1, setup=PAIR, state=world.state)
+    assert only(again.start(), End) == [end]
