@@ -147,4 +147,4 @@ def test_exchanges_are_measured_from_the_last_that_trained_to_the_last_that_fini
     assert found.ratio == pytest.approx(took / planned)
     edge = plan.world.graph.edges.tolist().index([0, 1])
     rate_bps = 0.01 / costs.forward_s[edge]
-    assert found.goodput(0, 1) == pytest.approx(8 * 1000 / 0.5 / rate_bps)
+    assert found.goodput[0, 1] == pytest.approx(8 * 1000 / 0.5 / rate_bps)

@@ -12,7 +12,7 @@ __all__ = ["Measured", "check_emulation", "emulated", "measured", "too_fast"]
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,13 @@ import numpy as np
 
 from joulemesh.deploy.fleet import Fleet
 from joulemesh.deploy.history import History, read_history
+from joulemesh.deploy.journal import journals_in
 from joulemesh.deploy.local import RUN, LocalFleet
 from joulemesh.deploy.namespaces import LinkRate, Namespaces, links_of, why_not
 from joulemesh.deploy.pack import DEVICES
 from joulemesh.errors import JoulemeshError
+from joulemesh.files.bounded import open_bounded, parse_json
+from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, si
 
@@ -105,12 +108,12 @@ class Measured:
     Attributes:
         exchange_s: by iteration: from when the last device had trained to when the last had
             finished, and the plan's seconds.
-        links: by (sender, receiver): bytes of payload, seconds from the first byte to the
-            acknowledgement, and the rate of the link in bits per second.
+        goodput: by (sender, receiver): bits of payload per second until they are acknowledged, as
+            a share of the rate of the link; the median over the iterations.
     """
 
     exchange_s: Mapping[int, tuple[float, float]]
-    links: Mapping[tuple[int, int], tuple[float, float, float]]
+    goodput: Mapping[tuple[int, int], float]
 
     @property
     def ratio(self) -> float:
@@ -121,15 +124,6 @@ class Measured:
         """
         ratios = [took / planned for took, planned in self.exchange_s.values() if planned > 0]
         return float(np.median(ratios)) if ratios else math.nan
-
-    def goodput(self, sender: int, receiver: int) -> float:
-        """What arrived, as a share of the rate of the link.
-
-        >>> Measured({}, {(0, 1): (900.0, 1.0, 8000.0)}).goodput(0, 1)
-        0.9
-        """
-        payload, seconds, rate_bps = self.links[sender, receiver]
-        return 8 * payload / seconds / rate_bps
 
 
 def measured(folder: Path, fleet: Fleet, plan: Plan, slow_down: float = 1.0) -> Measured:
@@ -146,13 +140,23 @@ def measured(folder: Path, fleet: Fleet, plan: Plan, slow_down: float = 1.0) -> 
         for device, name in enumerate(fleet.names)
     ]
     rates = {link.ends: link for link in links_of(plan.ground, slow_down)}
-    links = {
-        (one.device, to): (sent.payload_bytes, sent.seconds, _rate(rates, one.device, to))
-        for one in histories
-        for to, sent in one.sent.items()
-        if sent.seconds > 0
-    }
-    return Measured(_exchanges(histories, plan, slow_down), links)
+    shares: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for device, name in enumerate(fleet.names):
+        for to, bits, seconds in _sent(folder / DEVICES / name / RUN):
+            shares[device, to].append(bits / seconds / _rate(rates, device, to))
+    goodput = {link: float(np.median(shares[link])) for link in sorted(shares)}
+    return Measured(_exchanges(histories, plan, slow_down), goodput)
+
+
+def _sent(run: Path) -> Iterator[tuple[int, float, float]]:
+    """(neighbour, bits, seconds) of what a device sent, for every iteration."""
+    for path in journals_in(run):
+        with open_bounded(path, JOURNAL.now) as file:
+            while line := file.readline(JOURNAL_LINE.now):
+                with suppress(ValueError, TypeError, LookupError, AttributeError):  # cut short
+                    for to, (payload, seconds, _) in parse_json(line).get("sent", {}).items():
+                        if seconds > 0:
+                            yield int(to), 8.0 * payload, float(seconds)
 
 
 def _exchanges(

@@ -92,25 +92,24 @@ def _measured(wanted: Wanted, slow_down: float, *, shown: bool) -> dict[str, Any
     from joulemesh.deploy.emulate import measured
 
     found = measured(wanted.folder, wanted.fleet, wanted.plan, slow_down)
-    links: list[dict[str, Any]] = [
-        {
-            "from": wanted.fleet.names[one],
-            "to": wanted.fleet.names[other],
-            "rate_bps": found.links[one, other][2],
-            "goodput": found.goodput(one, other),
-        }
-        for one, other in found.links
-    ]
+    names = wanted.fleet.names
     if shown and found.exchange_s:
-        low = min(links, key=lambda link: link["goodput"])
         say(
             f"an exchange took {found.ratio:.2f} times its planned seconds (median of "
-            f"{len(found.exchange_s):,}); messages arrived at {low['goodput']:.0%} of the rate of "
-            f"their link at the least ({low['from']} to {low['to']})"
+            f"{len(found.exchange_s):,})"
+        )
+    if shown and found.goodput:
+        one, other = min(found.goodput, key=lambda link: found.goodput[link])
+        say(
+            f"messages arrived at {found.goodput[one, other]:.0%} of the rate of their link at the "
+            f"least ({names[one]} to {names[other]})"
         )
     return {
         "slow_down": slow_down,
         "exchange_ratio": found.ratio if found.exchange_s else None,
         "exchange_s": {str(t): pair for t, pair in found.exchange_s.items()},
-        "links": links,
+        "goodput": [
+            {"from": names[one], "to": names[other], "share": share}
+            for (one, other), share in found.goodput.items()
+        ],
     }

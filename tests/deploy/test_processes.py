@@ -1,0 +1,140 @@
+"""Fleets of real processes that are stopped, killed, frozen, or run out of disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import joulemesh
+from benchmarks import deploy_faults as faults
+from joulemesh.deploy.fleet import Fleet
+from joulemesh.deploy.local import LocalFleet, open_fleet
+from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.standing import Standing
+from joulemesh.planning.plan import Plan
+
+pytestmark = pytest.mark.slow
+
+ITERATIONS = 60
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return joulemesh.plan(faults.scenario(ITERATIONS))
+
+
+def packed(folder: Path, plan: Plan) -> Fleet:
+    return open_fleet(folder, plan, settings=Settings(patience_s=faults.PATIENCE_S))[0]
+
+
+def ended(running: LocalFleet) -> bytes:
+    """The parameters that all devices end with."""
+    assert running.complete, [one.last_words() for one in running.processes]
+    (bits,) = {vector.tobytes() for vector in faults.vectors(running.folder, running.fleet)}
+    return bits
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("undisturbed") / "fleet"
+    running = LocalFleet(folder, packed(folder, plan), plan)
+    running.run(lambda standings: None)
+    return ended(running)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stop", "power cut"])
+def test_a_fleet_that_was_stopped_ends_with_the_bits_of_one_that_was_not(
+    number: signal.Signals, plan: Plan, undisturbed: bytes, tmp_path: Path
+) -> None:
+    fleet = packed(tmp_path / "fleet", plan)
+    first = LocalFleet(fleet.folder, fleet, plan, restarts=0)
+
+    def watch(standings: Sequence[Standing]) -> None:
+        if min(one.iteration for one in standings) < ITERATIONS // 3 or first.supervisor.stopping:
+            return
+        if number == signal.SIGTERM:
+            first.supervisor.stop()
+        for process in first.processes:
+            if number == signal.SIGKILL and process.pid:
+                os.kill(process.pid, number)
+
+    first.run(watch, every_s=0.05)
+    assert not first.complete
+    assert max(one.iteration for one in first.standings()) < ITERATIONS
+    again = LocalFleet(fleet.folder, fleet, plan)
+    again.run(lambda standings: None)
+    assert ended(again) == undisturbed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_survivors_go_on_and_killed_devices_rejoin(seed: int, tmp_path: Path) -> None:
+    came = faults.tried(tmp_path / "fleet", faults.scenario(faults.LONG), faults.kills(5, seed))
+    assert came.faults == 5
+    assert came.good, came
+
+
+def test_survivors_go_on_and_a_frozen_device_rejoins(tmp_path: Path) -> None:
+    """The benchmark freezes five for a minute each."""
+    frozen = [faults.Fault(1.0, "freeze", 3, lasts_s=12.0)]
+    came = faults.tried(tmp_path / "fleet", faults.scenario(faults.LONG), frozen)
+    assert came.faults == 1
+    assert came.good, came
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of 2 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_device_whose_disk_is_full_loses_nothing(
+    plan: Plan, undisturbed: bytes, small_disk: Path, tmp_path: Path
+) -> None:
+    """Whatever it does while nothing can be written, it ends with what the others have."""
+    fleet = packed(tmp_path / "fleet", plan)
+    home = fleet.folder / "devices" / fleet.names[2]
+    (home / "run").symlink_to(small_disk / "run")
+    (small_disk / "run").mkdir()
+    first = LocalFleet(fleet.folder, fleet, plan)
+    filler, filled = small_disk / "filler", 0.0
+
+    def watch(standings: Sequence[Standing]) -> None:
+        nonlocal filled
+        if not filled and standings[2].iteration >= 10:
+            filled = time.monotonic()
+            with filler.open("wb") as file:
+                while True:
+                    try:
+                        file.write(bytes(4096))
+                        file.flush()
+                    except OSError:
+                        break
+        elif filled and time.monotonic() > filled + 2:
+            filler.unlink(missing_ok=True)
+
+    first.run(watch, every_s=0.05)
+    assert filled
+    if not first.complete:  # a device that could not write has ended, with everything saved
+        first = LocalFleet(fleet.folder, fleet, plan)
+        first.run(lambda standings: None)
+    assert first.complete
+    states = faults.vectors(fleet.folder, fleet)
+    assert len({vector.tobytes() for vector in states}) == 1
+    assert np.isfinite(states[0]).all()

@@ -1,0 +1,56 @@
+"""Simulator = deployment: nodes that talk over gRPC end with the simulated parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.planning.plan import Plan
+from joulemesh.registries import SCHEMES
+from tests.deploy import over_grpc
+from tests.deploy.over_grpc import apart, carried_out, drifted, kept, packed, simulated, small
+
+
+def check(plan: Plan, folder: Path, wanted: Sequence[Vector], learner: str | None = None) -> None:
+    assert len(np.unique(plan.rounds)) > 1  # unequal rounds, or the test would show less
+    fleet = packed(folder / "fleet", plan)
+    ends = carried_out(fleet, learner)
+    assert all(end.complete for end in ends), ends
+    found = kept(fleet)
+    assert apart(found, wanted) <= (1e-10 if wanted[0].dtype == np.float64 else 1e-5)
+    assert np.ptp(found[0]) > 0.01  # it has learned something
+    if plan.timeline.scheme.exact:
+        assert len({vector.tobytes() for vector in found}) == 1
+
+
+@pytest.mark.parametrize("scheme", ["tree-chunked", "metropolis"])
+def test_nodes_over_grpc_end_with_what_messages_in_one_process_give(
+    scheme: str, tmp_path: Path
+) -> None:
+    plan = small(scheme)
+    check(plan, tmp_path, drifted(plan), f"{over_grpc.__file__}:Drifter")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheme", "precision"),
+    [("tree", "float32"), *((scheme, "float64") for scheme in SCHEMES.built_in)],
+)
+def test_nodes_over_grpc_end_with_the_simulated_parameters(
+    scheme: str, precision: str, tmp_path: Path
+) -> None:
+    plan = small(scheme, precision)
+    check(plan, tmp_path, simulated(plan))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "exchange", ["neighbours", {"every": 2, "final": True}, {"every": 2, "between": "neighbours"}]
+)
+def test_patterns_of_exchanges_deploy(exchange: object, tmp_path: Path) -> None:
+    plan = small("tree", "float64", {"plan.exchange": exchange, "plan.rounds": "spread"})
+    check(plan, tmp_path, simulated(plan))
