@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from joulemesh.cli import completion
+from joulemesh.cli import completion, node
 from joulemesh.methods import EQUAL, names
 from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.reproduce import FIGURES
@@ -65,6 +65,7 @@ def bash(*words: str, folder: Path | None = None) -> list[str]:
         ("joulemesh compare --methods ", names()),
         ("joulemesh compare --equal ", EQUAL),
         ("joulemesh reproduce ", (*FIGURES, "all")),
+        ("joulemesh node ", [command.__name__ for command in node.COMMANDS]),
         ("joulemesh run --set network.profile=", [f"network.profile={name}" for name in RADIOS]),
     ],
 )

@@ -82,6 +82,12 @@ def test_strangers_are_not_signed(fleet: Path, tmp_path: Path) -> None:
         sign(fleet, [request(tmp_path, "device-9")])
 
 
+def test_two_requests_of_one_device_are_refused(fleet: Path, tmp_path: Path) -> None:
+    both = [request(tmp_path / place, "device-0") for place in ("a", "b")]
+    with pytest.raises(ScenarioError, match="two of the requests are of device-0"):
+        sign(fleet, both)
+
+
 def test_asking_again_shows_the_same_key_until_there_is_a_certificate(
     fleet: Path, tmp_path: Path
 ) -> None:

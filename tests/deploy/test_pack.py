@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from functools import cache
 from pathlib import Path
@@ -252,3 +253,60 @@ def test_hosts_filled_in_later_reach_every_folder(lab: Path, tmp_path: Path) -> 
     for neighbour in Fleet.load(folder).neighbours(1):
         mine = DevicePack.load(folder / "devices" / f"device-{neighbour}")
         assert mine.hosts[1] == Host("device-1", "b", 7200)
+
+
+# Damaged at random ------------------------------------------------------------------------------
+
+
+ODD: tuple[object, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    2**70,
+    "",
+    "x",
+    "../x",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    [1, "a"],
+    "\x00",
+)
+
+
+def mutated(value: object, draw: random.Random) -> object:
+    """A JSON value with one part of it replaced by something odd."""
+    if isinstance(value, dict) and value and draw.random() < 0.9:
+        key = draw.choice(sorted(value))
+        if draw.random() < 0.1:
+            return {name: value[name] for name in value if name != key}
+        return {**value, key: mutated(value[key], draw)}
+    if isinstance(value, list) and value and draw.random() < 0.8:
+        place = draw.randrange(len(value))
+        return [*value[:place], mutated(value[place], draw), *value[place + 1 :]]
+    return draw.choice(ODD)
+
+
+@pytest.mark.parametrize("name", ["fleet.json", "orders.json"])
+def test_whatever_a_file_says_it_is_taken_or_refused_in_one_line(
+    lab: Path, tmp_path: Path, name: str
+) -> None:
+    home = Path(shutil.copytree(lab / "devices" / "device-1", tmp_path / "device"))
+    record, draw = json.loads((home / name).read_text("utf-8")), random.Random(7)
+    refused = 0
+    for _ in range(150):
+        (home / name).write_text(json.dumps(mutated(record, draw)), "utf-8")
+        said = ""
+        try:
+            mine = DevicePack.load(home)
+            assert mine.name in mine.fleet.names
+            assert mine.orders.rounds_of(1) >= 0
+            if name == "fleet.json":
+                assert mine.fleet.scenario.devices.count
+        except JoulemeshError as error:
+            said, refused = str(error), refused + 1
+        assert "\n" not in said
+    assert refused > 75

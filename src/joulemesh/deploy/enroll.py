@@ -193,6 +193,10 @@ def sign(
     fleet, authority = Fleet.load(folder), Authority.load(folder)
     for one in requests:
         _check(folder, fleet, one, again=again)
+    names = [one.host.name for one in requests]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ScenarioError(f"two of the requests are of {twice}; sign its newest one only")
     fill_in(folder / HOSTS, [one.host for one in requests if one.host.address])
     hosts = fleet_hosts(folder, fleet)
     for one in requests:

@@ -244,7 +244,15 @@ class Fleet(_Record):
 
     def neighbours(self, device: int) -> tuple[int, ...]:
         """The devices that share a link with one, ascending."""
-        return tuple(sorted(sum(pair) - device for pair in self.links if device in pair))
+        return self._near.get(device, ())
+
+    @cached_property
+    def _near(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        for low, high in self.links:
+            found.setdefault(low, []).append(high)
+            found.setdefault(high, []).append(low)
+        return {device: tuple(sorted(near)) for device, near in found.items()}
 
     def check_code(self, loaded: tuple[Path, ...]) -> None:
         """Refuse to go on without the user's own files that the fleet was made with.

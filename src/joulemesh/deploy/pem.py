@@ -31,7 +31,7 @@ from joulemesh.files import write_whole
 from joulemesh.files.bounded import read_bounded
 from joulemesh.optional import require
 
-require("cryptography", "a fleet's keys and certificates")
+require("cryptography", "handling a fleet's keys", "'joulemesh[deploy]'")
 
 from cryptography import x509  # noqa: E402
 from cryptography.exceptions import InvalidSignature  # noqa: E402

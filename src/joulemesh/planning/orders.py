@@ -40,6 +40,13 @@ Step: TypeAlias = tuple[int, int, float]
 
 _ARRAYS = ("rounds", "schedule")
 _WAYS = ("sends", "receives")
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("device", "devices", "iterations", "seed", "root", "steps"), int),
+    **dict.fromkeys(("repeats", "chunks"), int),
+    **dict.fromkeys(("battery_j", "model_bits"), int | float),
+    **dict.fromkeys(("deadline_s", "total_s"), int | float | None),
+    **dict.fromkeys(("plan", "name", "scheme"), str),
+}
 
 
 @dataclass(frozen=True)
@@ -308,13 +315,19 @@ def _read(record: Any) -> Orders:
     values = dict(record)
     if values.pop("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
+    for one in (values, *values["exchanges"]):
+        for name in one:
+            kinds, value = _KINDS.get(name, object), one[name]
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise ValueError(f"its {name} is {value!r:.30}")
     exchanges = [
         {**one, **{way: _rows(one[way], (int, int, float)) for way in _WAYS}}
         for one in values.pop("exchanges")
     ]
     for name in _ARRAYS:
         values[name] = _rows(values[name], (int, int))
-        if sum(count for _, count in values[name]) != values["iterations"]:
+        counts = [count for _, count in values[name]]
+        if min(counts, default=1) < 1 or sum(counts) != values["iterations"]:
             raise ValueError(f"its {name} are not of {values['iterations']} iterations")
     if not all(-1 <= index < len(exchanges) for index, _ in values["schedule"]):
         raise ValueError("its schedule names an exchange that is not there")
@@ -330,7 +343,7 @@ def _rows(rows: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
 def _checked(parse: Callable[[], Orders], what: str) -> Orders:
     try:
         return parse()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise ScenarioError(
             f"{what} holds no orders ({reason}); write them again from the plan"

@@ -40,6 +40,7 @@ def check(
 
     load_files(load)
     operator = Operator.load(fleet)
+    operator.fleet.check_code(tuple(load or ()))
     planned = _planned_bps(operator)
     count = len(operator.hosts)
     asked: list[str] = []

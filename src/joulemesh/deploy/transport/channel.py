@@ -23,7 +23,7 @@ if os.environ.get(CIPHERS) != ONLY_RSA:
         "gRPC was imported before joulemesh.deploy, so that it would accept TLS 1.2: import it "
         f"later, or set {CIPHERS}={ONLY_RSA} in the environment"
     )
-require("grpc", "talking to other devices", "grpcio")
+require("grpc", "talking to other devices", "'joulemesh[deploy]'")
 
 import grpc  # noqa: E402
 import grpc.aio  # noqa: E402
