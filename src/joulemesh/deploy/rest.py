@@ -6,18 +6,19 @@ __all__ = ["give_back_memory"]
 
 import ctypes
 import gc
+import mmap
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-_LEAST_BYTES = 2**20
-_MADV_PAGEOUT = 21  # Linux 5.4; Python 3.11's mmap does not name it
+_LEAST_BYTES = 2**16
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, and let go of the pages of large libraries' code.
+    """Return freed memory to the system, and let go of the pages of libraries' code.
 
     Code of JAX and gRPC that was needed once, for compiling above all, would stay resident; what is
-    needed again is read from the system's cache. Where the system cannot be told so, nothing
+    needed again is found in the system's cache. Where the system cannot be told so, nothing
     happens.
 
     >>> give_back_memory()
@@ -25,21 +26,33 @@ def give_back_memory() -> None:
     gc.collect()
     if sys.platform != "linux":
         return
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None, use_errno=True)
+    with suppress(OSError, AttributeError, ValueError):
+        libc = ctypes.CDLL(None)
         libc.malloc_trim(0)
         libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        for start, stop in _library_code():
-            libc.madvise(start, stop - start, _MADV_PAGEOUT)
+        with open("/proc/self/smaps") as maps:
+            for start, stop in list(_clean(maps)):
+                libc.madvise(start, stop - start, mmap.MADV_DONTNEED)
 
 
-def _library_code() -> list[tuple[int, int]]:
-    """Where the system has mapped large files that nobody writes to, as ranges of addresses."""
-    found = []
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            addresses, rights, _, _, inode, *path = line.split(maxsplit=5)
-            start, stop = (int(one, 16) for one in addresses.split("-"))
-            if "w" not in rights and inode != "0" and path and stop - start >= _LEAST_BYTES:
-                found.append((start, stop))
-    return found
+def _clean(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Where files are mapped that nobody can write to and nobody has written to.
+
+    Parts that the loader has written before it made them read-only hold anonymous pages, which
+    are nowhere else: they must stay.
+
+    >>> list(_clean(["7f00-7f0100000 r-xp 0 08:01 5 /lib/a.so", "Anonymous: 0 kB"]))
+    [(32512, 34092351488)]
+    >>> list(_clean(["7f00-7f0100000 r--p 0 08:01 5 /lib/a.so", "Anonymous: 4 kB"]))
+    []
+    """
+    place = None
+    for line in lines:
+        first, *rest = line.split(maxsplit=5)
+        if not first.endswith(":"):
+            rights, inode = rest[0], rest[3]
+            start, stop = (int(one, 16) for one in first.split("-"))
+            fixed = "w" not in rights and "s" not in rights and inode != "0"
+            place = (start, stop) if fixed and stop - start >= _LEAST_BYTES else None
+        elif first == "Anonymous:" and rest[0] == "0" and place is not None:
+            yield place

@@ -108,6 +108,7 @@ class Runner:
         tools.training.begin(self._learner_note)
         await tools.transport.start(lambda sender, message: self._received(sender, message))
         try:
+            self._chores.set(_REST, _REST_S)  # unless training begins before
             self.take(Begin())
             end = await self._ended
             if self._sending:

@@ -1,0 +1,267 @@
+"""Devices as real processes: stopped in every way, started again, to the bits of a quiet run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.deploy.device import RUN
+from joulemesh.deploy.hosts import Host
+from joulemesh.deploy.journal import journals_in
+from joulemesh.deploy.local import environment, free_ports
+from joulemesh.deploy.pack import DevicePack, make_fleet
+from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.store import Owner, Store
+from joulemesh.planning.plan import Plan
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+
+DEVICES, ITERATIONS = 4, 24
+LEARNER = """
+import time
+import numpy as np
+
+class Walk:
+    def __init__(self, device):
+        self.device, self.at, self.steps = device, np.zeros(650, np.float32), np.array(0)
+
+    def parameters(self):
+        return self.at
+
+    def load(self, parameters):
+        self.at = parameters
+
+    def train(self, iteration, rounds):
+        time.sleep(0.05)
+        for step in range(rounds):
+            draw = np.random.default_rng([self.device, iteration, step])
+            self.at += draw.normal(size=650).astype(np.float32) / (1 + self.steps)
+            self.steps = self.steps + 1
+
+    def evaluate(self):
+        return {"accuracy": float(abs(self.at).mean())}
+
+    def save(self):
+        return {"steps": self.steps}
+
+    def restore(self, memory):
+        self.steps = memory["steps"]
+"""
+
+
+def planned() -> Plan:
+    changes = {
+        "devices.count": DEVICES,
+        "plan.iterations": ITERATIONS,
+        "plan.rounds": "fixed",  # batteries pay for much more: what is done twice is paid twice
+        "training.model": "logistic",
+    }
+    return joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
+
+
+class Fleet:
+    """All devices of a fleet as processes of this machine."""
+
+    def __init__(self, folder: Path, *options: str, patience_s: float = 4.0) -> None:
+        plan = planned()
+        names = [f"device-{device}" for device in range(DEVICES)]
+        ports = free_ports(DEVICES)
+        hosts = {
+            name: Host(name, "127.0.0.1", port) for name, port in zip(names, ports, strict=True)
+        }
+        settings = Settings(patience_s=patience_s)
+        make_fleet(folder, plan, hosts=hosts, with_keys=True, settings=settings)
+        self.homes = [folder / "devices" / name for name in names]
+        self.options, self.logs = options, [folder / f"{name}.log" for name in names]
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *devices: int) -> None:
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "joulemesh", "node", "run", str(self.homes[device]),
+                 "--meter", "modelled", *self.options],
+                stdout=subprocess.DEVNULL,
+                stderr=self.logs[device].open("ab"),
+                env={**os.environ, **environment()},
+            )
+            for device in devices or range(DEVICES)
+        ]  # fmt: skip
+
+    def signal(self, number: int) -> None:
+        for process in self.processes:
+            process.send_signal(number)
+
+    def codes(self, within_s: float = 90.0) -> list[int]:
+        until = time.monotonic() + within_s
+        return [process.wait(until - time.monotonic()) for process in self.processes]
+
+    def iteration(self, device: int = 0) -> int:
+        """The last that a device has committed, by its journal."""
+        done = 0
+        for path in journals_in(self.homes[device] / RUN):
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n") and json.loads(line)["kind"] == "committed":
+                    done = json.loads(line)["iteration"]
+        return done
+
+    def wait_for(self, iteration: int, within_s: float = 60.0) -> None:
+        until = time.monotonic() + within_s
+        while self.iteration() < iteration:
+            assert time.monotonic() < until, self.log(0)
+            time.sleep(0.02)
+
+    def log(self, device: int) -> str:
+        return self.logs[device].read_text()
+
+    def vectors(self) -> list[bytes]:
+        found = []
+        for home in self.homes:
+            pack = DevicePack.load(home)
+            owner = Owner(pack.fleet.id, pack.fleet.digest, pack.device)
+            state = Store(home / RUN, owner).load()
+            assert state is not None
+            assert state.commit.iteration == ITERATIONS
+            found.append(state.commit.vector.tobytes())
+        return found
+
+
+@contextmanager
+def opened(fleet: Fleet) -> Iterator[Fleet]:
+    """Whatever happens, no process is left."""
+    try:
+        yield fleet
+    finally:
+        for process in fleet.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("own") / "walk.py"
+    path.write_text(LEARNER)
+    return f"{path}:Walk"
+
+
+@pytest.fixture(scope="module")
+def quiet(learner: str, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """The parameters after a run that nobody disturbs."""
+    with opened(Fleet(tmp_path_factory.mktemp("quiet") / "f", "--learner", learner)) as fleet:
+        fleet.start()
+        assert fleet.codes() == [0] * DEVICES
+        found = fleet.vectors()
+    assert len({*found}) == 1
+    assert np.isfinite(np.frombuffer(found[0], np.float32)).all()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
+    ids=["Ctrl-C", "SIGTERM", "power cut"],
+)
+@pytest.mark.parametrize("after", [3, 11])
+def test_all_are_stopped_and_resume_to_the_same_bits(
+    tmp_path: Path, learner: str, quiet: list[bytes], number: int, code: int, after: int
+) -> None:
+    with opened(Fleet(tmp_path / "f", "--learner", learner)) as fleet:
+        fleet.start()
+        fleet.wait_for(after)
+        fleet.signal(number)
+        assert fleet.codes(30) == [code] * DEVICES
+        done = [fleet.iteration(device) for device in range(DEVICES)]
+        assert max(done) < ITERATIONS
+        if code > 0:
+            assert "started again, it resumes" in fleet.log(0)
+        fleet.start()
+        assert fleet.codes() == [0] * DEVICES, fleet.log(0)
+        assert fleet.vectors() == quiet
+        assert "Traceback" not in "".join(fleet.log(device) for device in range(DEVICES))
+
+
+def test_killed_again_and_again_it_resumes_to_the_same_bits(
+    tmp_path: Path, learner: str, quiet: list[bytes]
+) -> None:
+    draw = np.random.default_rng(5)
+    with opened(Fleet(tmp_path / "f", "--learner", learner)) as fleet:
+        for after in (1, 6, 10, 15, 20):
+            fleet.start()
+            fleet.wait_for(after)
+            time.sleep(float(draw.uniform(0, 0.1)))
+            fleet.signal(signal.SIGKILL)
+            fleet.codes(10)
+        fleet.start()
+        assert fleet.codes() == [0] * DEVICES, fleet.log(0)
+        assert fleet.vectors() == quiet
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path, learner: str, quiet: list[bytes]) -> None:
+    with opened(Fleet(tmp_path / "f", "--learner", learner)) as fleet:
+        fleet.start(0)  # alone: it trains, and waits for its neighbours
+        while "trained" not in "".join(p.read_text() for p in journals_in(fleet.homes[0] / RUN)):
+            time.sleep(0.05)
+        fleet.signal(signal.SIGINT)
+        time.sleep(0.7)
+        began = time.monotonic()
+        fleet.signal(signal.SIGINT)
+        assert fleet.codes(5) == [130]
+        assert time.monotonic() - began < 1.0
+        fleet.start()
+        assert fleet.codes() == [0] * DEVICES
+        assert fleet.vectors() == quiet
+
+
+def test_a_device_that_runs_already_is_refused(tmp_path: Path, learner: str) -> None:
+    with opened(Fleet(tmp_path / "f", "--learner", learner)) as fleet:
+        fleet.start(0)
+        while not journals_in(fleet.homes[0] / RUN):
+            time.sleep(0.05)
+        command = [sys.executable, "-m", "joulemesh", "node", "run", str(fleet.homes[0])]
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert second.returncode == 2
+        assert "is in use by process" in second.stderr
+        assert len(second.stderr.splitlines()) == 1
+
+
+def at_rest(process: subprocess.Popen[bytes]) -> tuple[float, float]:
+    """Resident memory in MB, and seconds of CPU that 10 s of waiting take."""
+
+    def cpu_s() -> float:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = cpu_s()
+    time.sleep(10.0)
+    used_s = cpu_s() - before
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(resident.split()[1]) * 1024 / 1e6, used_s
+
+
+@pytest.mark.parametrize(("own", "most_mb"), [(True, 100.0), (False, 250.0)], ids=["own", "JAX"])
+def test_a_node_at_rest_takes_little_memory_and_no_cpu(
+    tmp_path: Path, learner: str, own: bool, most_mb: float
+) -> None:
+    """A device that has trained waits for the others, as it does between exchanges."""
+    options = ("--learner", learner) if own else ()
+    with opened(Fleet(tmp_path / "f", *options, patience_s=10.0)) as fleet:
+        fleet.start(0, 1)
+        for home in fleet.homes[:2]:
+            while "trained" not in "".join(path.read_text() for path in journals_in(home / RUN)):
+                time.sleep(0.1)
+        time.sleep(5.0)
+        resident_mb, used_s = at_rest(fleet.processes[0])
+    print(f"{resident_mb:.0f} MB resident, {used_s:.2f} s of CPU in 10 s")
+    assert resident_mb < most_mb
+    assert used_s < 0.2
