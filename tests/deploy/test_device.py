@@ -21,7 +21,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.lock import FolderLock
 from tests.deploy.loopback import Loopback
 
-SETTINGS = Settings(patience_s=2.0)
+SETTINGS = Settings(patience_s=1.0)
 LEARNER = """
 import numpy as np
 

@@ -10,11 +10,15 @@ __all__ = ["DevicePlan", "Replanner", "first_view"]
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import Route
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
+from joulemesh.deploy.rounded import RoundedPeer
 from joulemesh.deploy.view import View
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.continuation import Continuation, continue_plan
@@ -46,11 +50,13 @@ class DevicePlan:
         view: with its digest.
         device: whose part it is.
         rest: everybody's.
+        wire: the type in which numbers travel, if it has fewer digits than they are computed with.
     """
 
     view: View
     device: int
     rest: Continuation
+    wire: np.dtype[Any] | None = None
 
     @property
     def last(self) -> int:
@@ -74,7 +80,8 @@ class DevicePlan:
         route = self.rest.route(iteration)
         if route is None or not (route.edges == self.device).any():
             return None
-        return self.rest.scheme(iteration).peer(self.device, route)
+        made = self.rest.scheme(iteration).peer(self.device, route)
+        return made if self.wire is None else RoundedPeer(made, self.wire)
 
     def exact(self, iteration: int) -> bool:
         """Does everybody that takes part hold the same mean after the exchange?"""
@@ -120,6 +127,8 @@ class Replanner:
 
     def __init__(self, ground: Ground, device: int) -> None:
         self.ground, self.device = ground, device
+        self.wire: np.dtype[Any] | None = None
+        """The type in which numbers travel, if it has fewer digits than devices compute with."""
 
     @classmethod
     def of(cls, scenario: Scenario, work: Workload, device: int) -> Replanner:
@@ -138,7 +147,7 @@ class Replanner:
             ScenarioError: the view does not fit the plan.
         """
         made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
-        return DevicePlan(replace(view, digest=made.digest), self.device, made)
+        return DevicePlan(replace(view, digest=made.digest), self.device, made, self.wire)
 
     def _rest(self, view: View) -> Continuation:
         rest = Remaining.of(

@@ -40,6 +40,7 @@ from joulemesh.deploy.supervisor import Exit
 from joulemesh.deploy.tools import Tools
 from joulemesh.deploy.training import Training, own_vector
 from joulemesh.deploy.transport import Refusal, Transport
+from joulemesh.deploy.wire import wire_type
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder
 from joulemesh.files.lock import FolderLock
@@ -101,6 +102,8 @@ class Device:
         learner = LateLearner(partial(_learner, pack, wanted), fleet.work.parameters)
         state = store.load() or self._first(learner)
         self.state, self.dtype = state, state.commit.vector.dtype
+        wire = np.dtype(wire_type(fleet.scenario.network.bits_per_parameter))
+        self.planner.wire = wire if wire.itemsize < self.dtype.itemsize else None
         ceiling = Ceiling(self.folder)
         tariff = Tariff.of(ground, device, self.dtype.itemsize)
         spent_j = max(state.commit.spent_j, ceiling.joules)
@@ -116,7 +119,7 @@ class Device:
             journal=Journal(self.folder),
         )
         node = Node(device, fleet.links, state, self.meter, fleet.settings)
-        self.runner = Runner(node, self.tools, tell)
+        self.runner = Runner(node, self.tools, tell, self.dtype)
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
         self._planned = (0, 0.0, 0.0)
 

@@ -55,6 +55,11 @@ class LateLearner:
             self._made = made
         return self._made
 
+    @property
+    def repeatable(self) -> bool:
+        """Does training from the same start end with the same bits again?"""
+        return bool(getattr(self._learner, "repeatable", False))
+
     def parameters(self) -> Vector:
         """[P]: all parameters."""
         return self._learner.parameters()
@@ -86,6 +91,8 @@ class OwnLearner:
     It has ``parameters()``, a vector; ``load(parameters)``; ``train(iteration, rounds)``; and
     ``evaluate()``, figures by name. With ``save()`` and ``restore(memory)`` it keeps named arrays,
     such as an optimiser's momentum, through stops and crashes; without them it remembers nothing.
+    With ``repeatable = True`` it says that training from the same start ends with the same bits
+    again, so that what it has trained needs not be on the disk before it is sent.
 
     Args:
         thing: the object.
@@ -106,6 +113,7 @@ class OwnLearner:
                 )
             if arguments:
                 require_call(method, arguments, f"--learner {asked}: {name}")
+        self.repeatable = getattr(thing, "repeatable", False) is True
         self._keeps = callable(getattr(thing, "save", None))
         if self._keeps != callable(getattr(thing, "restore", None)):
             raise ScenarioError(

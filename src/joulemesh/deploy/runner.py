@@ -12,7 +12,10 @@ __all__ = ["Runner"]
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from joulemesh.deploy.effects import (
     Begin,
@@ -60,6 +63,7 @@ class Runner:
         node: the state machine, with the state that the store gave.
         tools: what it is driven with.
         tell: called with every line of the journal, kind and figures, for whoever watches.
+        dtype: of the parameters, which may travel with fewer digits; as they come unless given.
     """
 
     def __init__(
@@ -67,8 +71,9 @@ class Runner:
         node: Machine,
         tools: Tools,
         tell: Callable[[str, dict[str, Any]], None] = lambda kind, figures: None,
+        dtype: np.dtype[Any] | None = None,
     ) -> None:
-        self._node, self._tools, self._tell = node, tools, tell
+        self._node, self._tools, self._tell, self._dtype = node, tools, tell, dtype
         self.tally = Tally()
         self.plan: ViewPlan | None = None
         self.view, self.iteration, self.elapsed_s = 0, 0, 0.0
@@ -186,8 +191,9 @@ class Runner:
 
     def _received(self, sender: int, message: Message) -> None:
         if isinstance(message, Part | Given):
-            payload_bytes = message.payload.nbytes
-            self.tally.received(message.iteration, sender=sender, payload_bytes=payload_bytes)
+            if self._dtype is not None and message.payload.dtype != self._dtype:
+                message = replace(message, payload=message.payload.astype(self._dtype))
+            self.tally.received(message.iteration, sender, message.payload.nbytes)
         self.take(Received(sender, message))
 
     # Effects ------------------------------------------------------------------------------------
@@ -204,6 +210,7 @@ class Runner:
         part = message if isinstance(message, Part | Given) else None
         if part is not None:
             self._unanswered[part.iteration] += 1
+            self.tally.sending(effect.to, began)
         try:
             await self._tools.transport.send(effect.to, message, effect.within_s)
         except TransportError as error:
@@ -212,10 +219,11 @@ class Runner:
                 kind, reason = type(message).__name__.lower(), str(error.reason)
                 self.write("undelivered", {"to": effect.to, "message": kind, "reason": reason})
         else:
-            event, seconds = Delivered(effect.token), self._loop.time() - began
+            event = Delivered(effect.token)
             if part is not None:
-                self.tally.sent(part.iteration, effect.to, part.payload.nbytes, seconds)
+                self.tally.sent(part.iteration, effect.to, part.payload.nbytes)
         if part is not None:
+            self.tally.answered(part.iteration, effect.to, self._loop.time())
             self._unanswered -= Counter([part.iteration])  # which drops what has come to 0
             self._write_commit(unless_sending=True)
         self.take(event)

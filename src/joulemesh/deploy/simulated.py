@@ -43,6 +43,9 @@ class SimulatedLearner:
         self._trainer, self._x, self._y = trainer, data.x_test, data.y_test
         self._first, self._params = trainer.save(), trainer.begin()
         options, model = trainer.options, trainer.model
+        # Batches are functions of seed, iteration, device and step; an accelerator may still sum
+        # in another order each time.
+        self.repeatable = options.deterministic or jax.default_backend() == "cpu"
         dtype = np.dtype("float64" if options.precision == "float64" else "float32")
         self._scale = scale_of(data, dtype)
 

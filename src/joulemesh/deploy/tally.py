@@ -34,17 +34,21 @@ class Tally:
 
     >>> tally = Tally()
     >>> tally.trained(1, Cost(4, joules=2.0, seconds=0.5), now=10.0, spent_j=2.0)
-    >>> tally.sent(1, to=3, payload_bytes=100, seconds=0.25)
+    >>> for now in (10.0, 10.125):
+    ...     tally.sending(3, now)
+    >>> for now in (10.25, 10.5):
+    ...     tally.sent(1, 3, 50)
+    ...     tally.answered(1, 3, now)
     >>> took = tally.costs(Commit(1, None, spent_j=2.5), now=11.0)
     >>> took["exchange_s"], took["exchange_j"], tally.traffic(1)["sent"]
-    (1.0, 0.5, {'3': [100, 0.25, 1]})
+    (1.0, 0.5, {'3': [100, 0.5, 2]})
     """
 
     def __init__(self) -> None:
         self._of: dict[int, _Iteration] = {}
         self.sent_bytes: dict[int, int] = {}
         self.received_bytes: dict[int, int] = {}
-        self.sent_s: dict[int, float] = {}
+        self._under_way: dict[int, tuple[int, float]] = {}  # how many, and since when
 
     def _at(self, iteration: int) -> _Iteration:
         return self._of.setdefault(iteration, _Iteration())
@@ -56,14 +60,24 @@ class Tally:
         one.train_j += cost.joules
         one.train_s += cost.seconds
 
-    def sent(self, iteration: int, to: int, payload_bytes: int, seconds: float) -> None:
+    def sending(self, to: int, now: float) -> None:
+        """A message of an exchange goes out to a neighbour."""
+        under_way, since = self._under_way.get(to, (0, now))
+        self._under_way[to] = (under_way + 1, since if under_way else now)
+
+    def answered(self, iteration: int, to: int, now: float) -> None:
+        """It is under way no more: seconds are those in which any was, however many at once."""
+        under_way, since = self._under_way[to]
+        self._under_way[to] = (under_way - 1, now)
+        link = self._at(iteration).sent.setdefault(to, [0, 0.0, 0])
+        link[1] = round(link[1] + now - since, 6)
+
+    def sent(self, iteration: int, to: int, payload_bytes: int) -> None:
         """A message of an exchange has been acknowledged."""
         link = self._at(iteration).sent.setdefault(to, [0, 0.0, 0])
         link[0] += payload_bytes
-        link[1] = round(link[1] + seconds, 6)
         link[2] += 1
         self.sent_bytes[to] = self.sent_bytes.get(to, 0) + payload_bytes
-        self.sent_s[to] = self.sent_s.get(to, 0.0) + seconds
 
     def received(self, iteration: int, sender: int, payload_bytes: int) -> None:
         """A message of an exchange has come."""

@@ -117,7 +117,8 @@ def _train(learner: Learner, wanted: Train) -> Trained:
             f"parameters are not finite after iteration {wanted.iteration}; lower the learning rate"
         )
     memory = {name: np.array(one) for name, one in learner.save().items()}
-    return Trained(wanted.iteration, vector, memory)
+    repeatable = bool(getattr(learner, "repeatable", False))
+    return Trained(wanted.iteration, vector, memory, repeatable)
 
 
 def own_vector(parameters: Any, like: Vector) -> NDArray[Any]:
