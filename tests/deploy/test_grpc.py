@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +14,12 @@ import pytest
 from joulemesh.deploy.messages import Beat, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
 from joulemesh.deploy.transport.grpc import GrpcTransport
+from joulemesh.deploy.transport.link import Link
 from tests.deploy.neighbours import (
     HOME,
     NAMES,
     TERMS,
+    Device,
     device,
     free_port,
     identity,
@@ -27,6 +32,10 @@ BEAT = Beat(1, 0, 3, "training", ((1, 2),))
 
 def part(step: int, numbers: int = 250) -> Part:
     return Part(0, 1, step, np.full(numbers, step, np.float32))
+
+
+def at(other: Device) -> Address:
+    return Address(HOME, other.port)
 
 
 def test_messages_arrive_with_their_sender() -> None:
@@ -120,5 +129,113 @@ def test_a_port_that_is_taken_is_refused_in_a_line() -> None:
             with pytest.raises(TransportError, match=r"cannot listen on .* in use; correct hosts"):
                 async with started(device(1, {}, listen=one.port)):
                     pass
+
+    asyncio.run(talk())
+
+
+def test_one_name_cannot_hold_more_than_a_few_connections() -> None:
+    """The oldest goes, so that a device that is started again and again always gets in."""
+
+    async def talk() -> None:
+        async with pair() as (one, other):
+            links = [Link(identity("ash"), "birch", at(other), TERMS) for _ in range(12)]
+            for link in links:
+                await link.send(BEAT, 5)
+            gate = other.transport._gate
+            async with asyncio.timeout(5):
+                while len(gate._open["ash"]) > 8:
+                    await asyncio.sleep(0.01)
+            await one.transport.send(1, BEAT, 5)
+            for link in links:
+                await link.close()
+            assert not other.refusals
+
+    asyncio.run(talk())
+
+
+def test_a_neighbour_that_freezes_is_late_and_no_more() -> None:
+    async def talk() -> None:
+        async with pair() as (one, other):
+            await one.transport.send(1, BEAT, 5)
+            frozen = asyncio.Event()
+            other.transport._packet = lambda *_: frozen.wait()  # type: ignore[method-assign]
+            await one.transport.send(1, BEAT, 5)  # the one that is being read already
+            began = time.monotonic()
+            with pytest.raises(TransportError, match=r"too late: birch at .* within 0.3 s"):
+                await one.transport.send(1, BEAT, 0.3)
+            assert time.monotonic() - began < 1.5
+
+    asyncio.run(talk())
+
+
+class SlowLink:
+    """Passes bytes on at a rate, as a narrow link with a short queue does."""
+
+    def __init__(self, to: int, bytes_per_s: float) -> None:
+        self._to, self._rate = to, bytes_per_s
+
+    async def open(self) -> int:
+        self._server = await asyncio.start_server(self._serve, HOME, 0, limit=2**14)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        near = writer.get_extra_info("socket")
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**15)
+        with suppress(OSError, asyncio.CancelledError):
+            far_reader, far_writer = await asyncio.open_connection(HOME, self._to)
+            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(2**13):
+            await asyncio.sleep(len(data) / self._rate)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+@pytest.mark.slow
+def test_a_sign_of_life_does_not_wait_behind_a_long_vector() -> None:
+    async def talk() -> None:
+        terms = replace(TERMS, parameters=2_000_000)
+        other = device(1, {0: 1}, terms=terms, rates_bps={0: 16e6})
+        async with started(other):
+            port = await SlowLink(other.port, 2e6).open()
+            one = device(0, {1: port}, terms=terms, rates_bps={1: 16e6})
+            async with started(one):
+                await one.transport.send(1, BEAT, 5)
+                long = asyncio.create_task(one.transport.send(1, part(1, 2_000_000), 30))
+                await asyncio.sleep(0.5)
+                waits = []
+                while not long.done():
+                    began = time.monotonic()
+                    await one.transport.send(1, BEAT, 10)
+                    waits.append(time.monotonic() - began)
+                await long
+                assert len(waits) > 4
+                assert max(waits[:-1]) < 1.0
+
+    asyncio.run(talk())
+
+
+@pytest.mark.slow
+def test_a_long_vector_whose_time_is_up_is_given_up_amid() -> None:
+    """And does not keep the link from what follows."""
+
+    async def talk() -> None:
+        terms = replace(TERMS, parameters=4_000_000)
+        other = device(1, {0: 1}, terms=terms)
+        async with started(other):
+            port = await SlowLink(other.port, 2e6).open()
+            one = device(0, {1: port}, terms=terms)
+            async with started(one):
+                await one.transport.send(1, part(0), 5)
+                with pytest.raises(TransportError, match="too late"):
+                    await one.transport.send(1, part(1, 4_000_000), 1.0)
+                began = time.monotonic()
+                await one.transport.send(1, part(2), 10)
+                assert time.monotonic() - began < 5.0
+                steps = [said.step for _, said in other.inbox if isinstance(said, Part)]
+                assert steps == [0, 2]
+                assert not other.refusals
 
     asyncio.run(talk())

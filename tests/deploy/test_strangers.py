@@ -7,9 +7,11 @@ import datetime as dt
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -207,13 +209,20 @@ STRANGERS: dict[str, tuple[Attempt, Reason]] = {
     "plain HTTP/2": (says_plainly(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Reason.NOT_TLS),
     "silence": (is_silent(), Reason.LATE),
 }
+NEIGHBOURS = (
+    "another version",
+    "no greeting",
+    "a long packet",
+    "a very long packet",
+    "a huge claim",
+    "a malformed message",
+)
 # Where the two sides cannot name the same: a client that trusts others may leave without a word
 # before it is told anything, and gRPC does not tell a server what it has thrown away.
 HOST_SAYS = {
     "another fleet altogether": {Reason.BROKEN_OFF, Reason.OTHER_AUTHORITY},
     "a very long packet": {Reason.MALFORMED},
 }
-WAITS = {"silence"}  # the handshake's time limit
 
 
 @asynccontextmanager
@@ -249,9 +258,18 @@ async def honest_talk() -> AsyncIterator[Device]:
                 await task
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(n, marks=[pytest.mark.slow] * (n in WAITS)) for n in STRANGERS]
-)
+async def hear_of_it(other: Device, wanted: set[Reason]) -> None:
+    """Wait until the host has named everything that is wanted, and look at how."""
+    async with asyncio.timeout(SOON_S):
+        while not {one.reason for one in other.refusals} >= wanted:
+            await asyncio.sleep(0.01)
+    assert all(one.detail.isprintable() for one in other.refusals)
+    assert all(one.address.startswith(HOME) for one in other.refusals)
+    assert {one.reason for one in other.refusals} == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", STRANGERS)
 def test_a_stranger_is_refused_by_name_on_both_sides(
     case: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,16 +279,48 @@ def test_a_stranger_is_refused_by_name_on_both_sides(
         async with honest_talk() as other:
             began = time.monotonic()
             assert await attempt(other.port) is reason
+            await hear_of_it(other, HOST_SAYS.get(case, {reason}))
             assert time.monotonic() - began < SOON_S
-            while not other.refusals:
-                assert time.monotonic() - began < SOON_S
-                await asyncio.sleep(0.01)
-            assert all(one.detail.isprintable() for one in other.refusals)
-            assert all(one.address.startswith(HOME) for one in other.refusals)
-            assert {one.reason for one in other.refusals} == HOST_SAYS.get(case, {reason})
 
     asyncio.run(meet())
     assert capfd.readouterr() == ("", "")
+
+
+def test_strangers_who_come_all_at_once_are_refused_by_name(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    cases = {name: STRANGERS[name] for name in STRANGERS if name != "silence"}
+    heard: dict[str, Reason] = {}
+
+    async def come(names: Iterable[str], port: int) -> None:
+        for name in names:
+            heard[name] = await cases[name][0](port)
+
+    async def meet() -> None:
+        async with honest_talk() as other:
+            # A neighbour's streams take each other's place: it says one wrong thing at a time.
+            others = [[name] for name in cases if name not in NEIGHBOURS]
+            async with asyncio.timeout(SOON_S):
+                await asyncio.gather(*(come(names, other.port) for names in (NEIGHBOURS, *others)))
+            assert heard == {name: reason for name, (_, reason) in cases.items()}
+            wanted = [HOST_SAYS.get(name, {reason}) for name, (_, reason) in cases.items()]
+            await hear_of_it(other, set().union(*wanted))
+
+    asyncio.run(meet())
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("frames", [40, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_frames_do_no_harm(frames: int) -> None:
+    command = [sys.executable, "-m", "tests.deploy.noise", str(frames), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    assert said["undisturbed"]
+    assert said["taken from the noisy one"] == 0
+    assert sum(said["refused"].values()) > frames / 2
+    assert said["reports"] < 100
+    assert said["grown_mb"] < 20
 
 
 @contextmanager
@@ -304,40 +354,30 @@ def serving(
             thread.join(2)
 
 
-@pytest.mark.parametrize(
-    ("own", "change", "reason"),
-    [
-        (lambda: identity("birch"), at_most_1_2, Reason.OLD_TLS),
-        (lambda: identity("cedar"), lambda _: None, Reason.OTHER_NAME),
-        (lambda: make_identity(elsewhere(), "birch"), lambda _: None, Reason.OTHER_AUTHORITY),
-        (
-            lambda: make_identity(authority(), "birch", days=1, now=now() - 9 * DAY),
-            lambda _: None,
-            Reason.EXPIRED,
-        ),
-        (
-            lambda: make_identity(authority(), "birch", now=now() + 9 * DAY),
-            lambda _: None,
-            Reason.NOT_YET_VALID,
-        ),
-        (
-            lambda: make_identity(authority(), "birch", role="operator"),
-            lambda _: None,
-            Reason.BAD_CERTIFICATE,
-        ),
-    ],
-)
-def test_a_device_tells_a_stranger_nothing(
-    own: Callable[[], Identity], change: Callable[[ssl.SSLContext], None], reason: Reason
-) -> None:
-    async def meet(port: int) -> None:
-        assert await sends(lambda: identity("ash"))(port) is reason
+def plainly(_: ssl.SSLContext) -> None:
+    pass
 
-    with serving(own(), change) as (port, heard):
-        began = time.monotonic()
-        asyncio.run(meet(port))
-        assert time.monotonic() - began < SOON_S
-    assert not any(heard)
+
+def test_a_device_tells_a_stranger_nothing() -> None:
+    past, future = now() - 9 * DAY, now() + 9 * DAY
+    servers = [
+        (identity("birch"), at_most_1_2, Reason.OLD_TLS),
+        (identity("cedar"), plainly, Reason.OTHER_NAME),
+        (make_identity(elsewhere(), "birch"), plainly, Reason.OTHER_AUTHORITY),
+        (make_identity(authority(), "birch", days=1, now=past), plainly, Reason.EXPIRED),
+        (make_identity(authority(), "birch", now=future), plainly, Reason.NOT_YET_VALID),
+        (make_identity(authority(), "birch", role="operator"), plainly, Reason.BAD_CERTIFICATE),
+    ]
+
+    async def meet(ports: list[int]) -> list[Reason]:
+        async with asyncio.timeout(SOON_S):
+            return await asyncio.gather(*(sends(lambda: identity("ash"))(port) for port in ports))
+
+    with ExitStack() as stack:
+        made = [stack.enter_context(serving(own, change)) for own, change, _ in servers]
+        found = asyncio.run(meet([port for port, _ in made]))
+    assert found == [reason for _, _, reason in servers]
+    assert not any(word for _, heard in made for word in heard)
 
 
 def test_what_is_wrong_with_ones_own_certificate_is_said_first() -> None:

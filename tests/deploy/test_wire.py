@@ -162,7 +162,8 @@ def header(**changed: Any) -> bytes:
 
 def tensor(**changed: Any) -> bytes:
     said = {"dtype": "F64", "shape": [6], "data_offsets": [0, 48]} | changed
-    text = json.dumps({"payload": said}).encode()
+    text = json.dumps({"payload": said}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + bytes(48)
 
 
@@ -216,7 +217,7 @@ WRONG: dict[str, tuple[bytes, Reason]] = {
     "too few numbers": (given_with(tensor()[:-8]), Reason.MALFORMED),
     "half a number": (given_with(tensor()[:-4]), Reason.MALFORMED),
     "a long safetensors header": (given_with(b"\xff" * 8 + bytes(48)), Reason.MALFORMED),
-    "too many numbers": (given_with(tensor() + bytes(64)), Reason.MALFORMED),
+    "too many numbers": (given_with(tensor() + bytes(64)), Reason.TOO_LARGE),
     "a text that hides": (
         record(1, header(kind="refused", body={"reason": "a\x1b[2Jb", "views": []})),
         Reason.MALFORMED,
@@ -232,6 +233,11 @@ WRONG: dict[str, tuple[bytes, Reason]] = {
         Reason.MALFORMED,
     ),
 }
+
+
+def test_what_the_wrong_ones_are_made_of_is_right() -> None:
+    for packet in (record(1, header()), given_with(tensor())):
+        assert len(Unpacker(TERMS).feed(packet)) == 1
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -16,7 +16,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from joulemesh.printable import printable
 
-Read = Callable[[Any, str], Any]
+Write = Callable[[Any], Any]
+Read = Callable[[Any], Any]
 Made = TypeVar("Made")
 
 _LONGEST_TEXT = 2000
@@ -41,28 +42,7 @@ def record_of(value: object, *, without: str = "") -> dict[str, Any]:
      'body': {'kind': 'leave', 'view': 0, 'reason': 'empty battery'}}
     """
     of: Any = type(value)
-    hints = _hints(of)
-    return {
-        name: _plain(getattr(value, name), hint) for name, hint in hints.items() if name != without
-    }
-
-
-def _plain(value: Any, hint: Any) -> Any:
-    if is_dataclass(value):
-        record = record_of(value)
-        several = len(_classes(hint)) > 1
-        return {"kind": type(value).__name__.lower(), **record} if several else record
-    if isinstance(value, tuple | list):
-        inner = _items(hint, len(value))
-        return [_plain(one, of) for one, of in zip(value, inner, strict=True)]
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return printable(value)[:_LONGEST_TEXT]
-    if hint is float:
-        number = float(value)
-        return number if math.isfinite(number) else str(number)
-    return int(value)
+    return {name: write(getattr(value, name)) for name, write, _ in _plan(of) if name != without}
 
 
 def read_record(of: type[Made], record: object, **given: Any) -> Made:
@@ -85,98 +65,126 @@ def read_record(of: type[Made], record: object, **given: Any) -> Made:
     joulemesh.deploy.fields.Malformed: fetch.iteration is not a whole number
     """
     made: Any = of
-    where = of.__name__.lower()
-    hints = {name: hint for name, hint in _hints(made).items() if name not in given}
-    if not isinstance(record, Mapping) or set(record) != set(hints):
-        raise Malformed(f"{where} does not have the fields of its kind")
-    values = {n: _reader(hint)(record[n], f"{where}.{n}") for n, hint in hints.items()}
-    return of(**values, **given)
+    plan, values, name = _plan(made), dict(given), ""
+    if not isinstance(record, dict) or len(record) + len(given) != len(plan):
+        raise Malformed(f"{of.__name__.lower()} does not have the fields of its kind")
+    try:
+        for name, _, read in plan:
+            if name not in given:
+                values[name] = read(record[name])
+    except KeyError:
+        raise Malformed(f"{of.__name__.lower()} has no {name}") from None
+    except Malformed as error:
+        raise Malformed(f"{of.__name__.lower()}.{name} {error}") from None
+    return of(**values)
 
 
 @cache
-def _hints(of: Any) -> dict[str, Any]:
+def _plan(of: Any) -> tuple[tuple[str, Write, Read], ...]:
+    """How each field of a class is written and read."""
     known = get_type_hints(of)
-    return {field.name: known[field.name] for field in fields(of)}
-
-
-def _classes(hint: Any) -> list[type]:
-    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return [one for one in choices if is_dataclass(one) and isinstance(one, type)]
-
-
-def _items(hint: Any, length: int) -> tuple[Any, ...]:
-    """The types of a tuple's items, also where there may be None in its place."""
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (one for one in get_args(hint) if get_origin(one) is tuple)
-    inner = get_args(hint)
-    return inner[:1] * length if inner[-1] is Ellipsis else inner
+    return tuple((field.name, *_ways(known[field.name])) for field in fields(of))
 
 
 @cache
-def _reader(hint: Any) -> Read:
-    """What reads a value of a type, or refuses it."""
-    if hint in (int, float, bool, str):
+def _ways(hint: Any) -> tuple[Write, Read]:
+    """How a value of a type is written, and how it is read or refused."""
+    if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is tuple:
-        return _tuple_reader(hint)
-    classes = _classes(hint)
-    if len(classes) > 1:
-        return _one_of({one.__name__.lower(): one for one in classes})
-    if get_origin(hint) in (Union, UnionType):
-        (some,) = (one for one in get_args(hint) if one is not type(None))
-        read = _reader(some)
-        return lambda value, where: None if value is None else read(value, where)
-    if not classes:
-        raise TypeError(f"no message can have a field of type {hint}")
-    return lambda value, _: read_record(classes[0], value)
+        return _tuple_ways(get_args(hint))
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    some = [one for one in choices if one is not type(None)]
+    if len(some) < len(choices) and len(some) == 1:
+        return _optional_ways(*_ways(some[0]))
+    if not all(is_dataclass(one) for one in choices):
+        return _no_way, _no_way  # a vector: it does not travel in a record
+    if len(choices) > 1:
+        return _choice_ways({one.__name__.lower(): one for one in choices})
+    return record_of, lambda value: read_record(hint, value)
 
 
-def _tuple_reader(hint: Any) -> Read:
-    def read(value: Any, where: str) -> Any:
+def _no_way(*_: Any) -> Any:
+    raise TypeError("a field of this type cannot be written in a record")
+
+
+def _optional_ways(write: Write, read: Read) -> tuple[Write, Read]:
+    return (
+        lambda value: None if value is None else write(value),
+        lambda value: None if value is None else read(value),
+    )
+
+
+def _tuple_ways(inner: tuple[Any, ...]) -> tuple[Write, Read]:
+    many = inner[-1] is Ellipsis
+    ways = [_ways(one) for one in inner[:1] if many] or [_ways(one) for one in inner]
+
+    def write(value: Any) -> Any:
+        each = ways * len(value) if many else ways
+        return [one(item) for item, (one, _) in zip(value, each, strict=True)]
+
+    def read(value: Any) -> Any:
         if not isinstance(value, list):
-            raise Malformed(f"{where} is not a list")
-        inner = _items(hint, len(value))
-        if len(inner) != len(value):
-            raise Malformed(f"{where} has {len(value):,} items instead of {len(inner)}")
-        return tuple(_reader(of)(one, where) for one, of in zip(value, inner, strict=True))
+            raise Malformed("is not a list")
+        if not many and len(value) != len(ways):
+            raise Malformed(f"has {len(value):,} items instead of {len(ways)}")
+        each = ways * len(value) if many else ways
+        return tuple([one(item) for item, (_, one) in zip(value, each, strict=True)])
 
-    return read
+    return write, read
 
 
-def _one_of(classes: Mapping[str, type]) -> Read:
-    def read(value: Any, where: str) -> Any:
-        kind = value.get("kind") if isinstance(value, Mapping) else None
+def _choice_ways(classes: Mapping[str, type]) -> tuple[Write, Read]:
+    def write(value: Any) -> Any:
+        return {"kind": type(value).__name__.lower(), **record_of(value)}
+
+    def read(value: Any) -> Any:
+        kind = value.get("kind") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in classes:
-            raise Malformed(f"{where} is of an unknown kind")
+            raise Malformed("is of an unknown kind")
         return read_record(classes[kind], {n: one for n, one in value.items() if n != "kind"})
 
-    return read
+    return write, read
 
 
-def _whole(value: Any, where: str) -> int:
-    if type(value) is not int or abs(value) > _LARGEST_INT:
-        raise Malformed(f"{where} is not a whole number")
+def _write_number(value: Any) -> Any:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+def _write_text(value: str) -> str:
+    return printable(value)[:_LONGEST_TEXT]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not -_LARGEST_INT <= value <= _LARGEST_INT:
+        raise Malformed("is not a whole number")
     return value
 
 
-def _number(value: Any, where: str) -> float:
+def _number(value: Any) -> float:
     if isinstance(value, str) and value in _INFINITE:
         return _INFINITE[value]
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise Malformed(f"{where} is not a number")
+        raise Malformed("is not a number")
     return float(value)
 
 
-def _truth(value: Any, where: str) -> bool:
+def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Malformed(f"{where} is neither true nor false")
+        raise Malformed("is neither true nor false")
     return value
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_TEXT or printable(value) != value:
-        raise Malformed(f"{where} is not a printable text of at most {_LONGEST_TEXT} characters")
+        raise Malformed(f"is not a printable text of at most {_LONGEST_TEXT} characters")
     return value
 
 
-_SCALARS: dict[Any, Read] = {int: _whole, float: _number, bool: _truth, str: _text}
+_SCALARS: dict[Any, tuple[Write, Read]] = {
+    int: (int, _whole),
+    float: (_write_number, _number),
+    bool: (bool, _truth),
+    str: (_write_text, _text),
+}

@@ -29,14 +29,12 @@ import grpc  # noqa: E402
 import grpc.aio  # noqa: E402
 
 _KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
-_WINDOW_BYTES = 4 * 1024 * 1024
 
 # Both ends: no compression (what is small must not become large), no probing of the bandwidth
 # (twice the packets), and a dead connection is noticed.
 QUIET = (
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
     ("grpc.max_metadata_size", 8 * 1024),
@@ -63,6 +61,7 @@ def open_channel(
     )
     options = (
         *QUIET,
+        ("grpc.http2.lookahead_bytes", max(most_bytes, 64 * 1024)),
         ("grpc.ssl_target_name_override", name),
         ("grpc.default_authority", name),
         ("grpc.initial_reconnect_backoff_ms", 200),

@@ -18,7 +18,7 @@ import shutil
 import socket
 import ssl
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from joulemesh.deploy.transport.tls import alert_reason, server_context
 
 _HANDSHAKE_S = 4.0
 _HANDSHAKES = 32
-_CONNECTIONS = 6  # of one name: of a device that was started again, old ones may linger
+_CONNECTIONS = 8  # of one name
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -75,7 +75,7 @@ class Gate:
         self._folder = Path(tempfile.mkdtemp(prefix="jm-"))
         self.inside = self._folder / "in"
         self._peers: dict[str, Peer] = {}
-        self._per_name: Counter[str] = Counter()
+        self._open: dict[str, list[SecureHalf]] = defaultdict(list)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._shaking, self._count = 0, 0
@@ -172,10 +172,6 @@ class Gate:
         except IdentityError:
             self._refuse(Reason.NOT_IN_ROSTER, "its certificate bears no device's name", address)
             return None
-        if self._per_name[name] >= _CONNECTIONS:
-            detail = f"{self._per_name[name]} connections are open"
-            self._refuse(Reason.TOO_MANY, detail, address, name)
-            return None
         device = self._numbers.get(name) if role == "device" else None
         return Peer(name, role, device, address)
 
@@ -186,7 +182,10 @@ class Gate:
         path = str(self._folder / str(self._count))
         self._peers[path] = peer
         outer.when_lost = lambda: self._peers.pop(path, None)  # before the inner end hears of it
-        self._per_name[peer.name] += 1
+        own = self._open[peer.name]
+        own.append(outer)
+        if len(own) > _CONNECTIONS:
+            own[0].end()  # of a device that was started again, the oldest has nobody at its end
         end = socket.socket(socket.AF_UNIX)
         try:
             end.bind(path)
@@ -200,7 +199,7 @@ class Gate:
             end.close()
         finally:
             outer.end()
-            self._per_name[peer.name] -= 1
+            own.remove(outer)
             self._peers.pop(path, None)
             with contextlib.suppress(OSError):
                 os.unlink(path)

@@ -21,7 +21,7 @@ from joulemesh.deploy.transport import (
 from joulemesh.deploy.transport.channel import QUIET
 from joulemesh.deploy.transport.gate import Gate, Peer
 from joulemesh.deploy.transport.lane import REASON
-from joulemesh.deploy.transport.link import EXCHANGE, Link
+from joulemesh.deploy.transport.link import EXCHANGE, Link, bytes_in
 from joulemesh.deploy.transport.packets import PACKET_BYTES, Unpacker, acknowledgement
 from joulemesh.deploy.transport.refusals import Refusals
 from joulemesh.deploy.wire import Terms, check_greeting
@@ -32,6 +32,7 @@ import grpc.aio  # isort: skip
 _STREAMS = 16
 _PIECE_S = 30.0  # in which the next piece of a message must come
 _GREETING_S = 4.0
+_WINDOW_S = 0.25  # of a link's rate: what may be under way, and what a sign of life waits behind
 _MOST_BYTES = 4 * PACKET_BYTES  # beyond which gRPC refuses by itself, without a name
 _CODES = {
     Reason.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -125,8 +126,10 @@ class GrpcTransport:
             TransportError: this device cannot listen there, or its own certificate is not valid.
         """
         self._receive = receive
+        fastest = max(self._rates.values(), default=None)
         options = (
             *QUIET,
+            ("grpc.http2.lookahead_bytes", bytes_in(_WINDOW_S, fastest, _MOST_BYTES)),
             ("grpc.max_concurrent_streams", _STREAMS),
             ("grpc.max_receive_message_length", _MOST_BYTES),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),

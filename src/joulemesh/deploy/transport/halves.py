@@ -107,7 +107,11 @@ class SecureHalf(Half):
 
     def data_received(self, data: bytes) -> None:
         """Take part in the handshake; after it, pass on what is inside."""
-        if self.ended or (self.shaken.done() and self.shaken.exception()):
+        if (
+            self.ended
+            or self.shaken.cancelled()
+            or (self.shaken.done() and self.shaken.exception())
+        ):
             return
         self._in.write(data)
         if not self.shaken.done():

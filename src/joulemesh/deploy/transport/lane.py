@@ -14,7 +14,7 @@ from typing import Any
 import grpc.aio
 
 from joulemesh.deploy.transport import Reason, TransportError
-from joulemesh.deploy.transport.packets import PACKET_BYTES, acknowledged, packets, size_of
+from joulemesh.deploy.transport.packets import acknowledged, packets, size_of
 from joulemesh.deploy.wire import Frame
 
 REASON = "joulemesh-reason"
@@ -49,13 +49,14 @@ class Lane:
         open_stream: begins a stream, which may wait for a connection.
         greeting: the stream's first packet.
         together: bytes of messages that may go in one packet.
+        most: bytes of a packet.
     """
 
     def __init__(
-        self, open_stream: Callable[[], Any], greeting: bytes, together: int = PACKET_BYTES
+        self, open_stream: Callable[[], Any], greeting: bytes, *, together: int, most: int
     ) -> None:
         self._open, self._greeting = open_stream, greeting
-        self._together = min(together, PACKET_BYTES)
+        self._together, self._most = min(together, most), most
         self._queue: deque[Waiting] = deque()
         self._unacknowledged: deque[Waiting] = deque()
         self._work = asyncio.Event()
@@ -141,8 +142,8 @@ class Lane:
             await self._wanted()
             batch = self._batch()
             self._unacknowledged.extend(batch)
-            for packet in packets(one.frame for one in batch):
-                if batch[0].done.cancelled() and batch[0].size > PACKET_BYTES:
+            for packet in packets((one.frame for one in batch), self._most):
+                if batch[0].done.done() and batch[0].size > self._most:
                     raise _GivenUpError
                 await stream.write(packet)
 

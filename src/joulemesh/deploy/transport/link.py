@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EXCHANGE", "Link"]
+__all__ = ["EXCHANGE", "Link", "bytes_in"]
 
 import asyncio
 from typing import Any
@@ -18,10 +18,23 @@ from joulemesh.deploy.wire import LANES, Terms, encode, greeting
 
 EXCHANGE = "/joulemesh.Node/Exchange"
 
-_GRACE_S = 0.5  # to connect in, before anybody asks what is wrong
+_GRACE_S = 0.25  # to connect in, before anybody asks what is wrong
 _KNOWN_S = 3.0  # for which an answer holds
 _TOGETHER_S = 0.005  # messages that go together take no longer than this on the planned link
+_PACKET_S = 0.1  # nor does a packet, since others must wait until it is through
+_USUAL_BPS = 20e6  # of a link of which nothing is known
+_LEAST_BYTES = 64 * 1024
 _PASSING = (Reason.UNREACHABLE, Reason.LATE, Reason.CLOSED)
+
+
+def bytes_in(seconds: float, rate_bps: float | None, most: int) -> int:
+    """How many bytes a link carries in some seconds; enough for a header, and no more than most.
+
+    >>> bytes_in(0.1, 10e6, 2**20)
+    125000
+    """
+    carried = seconds * (_USUAL_BPS if rate_bps is None else rate_bps) / 8
+    return int(min(max(carried, _LEAST_BYTES), most))
 
 
 class Link:
@@ -47,9 +60,13 @@ class Link:
         self._channel = open_channel(identity, name, address)
         method = self._channel.stream_stream(EXCHANGE)
         together = PACKET_BYTES if rate_bps is None else int(rate_bps / 8 * _TOGETHER_S)
+        most = bytes_in(_PACKET_S, rate_bps, PACKET_BYTES)
         self._lanes = {
             lane: Lane(
-                lambda: method(wait_for_ready=True), greeting(terms, lane), together=together
+                lambda: method(wait_for_ready=True),
+                greeting(terms, lane),
+                together=together,
+                most=most,
             )
             for lane in LANES
         }
@@ -65,31 +82,44 @@ class Link:
         frame = encode(message, self._terms)
         lane = self._lanes[LANES[bool(frame.payload)]]
         one = lane.put(frame)
+        loop = asyncio.get_running_loop()
+        clock = loop.call_later(within_s, self._give_up, lane, one, within_s)
         try:
-            async with asyncio.timeout(within_s):
-                await (one.done if lane.ready else self._patiently(lane, one))
-        except TimeoutError:
-            raise self._late(lane, within_s) from None
+            if lane.ready:
+                await one.done
+            else:
+                await self._patiently(lane, one)
         finally:
+            clock.cancel()
             one.done.cancel()  # nobody waits any more: nothing is sent again
+
+    def _give_up(self, lane: Lane, one: Waiting, within_s: float) -> None:
+        if not one.done.done():
+            one.done.set_exception(self._late(lane, within_s))
 
     async def _patiently(self, lane: Lane, one: Waiting) -> None:
         """Wait for a neighbour that is not connected, unless it is clear that it never will be."""
         await asyncio.wait({one.done}, timeout=_GRACE_S)
         while not one.done.done() and not lane.ready:
-            trouble = await self._trouble()
-            if trouble is not None and trouble.reason not in _PASSING and not lane.ready:
+            asked = self._ask()
+            either: set[asyncio.Future[Any]] = {one.done, asked}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            trouble = asked.result() if asked.done() else None
+            if trouble is None or trouble.reason in _PASSING or one.done.done() or lane.ready:
+                await asyncio.wait({one.done}, timeout=_KNOWN_S)
+            else:
                 raise trouble
-            await asyncio.wait({one.done}, timeout=_KNOWN_S)
         await one.done
 
-    async def _trouble(self) -> TransportError | None:
-        """Why the neighbour is not connected, asked at most every few seconds."""
+    def _ask(self) -> asyncio.Task[TransportError | None]:
+        """Find out why the neighbour is not connected, at most every few seconds."""
         loop = asyncio.get_running_loop()
-        if self._asked is None or (self._asked.done() and loop.time() > self._asked_at + _KNOWN_S):
+        asked = self._asked
+        if asked is None or (asked.done() and loop.time() > self._asked_at + _KNOWN_S):
             self._asked_at = loop.time()
-            self._asked = loop.create_task(diagnose(self._identity, self._name, self._address))
-        return await asyncio.shield(self._asked)
+            asked = loop.create_task(diagnose(self._identity, self._name, self._address))
+            self._asked = asked
+        return asked
 
     def _late(self, lane: Lane, within_s: float) -> TransportError:
         known: Any = None

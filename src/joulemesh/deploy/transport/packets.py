@@ -31,21 +31,26 @@ def size_of(frame: Frame) -> int:
     return _HEAD + len(frame.header) + sum(_HEAD + part.nbytes for part in frame.payload)
 
 
-def packets(frames: Iterable[Frame]) -> Iterator[bytes]:
+def packets(frames: Iterable[Frame], most: int = PACKET_BYTES) -> Iterator[bytes]:
     """Frames in as few packets as possible, in order.
+
+    Args:
+        frames: to send.
+        most: bytes of a packet, unless a header takes more.
 
     >>> [len(packet) for packet in packets([Frame(b"{}", ()), Frame(b"{}", ())])]
     [14]
     """
     parts: list[bytes | memoryview] = []
-    room = PACKET_BYTES
+    room = most
     for kind, content in _records(frames):
         start = 0
         while start < content.nbytes or not content.nbytes:
             least = content.nbytes if kind == _HEADER else min(content.nbytes - start, 1)
-            if room < _HEAD + least:
+            if room < _HEAD + least and parts:
                 yield b"".join(parts)
-                parts, room = [], PACKET_BYTES
+                parts, room = [], most
+            room = max(room, _HEAD + least)
             end = min(content.nbytes, start + room - _HEAD)
             parts += [bytes([kind]) + (end - start).to_bytes(4, "big"), content[start:end]]
             room -= _HEAD + end - start

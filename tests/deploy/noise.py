@@ -1,0 +1,142 @@
+"""A device that is bombarded with random frames while it talks to a neighbour.
+
+``python -m tests.deploy.noise FRAMES SEED`` prints, as JSON, what came of it: frames, refusals by
+reason, messages of the honest neighbour, and how much the process has grown. A quarter of the
+frames are bytes for the port, a quarter are bytes inside TLS from a holder of a good certificate, a
+quarter are greetings, and a quarter are packets after a good greeting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import joulemesh.deploy
+from joulemesh.deploy.messages import Beat
+from joulemesh.deploy.transport import Address
+from joulemesh.deploy.transport.channel import open_channel
+from joulemesh.deploy.transport.link import EXCHANGE
+from joulemesh.deploy.transport.tls import client_context
+from joulemesh.deploy.wire import greeting
+from tests.deploy.neighbours import HOME, TERMS, identity, pair
+
+import grpc.aio  # isort: skip
+
+_AT_ONCE = 8
+_HELLO = greeting(TERMS, "parts")
+_TEXTS = (_HELLO, b'{"kind":"part","bytes":100,"body":{"view":0,"iteration":1,"step":2}}')
+
+
+def resident_bytes() -> int:
+    """What the process takes of the machine's memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def frame(draw: random.Random) -> bytes:
+    """Random bytes, or something right with random bytes in it."""
+    kind = draw.randrange(4)
+    if kind == 0:
+        return draw.randbytes(draw.randrange(1, 2000))
+    if kind == 1:
+        return draw.randbytes(draw.choice((5, 70_000)))
+    text = bytearray(draw.choice(_TEXTS))
+    for _ in range(draw.randrange(1, 6)):
+        text[draw.randrange(len(text))] = draw.randrange(256)
+    if kind == 2:
+        return bytes(text)
+    length = draw.choice((len(text), len(text), draw.randrange(2**32)))
+    return bytes([draw.randrange(4)]) + length.to_bytes(4, "big") + bytes(text)
+
+
+async def at_the_port(port: int, draw: random.Random, context: ssl.SSLContext | None) -> None:
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(5):
+            name = "birch" if context else None
+            reader, writer = await asyncio.open_connection(
+                HOME, port, ssl=context, server_hostname=name
+            )
+            try:
+                preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if context else b"\x16\x03\x01"
+                writer.write(draw.choice((b"", preface)) + frame(draw))
+                writer.write_eof() if writer.can_write_eof() else await writer.drain()
+                await asyncio.wait_for(reader.read(100), 0.2)
+            finally:
+                writer.transport.abort()
+
+
+async def inside(method: object, packets: list[bytes]) -> None:
+    stream = method(timeout=5)  # type: ignore[operator]
+    with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError, TimeoutError):
+        for packet in packets:
+            await stream.write(packet)
+        await stream.done_writing()
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+    stream.cancel()
+
+
+async def bombard(port: int, frames: int, seed: int) -> None:
+    """Throw so many frames at a port, a few at a time."""
+    channel = open_channel(identity("cedar"), "birch", Address(HOME, port))
+    method = channel.stream_stream(EXCHANGE)
+    context = client_context(identity("cedar"))
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(number: int) -> None:
+        draw = random.Random(f"{seed} {number}")
+        async with turn:
+            if number % 4 == 0:
+                await at_the_port(port, draw, None)
+            elif number % 4 == 1:
+                await at_the_port(port, draw, context)
+            elif number % 4 == 2:
+                await inside(method, [frame(draw)])
+            else:
+                await inside(method, [_HELLO, frame(draw), frame(draw)])
+
+    for start in range(0, frames, 100):
+        await asyncio.gather(*(one(number) for number in range(start, min(start + 100, frames))))
+    await channel.close()
+
+
+async def main(frames: int, seed: int) -> None:
+    """Bombard a device, and print what came of it."""
+    assert joulemesh.deploy.ONLY_RSA
+    async with pair() as (honest, other):
+        sent = 0
+
+        async def talk() -> None:
+            nonlocal sent
+            while True:
+                await honest.transport.send(1, Beat(1, 0, sent, "training"), 5)
+                sent += 1
+                await asyncio.sleep(0.02)
+
+        talking = asyncio.create_task(talk())
+        await bombard(other.port, min(frames, 200), seed + 1)  # whatever is loaded at first use
+        before = resident_bytes()
+        await bombard(other.port, frames, seed)
+        grown = resident_bytes() - before
+        alive = not talking.done()
+        talking.cancel()
+        said = {
+            "frames": frames,
+            "refused": {str(why): many for why, many in other.transport.refusals.items()},
+            "reports": len(other.refusals),
+            "honest": sent,
+            "undisturbed": alive and len([one for one in other.inbox if one[0] == 0]) >= sent,
+            "taken from the noisy one": len([one for one in other.inbox if one[0] == 2]),
+            "grown_mb": round(grown / 1e6, 2),
+        }
+        print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
