@@ -61,6 +61,11 @@ def test_the_guide_from_init_to_enrolled(command: Command, tmp_path: Path) -> No
     pasted = command("node", "enroll", "device-1", "--accept", "-", stdin=again.out + "more\n")
     assert pasted.code == 0, pasted.err
     assert DevicePack.load(tmp_path / "device-1").hosts[0].port == 7200
+    text = Path("fleet/hosts.csv").read_text("utf-8").replace("device-0.local", "moved.local")
+    Path("fleet/hosts.csv").write_text(text, "utf-8")
+    moved = command("deploy", "sign", "fleet", "device-1")
+    assert command("node", "enroll", "device-1", "--accept", "-", stdin=moved.out).code == 0
+    assert DevicePack.load(tmp_path / "device-1").hosts[0].address == "moved.local"
 
 
 def test_a_lab_needs_no_enrolling(command: Command, tmp_path: Path) -> None:
@@ -101,6 +106,7 @@ def test_a_method_with_a_plan_of_its_own_is_deployed(command: Command, tmp_path:
         (("deploy", "init", "--hosts", "none.csv"), "cannot read none.csv"),
         (("deploy", "sign", "nowhere"), "cannot read nowhere/fleet.json"),
         (("deploy", "sign", "nowhere", "none.txt"), "cannot read none.txt"),
+        (("deploy", "sign", "nowhere", "device-0"), "cannot read device-0"),
         (("node", "enroll", "Farm 7"), "'Farm 7' cannot be a device's name"),
         (("node", "enroll", "a", "--address", "x y"), "'x y' is no host name"),
         (("node", "enroll", "a", "--accept", "none.txt"), "cannot read none.txt"),

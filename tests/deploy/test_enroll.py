@@ -10,7 +10,7 @@ import pytest
 
 import joulemesh
 from joulemesh.deploy.block import from_block, to_block
-from joulemesh.deploy.enroll import Request, accept, ask, read_request, sign
+from joulemesh.deploy.enroll import Request, accept, answer_again, ask, read_request, sign
 from joulemesh.deploy.fleet import Fleet
 from joulemesh.deploy.hosts import Host, own_address, read_hosts
 from joulemesh.deploy.pack import DevicePack, make_fleet
@@ -80,6 +80,15 @@ def test_addresses_come_from_requests_and_are_kept(fleet: Path, tmp_path: Path) 
 def test_strangers_are_not_signed(fleet: Path, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="the fleet has no device 'device-9'"):
         sign(fleet, [request(tmp_path, "device-9")])
+
+
+def test_who_was_never_signed_cannot_be_answered_again(fleet: Path, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="no address for device-0 and 2 more"):
+        answer_again(fleet, "device-0")
+    sign(fleet, [request(tmp_path, name) for name in NAMES])
+    (fleet / "devices" / "device-0" / "certificate.pem").unlink()
+    with pytest.raises(ScenarioError, match="device-0 has no certificate yet; sign its request"):
+        answer_again(fleet, "device-0")
 
 
 def test_two_requests_of_one_device_are_refused(fleet: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import Route
+from joulemesh.data.naming import named_refusals
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
 from joulemesh.deploy.rounded import RoundedPeer
@@ -146,7 +147,8 @@ class Replanner:
             InfeasibleError: nothing of it can be paid for in time.
             ScenarioError: the view does not fit the plan.
         """
-        made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
+        with named_refusals(lambda: self.ground.names):
+            made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
         return DevicePlan(replace(view, digest=made.digest), self.device, made, self.wire)
 
     def _rest(self, view: View) -> Continuation:

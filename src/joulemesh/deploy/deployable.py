@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from joulemesh.data.chosen import device_names
+from joulemesh.deploy.fleet import numbered_names
 from joulemesh.deploy.identity import IdentityError, check_name
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.orders import digest_of
@@ -57,8 +58,7 @@ def roster_names(plan: Plan) -> tuple[str, ...]:
     names, count = device_names(plan.scenario), plan.scenario.devices.count
     table = plan.scenario.devices.table
     if not names:
-        digits = len(str(count - 1))
-        return tuple(f"device-{device:0{digits}}" for device in range(count))
+        return numbered_names(count)
     for device, name in enumerate(names):
         try:
             check_name(name)

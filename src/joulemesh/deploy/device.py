@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulemesh._version import __version__
+from joulemesh.data.naming import named
 from joulemesh.deploy.ceiling import Ceiling
 from joulemesh.deploy.continuation import Replanner, first_view
 from joulemesh.deploy.effects import Commit, Durable, End
@@ -264,13 +265,12 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
     finally:
         for number in _CODES:
             loop.remove_signal_handler(number)
+    reason = named(end.reason, device.pack.fleet.given_names)
     if end.complete:
-        say(f"{device.pack.name}: {end.reason}")
+        say(f"{device.pack.name}: {reason}")
         return Exit.DONE
     again = "; started again, it resumes" if end.resumable else ""
-    say(
-        f"{device.pack.name} stopped after iteration {device.runner.iteration}: {end.reason}{again}"
-    )
+    say(f"{device.pack.name} stopped after iteration {device.runner.iteration}: {reason}{again}")
     if asked:
         return _CODES[asked[0][1]]
     return Exit.ENDED

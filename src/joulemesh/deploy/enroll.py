@@ -7,7 +7,7 @@ signs it. The answer holds all that the device needs.
 
 from __future__ import annotations
 
-__all__ = ["REQUEST_FILE", "Request", "accept", "ask", "read_request", "sign"]
+__all__ = ["REQUEST_FILE", "Request", "accept", "answer_again", "ask", "read_request", "sign"]
 
 import json
 import re
@@ -212,6 +212,23 @@ def sign(
         write_files(folder / DEVICES / name, content)
         blocks[name] = to_block("ANSWER", content, f"for {name} of fleet {fleet.id}")
     return blocks
+
+
+def answer_again(folder: Path, name: str) -> str:
+    """The block for a device that was signed before, with what ``hosts.csv`` says now.
+
+    Raises:
+        ScenarioError: it has no certificate yet, or an address is missing.
+    """
+    fleet = Fleet.load(folder)
+    device, hosts = fleet.number(name), fleet_hosts(folder, fleet)
+    near = [fleet.names[other] for other in (device, *fleet.neighbours(device))]
+    require_addresses(folder / HOSTS, hosts, near)
+    content = device_files(folder, fleet, hosts, name)
+    if CERTIFICATE not in content:
+        raise ScenarioError(f"{name} has no certificate yet; sign its request first")
+    write_files(folder / DEVICES / name, content)
+    return to_block("ANSWER", content, f"for {name} of fleet {fleet.id}")
 
 
 def _check(folder: Path, fleet: Fleet, request: Request, *, again: bool) -> None:

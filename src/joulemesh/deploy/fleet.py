@@ -6,7 +6,7 @@ device makes the plan again, and every later one, without the data and without t
 
 from __future__ import annotations
 
-__all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes"]
+__all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes", "numbered_names"]
 
 from dataclasses import asdict, fields
 from functools import cached_property
@@ -231,6 +231,11 @@ class Fleet(_Record):
 
         return Ground(self.scenario, self.work, build_world(self.scenario, self.work.round_samples))
 
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        """The devices' names, if somebody gave them; empty where they only repeat the numbers."""
+        return () if self.names == numbered_names(len(self.names)) else self.names
+
     def number(self, name: str) -> int:
         """The number of a device.
 
@@ -272,6 +277,16 @@ class Fleet(_Record):
                     f"{given[name]} is not the file that the fleet was made with (SHA-256 "
                     f"{digest[:12]}…); copy that one here"
                 )
+
+
+def numbered_names(count: int) -> tuple[str, ...]:
+    """Names of devices that nobody has named.
+
+    >>> numbered_names(11)[9:]
+    ('device-09', 'device-10')
+    """
+    digits = len(str(count - 1))
+    return tuple(f"device-{device:0{digits}}" for device in range(count))
 
 
 def _check_input(field: str, one: Input, path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from joulemesh.data.naming import named_refusals
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender
 from joulemesh.methods.citation import Citation
@@ -193,7 +194,9 @@ def build(
     method, given = _parse(name)
     if not isinstance(scenario, Setting):
         scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters, data=data)
-    made = method.build(name, scenario, given)
+    setting = scenario
+    with named_refusals(lambda: setting.ground.names):
+        made = method.build(name, setting, given)
     if not isinstance(made, Contender):
         raise ScenarioError(
             f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "

@@ -20,6 +20,7 @@ from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
+from joulemesh.data.naming import named_refusals
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.policy import Policy, policy_of
 from joulemesh.planning.pricing import Pricer, Prices, choose_scheme
@@ -61,8 +62,9 @@ class Ground:
         cls, scenario: Scenario, parameters: int | None = None, data: Dataset | None = None
     ) -> Ground:
         """Make a scenario ready, with the user's own model size or data if they are given."""
-        work = workload(scenario, parameters, data)
-        return cls(scenario, work, build_world(scenario, work.round_samples))
+        with named_refusals(lambda: device_names(scenario)):
+            work = workload(scenario, parameters, data)
+            return cls(scenario, work, build_world(scenario, work.round_samples))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

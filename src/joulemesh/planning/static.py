@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
-from joulemesh.data.chosen import device_names
 from joulemesh.data.naming import named, named_refusals
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.allotment import Allotment
@@ -75,9 +74,7 @@ def plan(
     >>> joulemesh.plan(joulemesh.Scenario(plan={"iterations": 30})).iterations
     30
     """
-    with named_refusals(lambda: device_names(scenario)):
-        ground = Ground.of(scenario, parameters, data)
-    return plan_of(ground)
+    return plan_of(Ground.of(scenario, parameters, data))
 
 
 def plan_of(ground: Ground) -> Plan:

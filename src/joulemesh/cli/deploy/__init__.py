@@ -20,6 +20,7 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     sign.sign: (
         "joulemesh deploy sign fleet request.txt",
         "joulemesh deploy sign fleet farm-01.txt farm-02.txt --out answers",
+        "joulemesh deploy sign fleet farm-01 > answer.txt",
         "joulemesh deploy sign lab",
     ),
     check.check: ("joulemesh deploy check fleet", "joulemesh deploy check fleet --no-rate --json"),

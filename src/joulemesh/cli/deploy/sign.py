@@ -19,7 +19,9 @@ def sign(
     requests: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="REQUEST", help="What `joulemesh node enroll` printed, in files; - is stdin."
+            metavar="REQUEST",
+            help="What `joulemesh node enroll` printed, in files; - is stdin. Or the name of a "
+            "device that was signed before, whose neighbours have moved.",
         ),
     ] = None,
     out: Annotated[
@@ -40,7 +42,7 @@ def sign(
     are brought up to date with hosts.csv.
     """
     from joulemesh.cli.blocks import pasted_text
-    from joulemesh.deploy.enroll import read_request
+    from joulemesh.deploy.enroll import answer_again, read_request
     from joulemesh.deploy.enroll import sign as answer
     from joulemesh.deploy.pack import refresh
     from joulemesh.errors import ScenarioError
@@ -53,8 +55,10 @@ def sign(
         raise ScenarioError(
             f"{len(requests)} requests have {len(requests)} answers; add --out DIR for them"
         )
-    read = [read_request(pasted_text(path)) for path in requests]
-    blocks = answer(fleet, read, again=again, days=days)
+    known = [str(path) for path in requests if not path.is_file() and _is_device(fleet, path)]
+    read = [read_request(pasted_text(path)) for path in requests if str(path) not in known]
+    blocks = answer(fleet, read, again=again, days=days) if read else {}
+    blocks |= {name: answer_again(fleet, name) for name in known}
     if out is None:
         sys.stdout.write("".join(f"{block}\n" for block in blocks.values()))
         say("paste this on the device: joulemesh node enroll NAME --accept -", err=True)
@@ -65,3 +69,8 @@ def sign(
     for name, block in blocks.items():
         write_text(out / f"{name}.txt", f"{block}\n")
         say(f"wrote {out / name}.txt; on {name}: joulemesh node enroll {name} --accept {name}.txt")
+
+
+def _is_device(fleet: Path, path: Path) -> bool:
+    """Is it the name of a device, not of a file?"""
+    return len(path.parts) == 1 and (fleet / "devices" / path.name).is_dir()

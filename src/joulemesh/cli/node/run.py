@@ -80,7 +80,7 @@ def run(
     fleet = Fleet.load(folder)
     fleet.check_code(tuple(load or ()))
     wanted = Wanted(data, learner, meter, metrics, max(0.0, parse(linger, "s")))
-    code = run_device(folder, wanted, _Watcher(fleet.names), lambda line: say(line, err=True))
+    code = run_device(folder, wanted, _Watcher(fleet.given_names), lambda line: say(line, err=True))
     if code:
         raise typer.Exit(code)
 
