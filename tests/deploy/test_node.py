@@ -7,12 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulemesh.deploy.effects import End, Note, Planned, Save, StopAsked, Tick, Train, TrainFailed
+from joulemesh.deploy.effects import (
+    End,
+    Note,
+    Plan,
+    Planned,
+    Save,
+    StopAsked,
+    Tick,
+    Train,
+    TrainFailed,
+)
 from joulemesh.deploy.messages import (
     Absent,
     Accept,
     Accepted,
     Beat,
+    Fetch,
     Given,
     Join,
     Leave,
@@ -23,7 +34,7 @@ from joulemesh.deploy.messages import (
     Replan,
     Suspect,
 )
-from joulemesh.deploy.view import View
+from joulemesh.deploy.view import REFUSED, View
 from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
 from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, said
@@ -235,6 +246,36 @@ def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
     assert [train.iteration for train in only(found, Train)] == [4]
 
 
+def test_who_was_given_an_exact_average_gives_it_on() -> None:
+    world = ByHand().begin()
+    out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
+    world.hear(1, Refused("view 0 is over", (out,)))
+    back = decided(world, View(2, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+    world.hear(1, Refused("view 1 is over", (back,)))
+    world.hear(1, Given(2, 3, np.full(6, 5.0), gift=True))
+    (given,) = said(world.hear(2, Fetch(1, 3)), Given)
+    assert np.array_equal(given.payload, np.full(6, 5.0))
+
+
+def test_a_view_without_a_plan_ends_the_run_and_says_why() -> None:
+    world = ByHand().begin()
+    world.planning = False
+    view = View(1, 1, (0, 1), left_j=(9e5, 9e5), digest=REFUSED)
+    (plan,) = only(world.hear(1, Refused("view 0 is over", (view,))), Plan)
+    (end,) = only(world.handle(Planned(plan.view, None, "device 1 has 0 J left")), End)
+    assert end.reason == "there is no plan for view 1: device 1 has 0 J left"
+
+
+def test_parameters_are_averaged_in_the_type_in_which_they_are_sent() -> None:
+    world = ByHand(1, setup=PAIR, wire="float32").begin()
+    world.train()
+    (part,) = said(world.effects, Part)
+    assert part.payload.dtype == np.float32
+    world.hear(0, Part(0, 1, 1, np.full(6, 0.1, np.float32)))
+    assert world.state.commit.vector.dtype == np.float64
+    assert np.array_equal(world.state.commit.vector, np.full(6, np.float32(0.1), np.float64))
+
+
 def test_a_plan_with_another_digest_stops_the_node() -> None:
     world = ByHand()
     world.planning = False
@@ -335,7 +376,7 @@ def test_a_neighbour_is_told_that_nothing_more_will_come() -> None:
     world.train()
     for other in (1, 2):
         world.hear(other, Part(0, 1, 0, np.zeros(6)))
-    lost = replace(world.state, trained=None)
+    lost = replace(world.state, sent=())
     again = ByHand(setup=MIXING, state=lost).begin()
     (absent,) = said(again.hear(1, Beat(1, 0, 0, "exchanging", waiting=((0, 0),))), Absent)
     assert absent == Absent(0, 1)

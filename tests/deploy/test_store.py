@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from joulemesh.deploy.effects import Commit, Durable
+from joulemesh.deploy.messages import Part
 from joulemesh.deploy.store import STATE, Owner, Store
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
@@ -31,7 +32,8 @@ def full_state() -> Durable:
     trained = (5, np.arange(5, dtype=np.float32), {"m.0": np.zeros(1)})
     commit = replace(base.commit, absent=((0, 2), (3, 1)), view=7)
     gift = (2, np.full(5, 2.0, np.float32))
-    return Durable(6, (VIEW, accepted[1]), commit, (3, 2), accepted, trained, gift, "why")
+    sent = tuple((to, Part(1, 4, step, gift[1] + step)) for to, step in ((0, 0), (3, 0), (0, 1)))
+    return Durable(6, (VIEW, accepted[1]), commit, (3, 2), accepted, trained, gift, "why", sent)
 
 
 def same(one: Durable | None, other: Durable) -> bool:
@@ -44,7 +46,7 @@ def same(one: Durable | None, other: Durable) -> bool:
             return {key: plain(part) for key, part in value.items()}
         if isinstance(value, tuple):
             return tuple(plain(part) for part in value)
-        if isinstance(value, Commit):
+        if isinstance(value, Commit | Part):
             return {key: plain(part) for key, part in vars(value).items()}
         return value
 

@@ -40,7 +40,7 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.messages import Ballot, Message
+from joulemesh.deploy.messages import Ballot, Message, Part
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import View
 
@@ -80,10 +80,12 @@ class Durable:
         promised: the highest ballot promised for the number that follows it.
         accepted: what was accepted for that number.
         commit: the last iteration that is done.
-        trained: the iteration that was trained last, its parameters and memory: what an exchange
-            is repeated from, and what a neighbour that lacks it is sent after a restart.
+        trained: the iteration that is trained but not committed, its parameters and memory: what
+            an exchange can be repeated from. None if there is none, or it may be trained again.
         gift: parameters of an earlier iteration that a newcomer has not fetched yet.
         ended: why the node ended for good, once it has.
+        sent: (receiver, message) of mixings with neighbours that are committed here, but not there
+            as far as is known: what a receiver that was started again may ask for.
     """
 
     incarnation: int
@@ -94,6 +96,7 @@ class Durable:
     trained: tuple[int, Vector, Mapping[str, NDArray[Any]]] | None = None
     gift: tuple[int, Vector] | None = None
     ended: str = ""
+    sent: tuple[tuple[int, Part], ...] = ()
 
 
 # Events -----------------------------------------------------------------------------------------

@@ -82,6 +82,8 @@ class Ending:
         met = self._watch.met(long_s)
         reached = len((met | {desk.device}) & set(view.members))
         if since is not None and desk.now - since > long_s and reached < view.majority:
+            if self._work.at_end:
+                desk.end(COMPLETE, complete=True)
             desk.end(
                 f"only {reached} of {len(view.members)} devices of view {view.number} can be "
                 f"reached, and {view.majority} have to agree to go on; everything is saved: "

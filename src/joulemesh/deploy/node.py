@@ -54,7 +54,7 @@ from joulemesh.deploy.petitions import Petitions
 from joulemesh.deploy.plans import Meter
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.signs import Signs
-from joulemesh.deploy.view import REFUSED, View
+from joulemesh.deploy.view import View
 from joulemesh.deploy.watch import Watch
 from joulemesh.deploy.work import Work
 
@@ -69,6 +69,7 @@ class Node:
             parameters.
         meter: what its battery holds.
         settings: the fleet's.
+        wire: the type of numbers in which parameters are sent (``"float32"``); None for their own.
     """
 
     def __init__(
@@ -78,8 +79,9 @@ class Node:
         state: Durable,
         meter: Meter,
         settings: Settings,
+        wire: str | None = None,
     ) -> None:
-        self._desk = desk = Desk(device, links, state, meter, settings)
+        self._desk = desk = Desk(device, links, state, meter, settings, wire)
         self._watch, self._floods = Watch(desk), Floods(desk)
         self._grounds = Grounds(desk)
         self._work = Work(desk, self._watch, self._cannot_pay)
@@ -284,8 +286,6 @@ class Node:
     def _installed(self, view: View) -> None:
         for newcomer, _ in view.gifts:
             self._watch.patient(newcomer)
-        if view.digest == REFUSED:
-            self._desk.end(f"view {view.number} has no plan", resumable=False)
         self._work.installed()
         self._petitions.installed()
         self._signs.soon()

@@ -9,10 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.desk import Desk
 from joulemesh.deploy.messages import Part
-from joulemesh.deploy.plans import ViewPlan
 
 Key = tuple[int, int]
 """(view, iteration)"""
@@ -43,6 +41,7 @@ class Parcels:
     def __init__(self, desk: Desk, broke: Callable[[], None]) -> None:
         self._desk, self._broke = desk, broke
         self._parcels: dict[Key, dict[tuple[int, int], _Parcel]] = {}
+        self._exact: set[Key] = set()
 
     def put(self, to: int, part: Part, within_s: float) -> None:
         """Send a message of an exchange."""
@@ -50,20 +49,21 @@ class Parcels:
         self._parcels.setdefault((part.view, part.iteration), {})[part.step, to] = parcel
         self._send(parcel)
 
-    def remember(self, plan: ViewPlan, iteration: int, trained: Vector) -> None:
-        """Have what was sent in an earlier life, in case that it is asked for.
-
-        Of an exchange in several steps, only the first message is known still.
-        """
-        peer, route = plan.peer(iteration), plan.route(iteration)
-        if peer is None or route is None or route.length > 1:
-            return
-        peer.start(trained)
-        kept = self._parcels.setdefault((plan.view.number, iteration), {})
-        for to, payload in peer.send(0):
-            part = Part(plan.view.number, iteration, 0, payload)
+    def remember(self) -> None:
+        """Have what was sent before a restart, in case that it is asked for."""
+        for to, part in self._desk.state.sent:
+            kept = self._parcels.setdefault((part.view, part.iteration), {})
             within_s = self._desk.settings.patience_s
-            kept[0, to] = _Parcel(to, part, self._desk.now, within_s, delivered=-math.inf)
+            kept[part.step, to] = _Parcel(to, part, self._desk.now, within_s, delivered=-math.inf)
+
+    def mixed(self) -> tuple[tuple[int, Part], ...]:
+        """(receiver, message) of all that is kept, except of exact averages."""
+        return tuple(
+            (parcel.to, parcel.part)
+            for key, parcels in self._parcels.items()
+            if key not in self._exact
+            for parcel in parcels.values()
+        )
 
     def receivers(self) -> set[int]:
         """The devices for which anything is kept."""
@@ -131,9 +131,9 @@ class Parcels:
             else:
                 del self._parcels[key]
 
-    def forget_delivered(self, key: Key) -> None:
-        """Drop what has come through of an exchange whose result can be fetched instead."""
-        kept = {k: p for k, p in self._parcels.get(key, {}).items() if p.delivered is None}
-        self._parcels[key] = kept
-        if not kept:
-            del self._parcels[key]
+    def averaged(self, key: Key) -> None:
+        """An exact average is committed: who lacks messages of it can fetch the result instead."""
+        kept = {k: p for k, p in self._parcels.pop(key, {}).items() if p.delivered is None}
+        if kept:
+            self._parcels[key] = kept
+        self._exact = {key, *(one for one in self._exact if one in self._parcels)}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.effects import Commit, Durable
+from joulemesh.deploy.messages import Part
 from joulemesh.deploy.records import framed, records_in
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
@@ -59,6 +60,15 @@ class _Kept:
 
 
 @dataclass(frozen=True)
+class _Sent:
+    to: int
+    view: int
+    iteration: int
+    step: int
+    payload: int
+
+
+@dataclass(frozen=True)
 class _Record:
     """The state, with numbers in the place of arrays."""
 
@@ -75,6 +85,7 @@ class _Record:
     average: _Kept | None
     view: int
     trained: _Kept | None
+    sent: tuple[_Sent, ...]
     gift: _Kept | None
     ended: str
 
@@ -174,6 +185,10 @@ class Store:
             numbers = {name: number(one) for name, one in memory.items()}
             return {"iteration": iteration, "vector": number(vector), "memory": numbers}
 
+        def sent(to: int, part: Part) -> dict[str, int]:
+            at = {"view": part.view, "iteration": part.iteration, "step": part.step}
+            return {"to": to, **at, "payload": number(part.payload)}
+
         commit, accepted = state.commit, state.accepted
         return {
             "format": FORMAT,
@@ -189,6 +204,7 @@ class Store:
             "average": commit.average and kept(*commit.average, {}),
             "view": commit.view,
             "trained": state.trained and kept(*state.trained),
+            "sent": [sent(to, part) for to, part in state.sent],
             "gift": state.gift and kept(*state.gift, {}),
             "ended": state.ended,
         }
@@ -261,7 +277,8 @@ class Store:
 
 def _numbers_in(record: Mapping[str, Any]) -> set[int]:
     kept = [one for name in ("commit", "average", "trained", "gift") if (one := record[name])]
-    return {number for one in kept for number in (one["vector"], *one["memory"].values())}
+    vectors = {number for one in kept for number in (one["vector"], *one["memory"].values())}
+    return vectors | {one["payload"] for one in record["sent"]}
 
 
 def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
@@ -291,6 +308,10 @@ def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
         promised=record.promised,
         accepted=record.accepted,
         trained=(trained.iteration, vector(trained), memory(trained)) if trained else None,
+        sent=tuple(
+            (one.to, Part(one.view, one.iteration, one.step, arrays[one.payload]))
+            for one in record.sent
+        ),
         gift=(gift.iteration, vector(gift)) if gift else None,
         ended=record.ended,
     )

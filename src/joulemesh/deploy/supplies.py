@@ -110,12 +110,12 @@ class Supplies:
 
     def _average(self, fetch: Fetch) -> Vector | None:
         state = self._desk.on_disk
-        average = state.commit.average
-        if average is None or average[0] != fetch.iteration or self.pending:
+        commit, average = state.commit, state.commit.average
+        if self.pending or governing(state.views, fetch.iteration).number != fetch.view:
             return None
-        if governing(state.views, fetch.iteration).number != fetch.view:
-            return None
-        return average[1]
+        if commit.iteration == fetch.iteration:  # computed here, or given
+            return commit.vector
+        return average[1] if average is not None and average[0] == fetch.iteration else None
 
     def owed(self) -> bool:
         """Does a newcomer still need the parameters that this device held when the view began?"""
@@ -138,4 +138,5 @@ class Supplies:
             self._wanted = None
             kind = "gift" if given.gift else "fetched"
             self._desk.note(kind, iteration=given.iteration, giver=sender)
-            self._came(wanted, given.payload)
+            mine = self._desk.state.commit.vector.dtype
+            self._came(wanted, given.payload.astype(mine, copy=False))

@@ -15,6 +15,7 @@ from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
 from joulemesh.deploy.planbook import Planbook
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.supplies import Supplies
+from joulemesh.deploy.view import REFUSED
 from joulemesh.deploy.watch import Watch
 
 
@@ -39,12 +40,12 @@ class Work:
         self.halting = False  # stop where nothing is lost
         self._trainings: list[int] = []  # under way, in order; 0: no longer wanted
         self._saving = False
-        self._restarted = desk.state.incarnation > 0
         self._elapsed_s, self._begun = desk.state.commit.elapsed_s, 0.0
 
     def begin(self) -> None:
         """The node is started."""
         self._begun = self._desk.now
+        self.averaging.parcels.remember()
         self.plans.of(self.iteration)
 
     @property
@@ -83,17 +84,7 @@ class Work:
     def planned(self, event: Planned) -> None:
         """The plan of a view that is installed."""
         if self.plans.take(event):
-            self._remember_sent()
             self.advance()
-
-    def _remember_sent(self) -> None:
-        """After a restart: a neighbour may still lack what was sent in the last mixing."""
-        trained, t = self._desk.state.trained, self._desk.state.commit.iteration
-        if self._restarted and trained is not None and trained[0] == t:
-            plan = self.plans.of(t)
-            if plan is not None:
-                self._restarted = False
-                self.averaging.parcels.remember(plan, t, trained[1])
 
     # One iteration ----------------------------------------------------------------------------
 
@@ -201,18 +192,15 @@ class Work:
         if self.supplies.owed() and before.iteration == desk.view.start - 1:
             gift = (before.iteration, before.vector)
         if exact:
-            self.averaging.parcels.forget_delivered((plan.view.number, t))
-        self._save_commit(commit, gift, mixed=self.averaging.under_way and not exact)
+            self.averaging.parcels.averaged((plan.view.number, t))
+        self._save_commit(commit, gift)
 
-    def _save_commit(
-        self, commit: Commit, gift: tuple[int, Vector] | None = None, *, mixed: bool = False
-    ) -> None:
-        """Save it; after a mixing, with what was sent in it: a neighbour may still need that."""
+    def _save_commit(self, commit: Commit, gift: tuple[int, Vector] | None = None) -> None:
         self._saving = True
         self.averaging.close()
         self.supplies.enough()
-        trained = self._desk.state.trained if mixed else None
-        state = replace(self._desk.state, commit=commit, trained=trained, gift=gift)
+        sent = self.averaging.parcels.mixed()
+        state = replace(self._desk.state, commit=commit, trained=None, sent=sent, gift=gift)
         self._desk.save(state, self._committed)
 
     def _committed(self) -> None:
@@ -258,6 +246,8 @@ class Work:
         self.averaging.installed()
         if not self._desk.member or self.supplies.pending:
             self.averaging.close()  # what it was about is over for this device
+        if self._desk.view.digest == REFUSED:
+            self.plans.of(self._desk.view.start)  # to say why
         self.advance()
 
     def tick(self) -> None:
