@@ -6,7 +6,7 @@ __all__ = ["GrpcTransport"]
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from joulemesh.deploy.identity import Identity
 from joulemesh.deploy.messages import Message
@@ -20,7 +20,7 @@ from joulemesh.deploy.transport import (
 )
 from joulemesh.deploy.transport.channel import QUIET
 from joulemesh.deploy.transport.gate import Gate, Peer
-from joulemesh.deploy.transport.lane import REASON
+from joulemesh.deploy.transport.lane import PACE_S, REASON
 from joulemesh.deploy.transport.link import EXCHANGE, Link, bytes_in
 from joulemesh.deploy.transport.packets import PACKET_BYTES, Unpacker, acknowledgement
 from joulemesh.deploy.transport.refusals import Refusals
@@ -194,33 +194,29 @@ class GrpcTransport:
         """Take messages. A new stream takes the place of an older one of the same lane."""
         inside = context.peer()  # which gRPC forgets when the stream ends
         own = self._current[device, lane] = object()
-        unpacker, taken = Unpacker(self._terms), 0
-        await context.write(acknowledgement(taken))
-        while True:
-            try:
-                packet = await self._packet(context, unpacker)
-            except asyncio.CancelledError:
-                self._check_end(inside, unpacker)
-                raise
-            if not isinstance(packet, bytes):
-                self._check_end(inside, unpacker)
-            if not packet or not isinstance(packet, bytes):
-                return
-            if self._current[device, lane] is not own:
-                raise TransportError(Reason.CLOSED, "a newer stream has taken its place")
-            messages = unpacker.feed(packet)
-            for message in messages:
-                self._hand_over(device, message)
-            if messages:
-                taken += len(messages)
-                await context.write(acknowledgement(taken))
+        unpacker = Unpacker(self._terms)
+        async with _Acknowledging(context) as acknowledging:
+            while packet := await self._packet(inside, context, unpacker):
+                if self._current[device, lane] is not own:
+                    raise TransportError(Reason.CLOSED, "a newer stream has taken its place")
+                for message in unpacker.feed(packet):
+                    self._hand_over(device, message)
+                    acknowledging.took_one()
 
-    async def _packet(self, context: Any, unpacker: Unpacker) -> Any:
+    async def _packet(self, inside: str, context: Any, unpacker: Unpacker) -> bytes:
+        """The next packet; an empty one is a goodbye."""
         try:
             async with asyncio.timeout(_PIECE_S if unpacker.amid else None):
-                return await context.read()
+                packet = await context.read()
         except TimeoutError:
             raise TransportError(Reason.LATE, f"nothing for {_PIECE_S:g} s in a message") from None
+        except asyncio.CancelledError:
+            self._check_end(inside, unpacker)
+            raise
+        if isinstance(packet, bytes):
+            return packet
+        self._check_end(inside, unpacker)
+        return b""
 
     def _check_end(self, inside: str, unpacker: Unpacker) -> None:
         """Streams end with a goodbye, with their connection, or amid a message whose time is up."""
@@ -232,6 +228,41 @@ class GrpcTransport:
     def _hand_over(self, device: int, message: Message) -> None:
         assert self._receive is not None
         self._receive(device, message)
+
+
+class _Acknowledging:
+    """Tells the sender how many messages were taken: at once, but not all too often.
+
+    Args:
+        context: of the stream.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context, self._taken = context, 0
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._context.write(acknowledgement(0))  # welcome
+        self._task = asyncio.get_running_loop().create_task(self._tell())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def took_one(self) -> None:
+        """One more message was taken."""
+        self._taken += 1
+        self._news.set()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._context.write(acknowledgement(self._taken))
+            await asyncio.sleep(PACE_S)
 
 
 class _Exchange(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["REASON", "Lane", "Waiting"]
+__all__ = ["PACE_S", "REASON", "Lane", "Waiting"]
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import grpc.aio
@@ -20,6 +21,10 @@ from joulemesh.deploy.wire import Frame
 REASON = "joulemesh-reason"
 """Of the metadata that ends a stream: the `Reason` in words."""
 
+PACE_S = 0.001
+"""Between small packets on their way: each costs both ends as much as many messages in it would."""
+
+_MANY = 64
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _REFUSED_PAUSE_S = 0.5
 _GOODBYE_S = 0.2
@@ -138,14 +143,23 @@ class Lane:
 
     async def _write(self, stream: Any) -> None:
         await stream.write(self._greeting)
+        loop, soonest = asyncio.get_running_loop(), 0.0
         while True:
             await self._wanted()
+            if self._unacknowledged and loop.time() < soonest and self._few():
+                await asyncio.sleep(soonest - loop.time())
+                continue
+            soonest = loop.time() + PACE_S
             batch = self._batch()
             self._unacknowledged.extend(batch)
             for packet in packets((one.frame for one in batch), self._most):
                 if batch[0].done.done() and batch[0].size > self._most:
                     raise _GivenUpError
                 await stream.write(packet)
+
+    def _few(self) -> bool:
+        """Is there room for more in the next packet?"""
+        return sum(one.size for one in islice(self._queue, _MANY)) < self._together
 
     def _batch(self) -> list[Waiting]:
         """The messages that go together: at least one."""
