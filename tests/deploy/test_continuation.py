@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,3 +170,37 @@ def test_the_digest_does_not_depend_on_the_last_bit_of_a_price() -> None:
     plan = joulemesh.plan(small())
     nudged = replace(plan.timeline, exchange_j=np.nextafter(plan.timeline.exchange_j, 1.0))
     assert digest_of(replace(plan, timeline=nudged)) == digest_of(plan)
+
+
+def test_a_scheme_with_a_price_but_no_messages_is_refused_in_one_line() -> None:
+    """Left alone by a ring that broke, the paper's gossip knows no messages of one device."""
+    fields = {"plan__physics": "paper", "plan__aggregation": "gossip", "plan__gossip_rounds": 2}
+    refusal = replanner(small(**fields)).answer(first_view(6)).refusal
+    assert "no messages" in refusal
+    assert len(refusal.splitlines()) == 1
+
+
+LIGHT = """
+import sys, time
+import joulemesh
+from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.planning.ground import Ground
+
+begun = time.process_time()
+Replanner(Ground.of(joulemesh.Scenario.preset("default")), 3).plan(first_view(20))
+taken_s = time.process_time() - begun
+heavy = {"jax", "torch", "pandas", "matplotlib"} & set(sys.modules)
+status = open("/proc/self/status").read().split("VmRSS:")[1].split()[0]
+print(int(status) * 1024 / 1e6, taken_s, *heavy)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+def test_planning_on_a_device_takes_little_memory_and_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True, timeout=60
+    )
+    resident_mb, taken_s, *heavy = done.stdout.split()
+    assert not heavy
+    assert float(resident_mb) < 90
+    assert float(taken_s) < 0.5

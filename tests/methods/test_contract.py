@@ -308,3 +308,14 @@ def test_the_default_that_is_named_is_the_one_that_holds(
     given = build(f"{name}:{beside}{key}={parameter.default}", setting)
     np.testing.assert_array_equal(without.ledger().energy_j, given.ledger().energy_j)
     np.testing.assert_array_equal(without.ledger().bits, given.ledger().bits)
+
+
+@pytest.mark.parametrize("name", [*PLANNED, *STEADY, *PACED])
+def test_only_what_has_a_plan_and_its_schemes_own_messages_is_deployable(
+    small: Scenario, name: str
+) -> None:
+    contender = build(name, Setting(small, "batteries"))
+    assert contender.deployable == (contender.exchange is None and contender.plan is not None)
+    assert contender.deployable == (not contender.simulation_only)
+    if name in OWN:
+        assert contender.simulation_only.startswith("its exchange works on the parameters of all")

@@ -6,7 +6,7 @@ is decided, no joules and no seconds). Nothing of training is loaded.
 
 from __future__ import annotations
 
-__all__ = ["DevicePlan", "Replanner", "first_view"]
+__all__ = ["DevicePlan", "Replanner", "first_view", "require_peers"]
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -149,6 +149,7 @@ class Replanner:
         """
         with named_refusals(lambda: self.ground.names):
             made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
+            require_peers(made)
         return DevicePlan(replace(view, digest=made.digest), self.device, made, self.wire)
 
     def _rest(self, view: View) -> Continuation:
@@ -168,6 +169,28 @@ class Replanner:
             return Planned(view, self.plan(view))
         except (InfeasibleError, ScenarioError) as refusal:
             return Planned(view, None, " ".join(str(refusal).split()))
+
+
+def require_peers(made: Continuation) -> None:
+    """Refuse a plan whose schemes do not say what one device does.
+
+    Raises:
+        ScenarioError: one line that says why it is for simulation only.
+    """
+    exchanged, first = made.timeline.exchanged, made.timeline.first
+    for since, scheme in made.timeline.schemes:
+        row = since - first + int(exchanged[since - first :].argmax())
+        route = made.route(made.start + row)
+        if route is None:
+            continue
+        try:
+            made.scheme(made.start + row).peer(int(route.edges[0, 0]), route)
+        except (AttributeError, NotImplementedError):
+            raise ScenarioError(
+                f"the scheme {scheme.name!r} is for simulation only: it says what an exchange does "
+                "to all devices, and not what one device does (it has no peer); choose another "
+                "plan.aggregation"
+            ) from None
 
 
 def _is_a_view_plan(plan: DevicePlan) -> ViewPlan:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from joulemesh.data.chosen import device_names
+from joulemesh.deploy.continuation import require_peers
 from joulemesh.deploy.fleet import numbered_names
 from joulemesh.deploy.identity import IdentityError, check_name
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.orders import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
@@ -31,18 +33,7 @@ def check_deployable(plan: Plan) -> None:
     >>> import joulemesh
     >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("default")))
     """
-    for since, scheme in plan.timeline.schemes:
-        route = plan.route(int(plan.exchanged[since:].argmax()) + since + 1)
-        if route is None:
-            continue
-        try:
-            scheme.peer(int(scheme.graph.members[0]), route)
-        except (AttributeError, NotImplementedError):
-            raise ScenarioError(
-                f"the scheme {scheme.name!r} is for simulation only: it says what an exchange does "
-                "to all devices, and not what one device does (it has no peer); choose another "
-                "plan.aggregation"
-            ) from None
+    require_peers(Continuation.of_plan(plan))
 
 
 def roster_names(plan: Plan) -> tuple[str, ...]:

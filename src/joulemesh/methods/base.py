@@ -109,6 +109,34 @@ class Contender:
     settle: Callable[[Any], Ledger] | None = None
     plan: Plan | None = None
 
+    @property
+    def simulation_only(self) -> str:
+        """Why real devices cannot carry it out, in a few words; empty if they can.
+
+        They need to know what one of them does in an exchange, and to make the plan again when one
+        of them fails.
+        """
+        if self.exchange is not None:
+            return (
+                "its exchange works on the parameters of all devices at once; choose one whose "
+                "exchange is a scheme's"
+            )
+        if self.plan is not None:
+            from joulemesh.planning.digest import digest_of
+            from joulemesh.planning.static import plan_of
+
+            if digest_of(plan_of(self.plan.ground)) == digest_of(self.plan):
+                return ""
+        return (
+            "it has no plan that devices could make again when one of them fails; say what you "
+            "want in the scenario (plan.rounds, plan.exchange, …)"
+        )
+
+    @property
+    def deployable(self) -> bool:
+        """Can real devices carry it out?"""
+        return not self.simulation_only
+
     def ledger(self, sent: Any = None, seed: int = 0) -> Ledger:
         """Price a run.
 

@@ -91,25 +91,16 @@ def init(
 
 def _planned(scenario: Any, method: str | None) -> Any:
     """The plan, or that of a method which has one that devices can make again."""
-    from joulemesh.planning.static import plan, plan_of
+    from joulemesh.planning.static import plan
 
     if method is None:
         return plan(scenario)
     from joulemesh.errors import ScenarioError
     from joulemesh.methods import build
-    from joulemesh.planning.orders import digest_of
 
     made = build(method, scenario)
-    if made.exchange is not None:
-        raise ScenarioError(
-            f"{method} is for simulation only: its exchange works on the parameters of all devices "
-            "at once; leave --method out, or name one whose exchange is a scheme's"
-        )
-    if made.plan is None or digest_of(plan_of(made.plan.ground)) != digest_of(made.plan):
-        raise ScenarioError(
-            f"{method} is for simulation only: it has no plan that devices could make again when "
-            "one of them fails; say what you want in the scenario (plan.rounds, plan.exchange, …)"
-        )
+    if not made.deployable:
+        raise ScenarioError(f"{method} is for simulation only: {made.simulation_only}")
     return made.plan
 
 
