@@ -212,7 +212,7 @@ class Reader:
         words = shlex.split(line, comments=True)
         if not is_typed(line):
             return
-        if words[0] == "joulemesh" and not {"|", ">", "&&"} & {*words}:
+        if words[0] == "joulemesh" and not {"|", "||", ">", "&&"} & {*words}:
             code, out, err = _in_process(words)
         else:
             done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)

@@ -67,10 +67,13 @@ def _collect(fleet: Path) -> None:
     """Copy what running devices have written; those that do not answer are named."""
     import asyncio
 
-    from joulemesh.deploy.operator import Operator
+    from joulemesh.deploy.journal import journals_in
+    from joulemesh.deploy.operator import JOURNALS, Operator
 
-    for name, reason in asyncio.run(Operator.load(fleet).collect()).items():
-        say(f"note: {name}: {reason}", err=True)
+    failed = asyncio.run(Operator.load(fleet).collect())
+    for name, reason in failed.items():
+        if not journals_in(fleet / JOURNALS / name):  # otherwise it was copied before
+            say(f"note: {name}: {reason}", err=True)
 
 
 def _record(made: Reported) -> dict[str, Any]:

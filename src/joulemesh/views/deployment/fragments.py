@@ -62,14 +62,14 @@ def _committed(view: DeploymentView) -> int:
 
 def sentence(view: DeploymentView) -> str:
     """The deployment in one sentence, or two where something happened."""
-    receipt, done = view.receipt, _committed(view)
-    count = f"{len(receipt.names):,} devices"
-    held, (spent, _) = float(receipt.battery_j.sum()), _joules(view)
+    receipt, done, there = view.receipt, _committed(view), has_journal(view)
+    every = "" if there.all() else f"{int(there.sum()):,} of "
+    held, (spent, _) = float(receipt.battery_j[there].sum()), _joules(view)
     times = f"{done:,}" if done == receipt.iterations else f"{done:,} of {receipt.iterations:,}"
     said = (
-        f"{count} carried out {times} iterations, averaging {view.plan.timeline.scheme.kind.words},"
-        f" for {energy(spent, beside=held)} of {energy(held)} in "
-        f"{duration(elapsed(view.histories))}"
+        f"{every}{len(there):,} devices carried out {times} iterations, averaging "
+        f"{view.plan.timeline.scheme.kind.words}, for {energy(spent, beside=held)} of "
+        f"{energy(held)} in {duration(elapsed(view.histories))}"
     )
     reached = _reached(view)
     if reached is not None:
