@@ -107,7 +107,10 @@ class Receipt:
 
     @property
     def missing(self) -> NDArray[np.int64]:
-        """int64 [N]: iterations of each device's own views of which its journal says nothing."""
+        """int64 [N]: iterations of each device's views of which its journal says nothing.
+
+        They were not carried out, or not written down: a crash may do either.
+        """
         wanted = np.isfinite(self.simulated.rounds) & np.isnan(self.metered.rounds)
         return np.asarray(wanted.sum(axis=0))
 

@@ -117,7 +117,8 @@ def tiles(view: DeploymentView) -> str:
         note = f"of the planned rate, median of {len(shares):,} links"
         figures.append(("links", share_words(float(np.median(shares))), note))
     missing = int(receipt.missing[has_journal(view)].sum())
-    whole = "whole" if not missing else f"{missing:,} iterations missing"
+    plural = "" if missing == 1 else "s"
+    whole = f"{missing:,} iteration{plural} not in them" if missing else "every iteration in them"
     there = int(has_journal(view).sum())
     figures.append(("journals", f"{there:,} of {len(receipt.names):,}", whole))
     return "".join(

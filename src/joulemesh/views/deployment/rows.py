@@ -64,7 +64,7 @@ def devices(view: DeploymentView) -> str:
         *(f"{name} [{joule}]" for name in figures),
         *(f"{name} [{second}]" for name in clocks),
         "iterations",
-        "missing",
+        "not committed",
         "at the end",
         "source of its joules",
     )
