@@ -47,6 +47,7 @@ class PlannedMachine(Machine):
         battery_j = float(ground.world.devices.energy_budget_j[device])
         meter: Any = Meter(battery_j, Tariff.of(ground, device, item))
         planner: Any = Replanner(ground, device)
+        planner.wire = fleet.wire
         super().__init__(device, fleet, disk, meter, planner)
         self.learner = learner
 
@@ -74,6 +75,7 @@ class SchemeFleet:
             how long until it is started again, in seconds; None for never).
         seed: of delays, and of what a crash leaves on a disk.
         weather: how the network treats messages.
+        wire: the type in which numbers travel, if it has fewer digits.
     """
 
     def __init__(
@@ -83,9 +85,10 @@ class SchemeFleet:
         crashes: Crashes | None = None,
         seed: int = 0,
         weather: Weather | None = None,
+        wire: np.dtype[Any] | None = None,
     ) -> None:
         count = scenario.devices.count
-        self.random, self.clock = Random(seed), Clock()
+        self.random, self.clock, self.wire = Random(seed), Clock(), wire
         self.network = MemoryNetwork(self.clock, self.random, weather or Weather())
         made = [learners(device) for device in range(count)]
         self.ground = Ground.of(scenario, len(made[0].parameters()))

@@ -38,7 +38,7 @@ def scenario(name: str) -> joulemesh.Scenario:
 def check(fleet: SchemeFleet, dtype: str) -> None:
     """Everybody holds what a simulated run with the same views holds, and nobody overdraws."""
     learners = [Pull(device, dtype) for device in range(6)]
-    plans = plans_of(fleet.ground)
+    plans = plans_of(fleet.ground, fleet.wire)
     vectors = {run.iteration: run.vectors for run in replay(fleet.course, plans, learners)}
     assert apart(fleet, vectors) < (1e-10 if dtype == "float64" else 1e-5)
     assert all(machine.battery.left_j() >= 0 for machine in fleet.machines)
@@ -77,6 +77,15 @@ def test_killed_started_again_and_rejoined_it_is_still_the_simulated_run(name: s
     check(fleet, "float64")
     if name == "around a ring":  # some were ahead; its neighbours finished the mixing without it
         assert any(sender == 2 for gone in fleet.course.absent.values() for _, sender in gone)
+
+
+@pytest.mark.parametrize("name", ["tree-chunked", "metropolis"])
+def test_numbers_that_travel_with_fewer_digits_are_the_same_on_all_devices(name: str) -> None:
+    fleet = SchemeFleet(scenario(name), Pull, wire=np.dtype("float32"))
+    fleet.run()
+    check(fleet, "float64")
+    if name == "tree-chunked":
+        assert len({fleet.commits[8, device].vector.tobytes() for device in range(6)}) == 1
 
 
 def test_started_again_at_once_everything_is_as_if_nothing_had_happened() -> None:

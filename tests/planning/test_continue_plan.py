@@ -178,10 +178,30 @@ def test_the_rest_of_a_plan_never_spends_more_than_is_left() -> None:
     assert all(seen[kind] for kind in ("refused", "kept")), seen
 
 
+def test_no_iteration_is_planned_once_the_time_is_over_not_even_an_empty_one() -> None:
+    fields = {
+        "plan.rounds": "spread",
+        "plan.iterations": 9,
+        "plan.exchange": {"between": "none", "every": 4},
+        "budget.deadline_s": None,
+        "budget.total_s": 30.0,
+    }
+    plan = joulemesh.plan(joulemesh.Scenario().override(fields))
+    assert not plan.exchanged[8]  # nothing is sent in the last iteration
+    late: dict[str, Any] = {
+        "start": 9,
+        "members": range(19),
+        "left_j": [0.0] * 19,
+        "elapsed_s": 31.0,
+    }
+    with pytest.raises(joulemesh.InfeasibleError, match="no time is left for iteration 9: 31 s of"):
+        continue_plan(plan, Remaining.of(plan.ground, **late))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", range(1, 11))
-def test_the_rest_of_fifteen_hundred_plans(piece: int) -> None:
-    seen = explore(piece, 150)
+def test_the_rest_of_a_thousand_plans(piece: int) -> None:
+    seen = explore(piece, 100)
     assert all(seen[kind] for kind in (*KINDS, "depleted", "cut-off")), seen
 
 

@@ -53,9 +53,16 @@ class Played:
     seconds: float
 
 
-def plans_of(ground: Ground) -> Plans:
-    """The plans of a scenario's views; each is made once for all devices."""
+def plans_of(ground: Ground, wire: np.dtype[Any] | None = None) -> Plans:
+    """The plans of a scenario's views; each is made once for all devices.
+
+    Args:
+        ground: the scenario, made ready.
+        wire: the type in which numbers travelled, if it has fewer digits than they are computed
+            with.
+    """
     replanner, made = Replanner(ground, 0), dict[View, DevicePlan]()
+    replanner.wire = wire
 
     def plan(view: View, device: int) -> DevicePlan:
         if view not in made:

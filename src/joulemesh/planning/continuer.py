@@ -71,6 +71,13 @@ class Continuer:
         Raises:
             InfeasibleError: not even one can be paid for in time; one line.
         """
+        if self.limits.total_s == 0.0:
+            raise InfeasibleError(
+                f"no time is left for iteration {self.rest.first + 1}: "
+                f"{duration(self.rest.elapsed_s, digits=4)} of budget.total_s are over; raise it "
+                "and deploy again",
+                constraint="time",
+            )
         self._leave_unpaid()
         n, ground = self.iterations, self.ground
         leaving = self.options.on_depletion == "leave" and ground.policy.causal
