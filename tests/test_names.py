@@ -151,3 +151,11 @@ def test_sentences_without_names_stay_as_they_are() -> None:
     assert named("device 3 is slow", ()) == "device 3 is slow"
     assert named("device 30 is slow", NAMES) == "device 30 is slow"
     assert named("devices 1 and 2", NAMES) == "devices 1 and 2"
+
+
+def test_a_name_does_not_break_a_sentence() -> None:
+    odd = ("two\nlines", "x" * 100)
+    assert named("device 0 waits for device 1", odd) == (
+        f"device 0 (two lines) waits for device 1 ({'x' * 59}…)"
+    )
+    assert named(named("device 1 is slow", odd), odd) == named("device 1 is slow", odd)

@@ -11,6 +11,13 @@ from contextlib import contextmanager
 from joulemesh.errors import JoulemeshError
 
 _DEVICE = re.compile(r"\bdevice (\d+)\b")
+_LONGEST = 60
+
+
+def _short(name: str) -> str:
+    """A name that leaves a sentence on its line."""
+    line = " ".join(name.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def called(device: int, names: Sequence[str]) -> str:
@@ -19,7 +26,7 @@ def called(device: int, names: Sequence[str]) -> str:
     >>> called(1, ()), called(1, ("north", "south"))
     ('device 1', 'device 1 (south)')
     """
-    return f"device {device} ({names[device]})" if names else f"device {device}"
+    return f"device {device} ({_short(names[device])})" if names else f"device {device}"
 
 
 def named(text: str, names: Sequence[str]) -> str:
@@ -42,9 +49,10 @@ def named(text: str, names: Sequence[str]) -> str:
 
     def with_name(found: re.Match[str]) -> str:
         device = int(found[1])
-        if device >= len(names) or text.startswith(f" ({names[device]})", found.end()):
+        if device >= len(names):
             return found[0]
-        return f"{found[0]} ({names[device]})"
+        name = f" ({_short(names[device])})"
+        return found[0] if text.startswith(name, found.end()) else found[0] + name
 
     return _DEVICE.sub(with_name, text)
 
