@@ -21,8 +21,11 @@ from joulemesh.aggregation.execute import execute
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.planning.continuation import Continuation, continue_plan
 from joulemesh.planning.ground import Ground
+from joulemesh.planning.policy import Policy
 from joulemesh.planning.remaining import Remaining
 from joulemesh.planning.static import plan_of
+from joulemesh.registries import POLICIES as REGISTERED
+from joulemesh.scenario import PlanOptions
 from tests.planning.test_zero_overspends import draw, iteration_prices, planned, round_prices
 
 
@@ -196,6 +199,26 @@ def test_no_iteration_is_planned_once_the_time_is_over_not_even_an_empty_one() -
     }
     with pytest.raises(joulemesh.InfeasibleError, match="no time is left for iteration 9: 31 s of"):
         continue_plan(plan, Remaining.of(plan.ground, **late))
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_policy_that_refuses_the_rest_gives_way_to_another(least: int) -> None:
+    def once(start: int, n: int, total: Any, cap: Any, options: PlanOptions) -> Any:
+        if start > 1:
+            raise joulemesh.ScenarioError("this policy plans from the first iteration on")
+        return np.ones((n, len(total)), np.int64)
+
+    with REGISTERED.scoped():
+        policy = Policy(
+            "once", "one round each", once, least=lambda options: least, zeros=not least
+        )
+        REGISTERED.register(policy)
+        plan = joulemesh.plan(joulemesh.Scenario(plan={"rounds": "once", "iterations": 6}))
+        given: dict[str, Any] = {"start": 3, "members": range(19), "left_j": [50.0] * 19}
+        made = continue_plan(plan, Remaining.of(plan.ground, **given))
+    assert made.last == 6
+    assert made.rounds(3)[:19].all()
+    assert f'follow "{"uniform" if least else "spread"}"' in made.notes[0]
 
 
 @pytest.mark.slow

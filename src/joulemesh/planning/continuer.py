@@ -28,6 +28,14 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
+class _PolicyError(Exception):
+    """The policy does not allocate the rest of a plan, though it is paid for."""
+
+    def __init__(self, reason: InfeasibleError | ScenarioError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
 class Continuer:
     """Makes the rest of one plan; afterwards it has ``notes``, one line each.
 
@@ -78,13 +86,23 @@ class Continuer:
                 "and deploy again",
                 constraint="time",
             )
+        try:
+            return self._planned()
+        except _PolicyError as refusal:
+            if self.policy is not self.ground.policy:
+                raise refusal.reason from None
+        self.policy = self._instead()
+        self.least = self.policy.least(self.options)
+        return self._planned()
+
+    def _planned(self) -> Timeline:
         self._leave_unpaid()
         n, ground = self.iterations, self.ground
         leaving = self.options.on_depletion == "leave" and ground.policy.causal
         if not (leaving and self._in_time(n) and not self._paid(n)):
             n = self._longest()
             if not ground.world.channel.fading:
-                return self._result(self._static_or_instead(n))
+                return self._result(self._static(n))
         return self._result(CausalPlanner(ground, n, rest=self.rest).walk())
 
     def _result(self, timeline: Timeline) -> Timeline:
@@ -214,20 +232,13 @@ class Continuer:
             self.limits,
             self.rest.first,
         )
-        return rest.of(self._total(prices, n)[who], prices.latency_s)
-
-    def _static_or_instead(self, n: int) -> Timeline:
-        """All iterations at once; by another policy where the scenario's refuses the rest."""
         try:
-            return self._static(n)
-        except (InfeasibleError, ScenarioError):
-            if self.notes and self.policy is not self.ground.policy:
-                raise
-        self.policy = self._instead()
-        self.least = self.policy.least(self.options)
-        return self._static(self._longest())
+            return rest.of(self._total(prices, n)[who], prices.latency_s)
+        except (InfeasibleError, ScenarioError) as refusal:
+            raise _PolicyError(refusal) from None
 
     def _static(self, n: int) -> Timeline:
+        """All iterations at once."""
         scheme, prices, first = self._scheme(n), self._prices(n), self.rest.first
         who, rows = self.rest.active, n - first
         allotted, caps = self._allotted(n)
