@@ -53,14 +53,13 @@ class ByHand:
         battery_j: float = 1e6,
         settings: Settings = SETTINGS,
         state: Durable | None = None,
-        wire: str | None = None,
     ) -> None:
         self.device, self.setup = device, setup or Setup(3, TRIANGLE, "tree")
         self.planner = VirtualPlanner(self.setup)
         view = self.planner.first((battery_j,) * self.setup.devices)
         self.state = state or Durable(0, (view,), Commit(0, np.zeros(self.setup.size)))
         self.meter = Battery(self.setup, device, battery_j)
-        self.node = Node(device, self.setup.links, self.state, self.meter, settings, wire)
+        self.node = Node(device, self.setup.links, self.state, self.meter, settings)
         self.now, self.disk, self.planning = 0.0, True, True
         self.unsaved: list[Save] = []
         self.effects: list[Effect] = []

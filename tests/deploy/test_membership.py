@@ -70,6 +70,14 @@ def test_a_newcomer_takes_the_parameters_of_a_neighbour() -> None:
     assert view.left_j == (1.0, 1.0, 7.0, 1.0)
 
 
+def test_the_neighbour_with_the_most_joules_gives() -> None:
+    small = View(3, 5, (0, 1, 3))
+    said = {0: promise(6), 1: promise(6, 1.0), 3: promise(6, 2.0)}
+    view = next_view(small, said, {2: join(4)}, (), LINKS)
+    assert view is not None
+    assert view.gifts == ((2, 3),)
+
+
 def test_a_newcomer_behind_a_newcomer_is_served_after_it() -> None:
     small = View(3, 5, (0, 1, 3))
     said = {0: promise(6), 1: promise(6), 3: promise(6)}

@@ -257,6 +257,22 @@ def test_who_was_given_an_exact_average_gives_it_on() -> None:
     assert np.array_equal(given.payload, np.full(6, 5.0))
 
 
+def test_a_newcomer_to_whom_nobody_gives_leaves_in_the_end() -> None:
+    world = ByHand().begin()
+    found = []
+    for number in range(1, 5):
+        members, gifts = ((1, 2), ()) if number == 1 else ((0, 1, 2), ((0, 1),))
+        left_j = (9e5,) * len(members)
+        view = decided(world, View(number, 4, members, left_j=left_j, gifts=gifts))
+        world.hear(1, Refused("it is over", (view,)))
+        found.append(said(world.tick(40, view=number), Replan | Leave))  # type: ignore[arg-type]
+    kinds = [{type(one) for one in asked} for asked in found]
+    assert kinds == [set(), {Replan}, {Replan}, {Replan}]
+    view = decided(world, View(5, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+    world.hear(1, Refused("it is over", (view,)))
+    assert said(world.tick(40, view=5), Leave)
+
+
 def test_a_view_without_a_plan_ends_the_run_and_says_why() -> None:
     world = ByHand().begin()
     world.planning = False
@@ -264,16 +280,6 @@ def test_a_view_without_a_plan_ends_the_run_and_says_why() -> None:
     (plan,) = only(world.hear(1, Refused("view 0 is over", (view,))), Plan)
     (end,) = only(world.handle(Planned(plan.view, None, "device 1 has 0 J left")), End)
     assert end.reason == "there is no plan for view 1: device 1 has 0 J left"
-
-
-def test_parameters_are_averaged_in_the_type_in_which_they_are_sent() -> None:
-    world = ByHand(1, setup=PAIR, wire="float32").begin()
-    world.train()
-    (part,) = said(world.effects, Part)
-    assert part.payload.dtype == np.float32
-    world.hear(0, Part(0, 1, 1, np.full(6, 0.1, np.float32)))
-    assert world.state.commit.vector.dtype == np.float64
-    assert np.array_equal(world.state.commit.vector, np.full(6, np.float32(0.1), np.float64))
 
 
 def test_a_plan_with_another_digest_stops_the_node() -> None:

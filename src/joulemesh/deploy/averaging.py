@@ -23,9 +23,6 @@ _NEVER: Key = (-1, -1)
 class Averaging:
     """Opens the exchange of an iteration, feeds it with what comes, and sends what it gives.
 
-    Devices add up in the type of numbers that they send: otherwise those who have a sum themselves
-    would hold other bits than those to whom it was sent.
-
     Args:
         desk: the node's.
         plans: of the views.
@@ -63,8 +60,7 @@ class Averaging:
         if peer is not None and route is not None:
             settings = self._desk.settings
             self.within_s = price.exchange_s * settings.slack + settings.patience_s
-            sent = own.astype(self._desk.wire or own.dtype, copy=False)
-            self._exchange = Exchange(peer, self._inbox.awaited(route), sent)
+            self._exchange = Exchange(peer, self._inbox.awaited(route), own)
             self._send(self._exchange.begin())
             for step, sender, payload in self._inbox.take(key):
                 self._feed(step, sender, payload)
@@ -81,8 +77,7 @@ class Averaging:
         """The parameters after it, and the messages that it went without."""
         if self._exchange is None:
             return own, ()
-        after = self._exchange.finish().astype(own.dtype, copy=False)
-        return after, tuple(self._exchange.absent)
+        return self._exchange.finish(), tuple(self._exchange.absent)
 
     def close(self) -> None:
         """It is over."""

@@ -26,7 +26,6 @@ class Desk:
         state: what is on disk.
         meter: what the battery holds.
         settings: the fleet's.
-        wire: the type of numbers in which parameters are sent; None for their own.
     """
 
     def __init__(
@@ -36,11 +35,9 @@ class Desk:
         state: Durable,
         meter: Meter,
         settings: Settings,
-        wire: str | None = None,
     ) -> None:
         self.device, self.links, self.meter, self.settings = device, links, meter, settings
         self.neighbours = tuple(sorted({a + b - device for a, b in links if device in (a, b)}))
-        self.wire = wire
         self.state = state  # as it will be once all that is asked for is saved
         self.on_disk = state  # what others may hear of
         self.now = 0.0

@@ -58,6 +58,8 @@ from joulemesh.deploy.view import View
 from joulemesh.deploy.watch import Watch
 from joulemesh.deploy.work import Work
 
+_VIEWS_WITHOUT = 3  # in which nobody gives a device what it lacks: then it leaves
+
 
 class Node:
     """What one device does, event by event.
@@ -69,7 +71,6 @@ class Node:
             parameters.
         meter: what its battery holds.
         settings: the fleet's.
-        wire: the type of numbers in which parameters are sent (``"float32"``); None for their own.
     """
 
     def __init__(
@@ -79,9 +80,8 @@ class Node:
         state: Durable,
         meter: Meter,
         settings: Settings,
-        wire: str | None = None,
     ) -> None:
-        self._desk = desk = Desk(device, links, state, meter, settings, wire)
+        self._desk = desk = Desk(device, links, state, meter, settings)
         self._watch, self._floods = Watch(desk), Floods(desk)
         self._grounds = Grounds(desk)
         self._work = Work(desk, self._watch, self._cannot_pay)
@@ -244,12 +244,19 @@ class Node:
         self._suspect_silent()
         if self._ticks % 4 == 0:
             self._petitions.say_again()
-            if self._work.supplies.overdue():
-                self._petitions.plan_anew("nobody gives it the parameters that it lacks")
+            self._ask_for_supplies()
         if self._ticks % 2 == 0:
             self._signs.to_all()
         self._council.tick()
         self._ending.give_up(self._council.since)
+
+    def _ask_for_supplies(self) -> None:
+        """Nobody gives what this device lacks: another view may find another giver, or none."""
+        views = self._work.supplies.overdue()
+        if views > _VIEWS_WITHOUT:
+            self._leave("no neighbour gives it the parameters that it lacks")
+        elif views:
+            self._petitions.plan_anew("nobody gives it the parameters that it lacks")
 
     def _suspect_silent(self) -> None:
         stuck = self._work.averaging.parcels.stuck(self._desk.settings.patience_s)

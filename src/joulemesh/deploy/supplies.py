@@ -27,6 +27,7 @@ class Supplies:
         self._wanted: Fetch | None = None
         self._since = self._asked = 0.0
         self._turn = 0
+        self._overdue: set[int] = set()  # views
         self._giving: set[int] = set()
         self.within_s = desk.settings.patience_s
 
@@ -48,10 +49,13 @@ class Supplies:
         """Nothing is wanted any more."""
         self._wanted = None
 
-    def overdue(self) -> bool:
-        """Has nobody answered for a long time?"""
+    def overdue(self) -> int:
+        """In how many views has nobody answered for a long time? 0 if nothing is overdue now."""
         long_s = 4.0 * self._desk.settings.patience_s
-        return self._wanted is not None and self._desk.now - self._since > long_s
+        if self._wanted is None or self._desk.now - self._since <= long_s:
+            return 0
+        self._overdue.add(self._desk.view.number)
+        return len(self._overdue)
 
     def patient(self) -> None:
         """Count from now."""
@@ -136,7 +140,7 @@ class Supplies:
         if wanted == Fetch(given.view, given.iteration, given.gift):
             self._desk.meter.receive(sender, int(given.payload.nbytes))
             self._wanted = None
+            self._overdue.clear()
             kind = "gift" if given.gift else "fetched"
             self._desk.note(kind, iteration=given.iteration, giver=sender)
-            mine = self._desk.state.commit.vector.dtype
-            self._came(wanted, given.payload.astype(mine, copy=False))
+            self._came(wanted, given.payload)
