@@ -31,6 +31,7 @@ class _Proposal:
     ballot: Ballot
     since: float
     said: float
+    again_s: float  # everybody answers what is said again: not too often
     promises: dict[int, Promise] = field(default_factory=dict)
     candidate: View | None = None  # its plan is being made
     value: View | None = None
@@ -95,7 +96,7 @@ class Council:
         desk = self._desk
         highest = max(self._seen, desk.state.promised or _NONE)
         ballot = (highest[0] + 1, desk.device)
-        self._proposal = _Proposal(ballot, desk.now, desk.now)
+        self._proposal = _Proposal(ballot, desk.now, desk.now, desk.settings.patience_s / 4.0)
         self._see(ballot)
         self._floods.say(Prepare(self._number, ballot))
         self.prepare(Prepare(self._number, ballot))
@@ -116,8 +117,8 @@ class Council:
         proposal, desk = self._proposal, self._desk
         if proposal is not None:
             self._gather()
-            if desk.now - proposal.said >= desk.settings.patience_s / 4.0:
-                proposal.said = desk.now
+            if desk.now - proposal.said >= proposal.again_s:
+                proposal.said, proposal.again_s = desk.now, 2.0 * proposal.again_s
                 if proposal.value is not None:
                     self._floods.say(Accept(proposal.ballot, proposal.value))
                 else:
@@ -179,6 +180,7 @@ class Council:
         proposal = self._proposal
         assert proposal is not None
         proposal.value, proposal.said = view, self._desk.now
+        proposal.again_s = self._desk.settings.patience_s / 4.0
         self._floods.say(Accept(proposal.ballot, view))
         self.accept(Accept(proposal.ballot, view))
 

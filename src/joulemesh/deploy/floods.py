@@ -47,8 +47,10 @@ class Floods:
         return flood.incarnation >= self._incarnations[flood.origin]
 
     def _new(self, flood: Flood) -> bool:
-        newest_life = max(flood.incarnation, self._incarnations.get(flood.origin, 0))
-        self._incarnations[flood.origin] = newest_life
+        if flood.incarnation > self._incarnations.get(flood.origin, 0):
+            self._incarnations[flood.origin] = flood.incarnation
+            for key in [key for key in self._seen if key[0] == flood.origin]:
+                del self._seen[key], self._newest[key]
         key, sequence = (flood.origin, flood.incarnation), flood.sequence
         seen, newest = self._seen.setdefault(key, set()), self._newest.get(key, 0)
         if sequence in seen or sequence <= newest - _REMEMBERED:
