@@ -47,7 +47,7 @@ def long_run() -> dict[str, Any]:
         if now.completed % (10 * WINDOW) == 0:
             progress(f"{now.completed} of {now.iterations} iterations")
 
-    scenario = joulemesh.Scenario.preset("default").override(SCENARIO)
+    scenario = joulemesh.Scenario.preset("adaptive").override(SCENARIO)
     with tempfile.TemporaryDirectory() as place:
         out = Path(place, "run")
         joulemesh.run(scenario, out=out, on_progress=step, on_metrics=told)
@@ -84,7 +84,7 @@ def folder_of_checkpoints(place: Path) -> int:
     # Moments make a checkpoint hold every device's parameters.
     changes |= {"budget.energy_j": 1e6, "training.optimizer": "adam"}
     try:
-        joulemesh.run(joulemesh.Scenario.preset("default").override(changes), out=place)
+        joulemesh.run(joulemesh.Scenario.preset("adaptive").override(changes), out=place)
     finally:
         folder._KEPT, sinks.SAVE_EVERY_S = before
     made = list((place / "checkpoint").iterdir())

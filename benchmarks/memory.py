@@ -34,7 +34,7 @@ def largest_mb(models: int) -> float:
         "training.batch_size": 4,
         "training.eval_every": 2,
     }
-    base = joulemesh.Scenario.preset("default").override(few)
+    base = joulemesh.Scenario.preset("adaptive").override(few)
     most, begun = 0.0, time.perf_counter()
     for k in range(models):
         joulemesh.run(base.override({"training.hidden": [4 + k]}))

@@ -34,7 +34,7 @@ def timed(owner, name, label):
             spent[label] = spent.get(label, 0.0) + time.perf_counter() - start
     setattr(owner, name, wrapper)
 timed(Engine, "advance", "training_s")
-scenario = joulemesh.Scenario.preset("default")
+scenario = joulemesh.Scenario.preset("adaptive")
 folder = tempfile.TemporaryDirectory()
 out, start = Path(folder.name), time.perf_counter()
 """

@@ -34,10 +34,10 @@ def start_up() -> dict[str, float]:
 _PLAN = """
 import sys, time
 import joulemesh
-joulemesh.plan(joulemesh.Scenario.preset("default"))
+joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
 count, side, out = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 start = time.perf_counter()
-scenario = joulemesh.Scenario.preset("default").override({
+scenario = joulemesh.Scenario.preset("adaptive").override({
     "devices.count": count, "network.topology": "geometric", "network.area_m": side,
     "network.mean_degree": 20.0, "plan.iterations": 50, "budget.deadline_s": 10.0})
 plan = joulemesh.plan(scenario)

@@ -21,7 +21,7 @@ import json, sys, tempfile, time
 import joulemesh
 from joulemesh.runs import folder
 count, iterations, rounds, hidden = map(int, sys.argv[1:])
-scenario = joulemesh.Scenario.preset("default").override({
+scenario = joulemesh.Scenario.preset("adaptive").override({
     "devices.count": count, "devices.samples": 4, "network.topology": "geometric",
     "network.area_m": 30.0 * count**0.5, "network.mean_degree": 10.0, "plan.aggregation": "tree",
     "plan.iterations": iterations, "plan.rounds": "fixed", "plan.fixed_rounds": rounds,

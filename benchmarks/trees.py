@@ -38,7 +38,7 @@ import json, sys, time
 import joulemesh
 from joulemesh.planning.pricing.scheme import Pricer
 count, scheme, duplex = int(sys.argv[1]), *sys.argv[2:]
-scenario = joulemesh.Scenario.preset("default").override({
+scenario = joulemesh.Scenario.preset("adaptive").override({
     "devices.count": count, "devices.samples": 4, "network.topology": "geometric",
     "network.area_m": 30.0 * count**0.5, "network.mean_degree": 10.0, "network.duplex": duplex,
     "plan.aggregation": scheme, "plan.iterations": 3, "plan.rounds": "fixed",

@@ -30,7 +30,7 @@ _MANY = {
 
 def prices() -> None:
     """Price and prune the default space on 20 devices."""
-    scenario = joulemesh.Scenario.preset("default")
+    scenario = joulemesh.Scenario.preset("adaptive")
     begun = time.perf_counter()
     offer = Pricing(scenario).offer(Space.default(scenario), 10_000)
     taken = time.perf_counter() - begun
@@ -41,7 +41,7 @@ def prices() -> None:
 
 def many() -> None:
     """Price plans of 100,000 devices, one after another."""
-    pricing = Pricing(joulemesh.Scenario.preset("default").override(_MANY))
+    pricing = Pricing(joulemesh.Scenario.preset("adaptive").override(_MANY))
     space = Space.of(
         {
             "plan.aggregation": ["tree", "tree-chunked"],
@@ -61,7 +61,7 @@ def tune() -> None:
     """Tune the default scenario from beginning to end."""
     begun, busy = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        found = joulemesh.tune(joulemesh.Scenario.preset("default"), cache=folder)
+        found = joulemesh.tune(joulemesh.Scenario.preset("adaptive"), cache=folder)
     print(f"{found.computed} runs of {len(found.offer.kept)} candidates in "
           f"{time.perf_counter() - begun:.1f} s ({time.process_time() - busy:.1f} s of processor "
           f"time, {_peak_mb()} MB); winner: {found.winner.candidate.name}")  # fmt: skip

@@ -135,7 +135,7 @@ def test_what_is_given_wins() -> None:
 
 
 def test_what_is_said_last_wins() -> None:
-    one = Scenario.preset("default").override({"devices.profile": "laptop"})
+    one = Scenario.preset("adaptive").override({"devices.profile": "laptop"})
     assert one.devices.cpu_hz == 1.6e9  # though the preset gives 2 GHz
     two = one.override({"devices.profile": "esp32", "devices.cpu_hz": 160e6})
     assert (two.devices.cpu_hz, two.devices.capacitance) == (
@@ -213,7 +213,7 @@ def test_a_resolved_scenario_stands_for_itself(
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_every_device_can_be_planned_on_wifi(name: str) -> None:
-    scenario = Scenario.preset("default").override(
+    scenario = Scenario.preset("adaptive").override(
         {
             "devices.profile": name,
             "network.profile": "wifi",
@@ -234,7 +234,7 @@ def test_every_device_can_be_planned_on_wifi(name: str) -> None:
 
 
 def test_the_fastest_rate_cuts_the_rate_of_every_link() -> None:
-    base = Scenario.preset("default")
+    base = Scenario.preset("adaptive")
     free = joulemesh.plan(base).world
     rates = 1 / free.costs(free.channel.mean_gain).forward_s
     limit = float(np.median(rates))

@@ -16,8 +16,8 @@ from joulemesh.scenario.origin import ASSUMED, GIVEN
 
 
 def test_one_set_of_defaults_in_code_presets_and_init(tmp_path: Path) -> None:
-    assert Scenario() == Scenario.preset("default")
-    (tmp_path / "s.toml").write_text(Scenario.preset("default").to_toml(comments=True), "utf-8")
+    assert Scenario() == Scenario.preset("adaptive")
+    (tmp_path / "s.toml").write_text(Scenario.preset("adaptive").to_toml(comments=True), "utf-8")
     written = Scenario.load(tmp_path / "s.toml")
     assert written == Scenario()
     assert written.given == {}  # what nobody chose stays assumed
@@ -130,7 +130,7 @@ def test_a_table_replaces_what_an_earlier_statement_gives(tmp_path: Path) -> Non
     """The preset's own number of devices and batteries do not stand against a table."""
     table = tmp_path / "d.csv"
     table.write_text("energy_j,cpu_hz\n10,1e9\n20,1e9\n30,1e9\n")
-    one = Scenario.preset("default").override({"devices.table": str(table)})
+    one = Scenario.preset("adaptive").override({"devices.table": str(table)})
     assert (one.devices.count, one.budget.energy_j, one.devices.cpu_hz) == (3, "energy_j", "cpu_hz")
     assert joulemesh.plan(one).energy_budget_j.tolist() == [10.0, 20.0, 30.0]
     two = one.override({"budget.energy_j": 40.0})
@@ -141,7 +141,7 @@ def test_a_table_replaces_what_an_earlier_statement_gives(tmp_path: Path) -> Non
 
 
 def test_a_list_of_profiles_replaces_an_earlier_count() -> None:
-    one = Scenario.preset("default").override({"devices.profile": ["esp32", "laptop"]})
+    one = Scenario.preset("adaptive").override({"devices.profile": ["esp32", "laptop"]})
     assert one.devices.count == 2
 
 

@@ -23,7 +23,7 @@ from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.trace import Trace
 from tests.shapes import ShapeError, Stated, called, check, read, stated_by
 
-SMALL = joulemesh.Scenario.preset("default").override(
+SMALL = joulemesh.Scenario.preset("adaptive").override(
     {"devices.count": 6, "network.topology": "complete", "plan.iterations": 5}
 )
 GONE = {"plan.on_depletion": "leave", "budget.energy_j": [0.02, 2.0]}

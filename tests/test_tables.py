@@ -203,10 +203,10 @@ def test_a_count_that_differs_from_the_rows_is_refused(tmp_path: Path) -> None:
 
 def test_a_table_replaces_the_presets_count_but_not_the_users_own(tmp_path: Path) -> None:
     change = {"devices.table": table(tmp_path, TABLE)}
-    one = Scenario.preset("default").override(change)
+    one = Scenario.preset("adaptive").override(change)
     assert (one.devices.count, one.budget.energy_j, one.devices.cpu_hz) == (3, "energy_j", "cpu_hz")
-    assert one.devices.cycles_per_sample == Scenario.preset("default").devices.cycles_per_sample
-    own = Scenario.preset("default").override({"devices.count": 4})
+    assert one.devices.cycles_per_sample == Scenario.preset("adaptive").devices.cycles_per_sample
+    own = Scenario.preset("adaptive").override({"devices.count": 4})
     (tmp_path / "four.toml").write_text("[devices]\ncount = 4\n")
     for count in (own, Scenario.load(tmp_path / "four.toml"), Scenario(devices={"count": 4})):
         with pytest.raises(joulemesh.ScenarioError, match=r"devices\.count is 4 .* 3 rows"):

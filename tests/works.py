@@ -20,13 +20,13 @@ TINY = {
 
 def run(place: Path) -> None:
     """Start a run, or go on with what is left of it."""
-    scenario = joulemesh.Scenario.preset("default").override(TINY)
+    scenario = joulemesh.Scenario.preset("adaptive").override(TINY)
     joulemesh.run(scenario, out=place / "run", resume=True)
 
 
 def compare(place: Path) -> None:
     """Compare two methods, and keep the study."""
-    scenario = joulemesh.Scenario.preset("default").override(TINY)
+    scenario = joulemesh.Scenario.preset("adaptive").override(TINY)
     found = joulemesh.compare(scenario, "adaptive,fixed:1", seeds=2, cache=place / "cache")
     found.save(place / "study")
 

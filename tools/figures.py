@@ -37,7 +37,7 @@ def plan_picture() -> None:
 def compare_picture() -> None:
     """docs/figures/compare.png, the tutorial's comparison."""
     with tempfile.TemporaryDirectory() as name:
-        methods = ("--methods", "adaptive,fixed:3,d-psgd", "--seeds", "3")
+        methods = ("--methods", "spread,adaptive,d-psgd", "--seeds", "3")
         _joulemesh("compare", *methods, "--out", "study", folder=Path(name))
         picture = Path(name, "study", "figure.png").read_bytes()
     (FIGURES / "compare.png").write_bytes(picture)

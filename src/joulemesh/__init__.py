@@ -1,7 +1,7 @@
 """Joulemesh: decentralized federated learning on an energy and latency budget.
 
 >>> import joulemesh
->>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+>>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
 >>> plan.scheme
 'tree'
 """

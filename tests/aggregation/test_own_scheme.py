@@ -62,7 +62,7 @@ def asked(**changes: object) -> Scenario:
         "budget.deadline_s": 0.2,
     }
     fields = {name.replace("__", "."): value for name, value in changes.items()}
-    return Scenario.preset("default").override({**base, **fields})
+    return Scenario.preset("adaptive").override({**base, **fields})
 
 
 @pytest.mark.parametrize("gone", [None, 0, 3])

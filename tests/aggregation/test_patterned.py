@@ -28,7 +28,7 @@ PATTERNS: list[Any] = [
 
 def plan_with(exchange: Any, **changes: Any) -> Plan:
     given = {"plan.iterations": 10, "plan.exchange": exchange, "devices.count": 8}
-    return joulemesh.plan(Scenario.preset("default").override({**given, **changes}))
+    return joulemesh.plan(Scenario.preset("adaptive").override({**given, **changes}))
 
 
 def test_by_hand() -> None:

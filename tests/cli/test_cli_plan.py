@@ -65,8 +65,8 @@ def refused(outcome: Outcome, *wanted: str) -> None:
 
 
 def test_plan_shows_scheme_reason_iterations_totals_devices_and_rounds(command: Command) -> None:
-    done = command("plan")
-    plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    done = command("plan", "--preset", "adaptive")
+    plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     assert done.code == 0
     assert done.err == ""
     words = " ".join(done.out.split())
@@ -107,9 +107,9 @@ def test_a_target_that_is_no_accuracy_is_refused_before_anything_is_made(
 
 
 def test_json_prints_one_object_with_the_public_names(command: Command) -> None:
-    done = command("plan", "--json", "--set", "devices.count=50")
+    done = command("plan", "--json", "--preset", "adaptive", "--set", "devices.count=50")
     record = json.loads(done.out)
-    plan = joulemesh.plan(joulemesh.Scenario.preset("default").override({"devices.count": 50}))
+    plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive").override({"devices.count": 50}))
     assert np.shape(record["rounds"]) == (100, 50)
     assert record["scheme"] == plan.scheme
     assert record["rounds"] == plan.rounds.tolist()
@@ -127,7 +127,7 @@ def test_out_keeps_the_arrays(command: Command, tmp_path: Path) -> None:
 
 
 def test_out_writes_what_the_suffix_says(command: Command, tmp_path: Path) -> None:
-    for name, first in (("p.csv", "iteration,device,rounds,"), ("p.json", '{"scheme": "tree"')):
+    for name, first in (("p.csv", "iteration,device,rounds,"), ("p.json", '{"scheme": "tree-')):
         done = command("plan", "--out", name, "--set", "plan.iterations=7")
         assert (done.code, done.err) == (0, "")
         assert (tmp_path / name).read_text("utf-8").startswith(first)
@@ -145,8 +145,8 @@ def test_a_gossiping_and_fading_and_leaving_fleet_can_be_shown(command: Command)
     assert "Remark 4" in gossip.out
     assert "balanced" in gossip.out
     leaving = command(
-        "plan", "--set", "plan.on_depletion=leave", "--set", "budget.energy_j=[1.0, 9.0]",
-        "--set", "network.fading=rayleigh",
+        "plan", "--preset", "adaptive", "--set", "plan.on_depletion=leave",
+        "--set", "budget.energy_j=[1.0, 9.0]", "--set", "network.fading=rayleigh",
     )  # fmt: skip
     assert leaving.code == 0
     assert "depleted" in leaving.out
@@ -342,7 +342,9 @@ def test_a_missing_file_is_refused(command: Command) -> None:
 
 
 def test_an_unknown_preset_is_refused(command: Command) -> None:
-    refused(command("plan", "--preset", "papre"), "unknown preset 'papre'", "default, paper")
+    refused(
+        command("plan", "--preset", "papre"), "unknown preset 'papre'", "default, adaptive, paper"
+    )
 
 
 @pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder.csv"])
@@ -390,7 +392,9 @@ def test_a_refusal_reaches_the_shell_as_one_line_and_code_2(tmp_path: Path) -> N
 
 
 def test_a_plan_reaches_the_shell(tmp_path: Path) -> None:
-    done = process("plan", "--json", "--out", "p.npz", folder=tmp_path)
+    done = process(
+        "plan", "--json", "--out", "p.npz", "--set", "plan.iterations=100", folder=tmp_path
+    )
     assert done.returncode == 0
     assert done.stderr == ""
     assert json.loads(done.stdout)["iterations"] == 100

@@ -127,7 +127,7 @@ def test_it_is_fetched_once_and_then_needs_neither_package_nor_network(
 
 
 def test_a_scenario_is_planned_on_it(hub: Hub) -> None:
-    scenario = Scenario.preset("default").override(
+    scenario = Scenario.preset("adaptive").override(
         {"training.dataset": "hf:o/grey", "training.model": "logistic", "plan.iterations": 3}
     )
     assert joulemesh.plan(scenario).work.parameters == 36 * 3 + 3

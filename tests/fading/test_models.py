@@ -185,7 +185,7 @@ def _try_a_new_model() -> None:
             quantile=lambda q: 1.5 if q < 0.5 else 0.5,
         )
     )
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {"network.fading": "halves", "plan.iterations": 5, "budget.energy_j": 5.0}
     )
     plan = joulemesh.plan(scenario)

@@ -95,7 +95,7 @@ def test_a_plan_charges_each_direction_at_its_own_gain(scheme: str, tmp_path: Pa
         "t,i,j,gain\n" + "".join(f"{t},{i},{j},{g!r}\n" for (t, i, j), g in gain.items())
     )
     plan = joulemesh.plan(
-        Scenario.preset("default").override(
+        Scenario.preset("adaptive").override(
             {
                 "devices.count": 4,
                 "devices.transmit_power_w": [0.5, 2.0],
@@ -216,7 +216,7 @@ def ring(devices: int, blocks: int, power: Any, start: int = 1) -> str:
 
 
 def small(path: Path | str, **changes: Any) -> Scenario:
-    return Scenario.preset("default").override(
+    return Scenario.preset("adaptive").override(
         {
             "devices.count": 5,
             "devices.cycles_per_sample": [1e3, 3e3],  # exchanges cost more than training

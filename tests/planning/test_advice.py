@@ -15,7 +15,7 @@ from joulemesh.planning.trial import FACTOR
 from joulemesh.planning.trials import Prospects
 from joulemesh.scenario import Scenario
 
-DEFAULT = Scenario.preset("default")
+DEFAULT = Scenario.preset("adaptive")
 DEADLINE_BINDS = {"budget.energy_j": 3600.0}
 BATTERY_BINDS = {"budget.deadline_s": 4.0}
 # Links of 20 kHz at 10 W: an exchange costs each device some 4 J, a round some 0.03 J.

@@ -18,7 +18,7 @@ from joulemesh.planning.static import StaticPlanner
 def asked(**changes: Any) -> Scenario:
     named = {name.replace("__", "."): value for name, value in changes.items()}
     base = {"plan.rounds": "spread", "plan.iterations": "auto"}
-    return Scenario.preset("default").override({**base, **named})
+    return Scenario.preset("adaptive").override({**base, **named})
 
 
 def alike(exchange: float, **changes: Any) -> Scenario:

@@ -31,7 +31,7 @@ PUBLIC = (
 def make(**more: Any) -> Plan:
     fields = {"devices.count": 6, "plan.iterations": 5, "budget.energy_j": 1.0}
     fields |= {name.replace("__", "."): value for name, value in more.items()}
-    return joulemesh.plan(joulemesh.Scenario.preset("default").override(fields))
+    return joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(fields))
 
 
 @pytest.mark.parametrize(

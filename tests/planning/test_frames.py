@@ -14,7 +14,7 @@ from joulemesh.optional import MissingPackageError
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 
-BASE = Scenario.preset("default").override({"devices.count": 8, "plan.iterations": 12})
+BASE = Scenario.preset("adaptive").override({"devices.count": 8, "plan.iterations": 12})
 KINDS = {
     "ring": BASE,
     "geometric": BASE.override({"network.topology": "geometric", "network.mean_degree": 3.0}),

@@ -17,7 +17,7 @@ ROOMY = {"budget.energy_j": 1e6, "budget.deadline_s": 1e4, "plan.iterations": 3}
 
 
 def notes(changes: dict[str, Any], **own: Any) -> tuple[str, ...]:
-    return plan(Scenario.preset("default").override(changes), **own).notes
+    return plan(Scenario.preset("adaptive").override(changes), **own).notes
 
 
 @pytest.mark.parametrize("name", ["default", "narrowband"])
@@ -86,7 +86,7 @@ def test_a_processor_draws_between_a_tenth_of_a_milliwatt_and_a_kilowatt(
 
 
 def test_a_deadline_shorter_than_any_round_is_noted_beside_the_refusal() -> None:
-    scenario = Scenario.preset("default")
+    scenario = Scenario.preset("adaptive")
     shortest = float(plan(scenario).world.devices.round_latency_s.min())
     with pytest.raises(joulemesh.InfeasibleError, match="misses the deadline") as refusal:
         plan(scenario.override({"budget.deadline_s": 0.99 * shortest}))
@@ -100,7 +100,7 @@ def test_a_deadline_shorter_than_any_round_is_noted_beside_the_refusal() -> None
 
 def test_a_battery_of_ten_thousand_times_the_need_is_noted() -> None:
     plain = {"plan.rounds": "fixed", "budget.energy_j": 30.0}
-    spent = plan(Scenario.preset("default").override(plain)).spent_j
+    spent = plan(Scenario.preset("adaptive").override(plain)).spent_j
     for factor, devices in ((0.99, 0), (1.01, 1)):
         found = notes({**plain, "budget.energy_j": factor * 1e4 * float(spent.min())})
         assert len(found) == devices

@@ -17,7 +17,7 @@ def test_random_exchanges_cost_the_same_priced_in_pairs_and_by_their_routes(
     mode: str, duplex: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A random scheme need not exchange in pairs."""
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "devices.count": 6,
             "network.duplex": duplex,

@@ -567,7 +567,7 @@ def test_more_rounds_than_training_counts_are_refused_with_the_limit() -> None:
     from joulemesh.training.schedule import Schedule
 
     many = r"3,000,000,000 rounds in an iteration are more than the 2,147,483,647"
-    default = joulemesh.Scenario.preset("default")
+    default = joulemesh.Scenario.preset("adaptive")
     fields = {"plan.rounds": "fixed", "plan.fixed_rounds": 3_000_000_000}
     rich = {"budget.energy_j": 1e12, "budget.deadline_s": 1e9}
     with pytest.raises(ScenarioError, match=many + r".*set plan.fixed_rounds to at most"):

@@ -23,7 +23,7 @@ from joulemesh.scenario import PlanOptions
 def asked(**changes: Any) -> Scenario:
     """The default scenario with `spread` and other fields changed."""
     named = {name.replace("__", "."): value for name, value in changes.items()}
-    return Scenario.preset("default").override({"plan.rounds": "spread", **named})
+    return Scenario.preset("adaptive").override({"plan.rounds": "spread", **named})
 
 
 # The rounds --------------------------------------------------------------------------------------

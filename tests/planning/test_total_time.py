@@ -23,7 +23,7 @@ from joulemesh.views.plan.console import show_plan
 
 def asked(**changes: Any) -> Scenario:
     """The default scenario with fields changed; ``budget__total_s`` is ``budget.total_s``."""
-    return Scenario.preset("default").override(
+    return Scenario.preset("adaptive").override(
         {name.replace("__", "."): value for name, value in changes.items()}
     )
 

@@ -67,7 +67,7 @@ def test_a_cache_is_swept_when_it_is_opened(tmp_path: Path, opened: str) -> None
 
 @pytest.mark.slow
 def test_run_and_study_folders_are_swept_when_they_are_opened(tmp_path: Path) -> None:
-    scenario = joulemesh.Scenario.preset("default").override(TINY)
+    scenario = joulemesh.Scenario.preset("adaptive").override(TINY)
     run, study = tmp_path / "run", tmp_path / "study"
     joulemesh.run(scenario, out=run)
     leave_a_draft(run / "checkpoint", "9.safetensors")
@@ -80,7 +80,7 @@ def test_run_and_study_folders_are_swept_when_they_are_opened(tmp_path: Path) ->
 
 
 def test_a_comparison_is_not_taken_for_a_run(tmp_path: Path) -> None:
-    scenario = joulemesh.Scenario.preset("default").override(TINY)
+    scenario = joulemesh.Scenario.preset("adaptive").override(TINY)
     study = tmp_path / "study"
     joulemesh.compare(scenario, "fixed:1", seeds=1, cache=tmp_path / "cache").save(study)
     words = "is not a run folder: its manifest.jsonl names no plan.npz; name one"

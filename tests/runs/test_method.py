@@ -38,7 +38,7 @@ class StopError(Exception):
 
 @pytest.fixture(scope="module")
 def tiny() -> Scenario:
-    return Scenario.preset("default").override(FIELDS)
+    return Scenario.preset("adaptive").override(FIELDS)
 
 
 @pytest.fixture(scope="module")

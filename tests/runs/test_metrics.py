@@ -21,7 +21,7 @@ from joulemesh.results.result import Result
 from joulemesh.runs.tensorboard import TensorBoard
 from joulemesh.views.run.console import show_result
 
-SCENARIO = joulemesh.Scenario.preset("default").override(
+SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {
         "devices.count": 4,
         "plan.iterations": 12,

@@ -41,7 +41,7 @@ def table(folder: Path, scale: float = 1.0) -> str:
 
 def scenario(dataset: str, **more: Any) -> joulemesh.Scenario:
     own = {"training.dataset": dataset, "training.partition": "column:site"}
-    return joulemesh.Scenario.preset("default").override({**TINY, **own, **more})
+    return joulemesh.Scenario.preset("adaptive").override({**TINY, **own, **more})
 
 
 def test_a_table_from_file_to_report(tmp_path: Path) -> None:

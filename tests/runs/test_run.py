@@ -38,7 +38,7 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def tiny() -> joulemesh.Scenario:
-    return joulemesh.Scenario.preset("default").override(TINY)
+    return joulemesh.Scenario.preset("adaptive").override(TINY)
 
 
 @pytest.fixture(scope="module")

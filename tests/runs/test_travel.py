@@ -168,7 +168,7 @@ READ: dict[str, Any] = {
 @pytest.mark.slow
 def test_data_in_memory_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scenario = joulemesh.Scenario.preset("default").override({**TINY, **READ})
+    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
     result = joulemesh.run(scenario, data=frame(), out="x")
     assert result.plan.scenario.training.dataset == "./inputs/data.npz"
     Path("far").mkdir()
@@ -191,7 +191,7 @@ def test_a_stopped_run_on_data_in_memory_goes_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    scenario = joulemesh.Scenario.preset("default").override({**TINY, **READ})
+    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
     whole = joulemesh.run(scenario, data=frame())
 
     def stop(_: object) -> None:
@@ -249,7 +249,7 @@ def test_a_model_that_is_not_kept_is_noted(
         lambda key: {"w": jnp.zeros((64, 10))},
         lambda params, x: x.reshape(len(x), -1) @ params["w"],
     )
-    result = joulemesh.run(joulemesh.Scenario.preset("default").override(TINY), model=model)
+    result = joulemesh.run(joulemesh.Scenario.preset("adaptive").override(TINY), model=model)
     result.save("x")
     command(monkeypatch, "plan", "x/scenario.toml")
     assert "a model of the user's own, which is not kept" in capsys.readouterr().err
@@ -290,7 +290,7 @@ def test_a_comparison_of_ones_own_method_and_data(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(METHOD)
     run_file(Path("mine.py"), "--load mine.py")
-    scenario = joulemesh.Scenario.preset("default").override({**TINY, **READ})
+    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
     found = joulemesh.compare(scenario, ["mine"], seeds=[4], data=frame(), cache="kept")
     found.save("x", code=["mine.py"])
     study = json.loads(Path("x/study.json").read_text())

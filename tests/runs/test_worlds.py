@@ -29,7 +29,7 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def tiny() -> Scenario:
-    return Scenario.preset("default").override(TINY)
+    return Scenario.preset("adaptive").override(TINY)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from scipy import sparse
 import joulemesh
 from joulemesh.setup.from_plan import mixing_of, schedule_of
 
-BASE = joulemesh.Scenario.preset("default").override(
+BASE = joulemesh.Scenario.preset("adaptive").override(
     {
         "devices.count": 5,
         "network.topology": "complete",
@@ -84,7 +84,7 @@ def _breaking(folder: Path, **training: object) -> joulemesh.Scenario:
     (folder / "graph.csv").write_text("i,j\n" + "".join(f"{i},{j}\n" for i, j in pairs))
     gains = "".join(f"{i},{j},1e-9\n" for i, j in pairs)
     (folder / "gains.csv").write_text("i,j,gain\n" + gains)
-    return joulemesh.Scenario.preset("default").override(
+    return joulemesh.Scenario.preset("adaptive").override(
         {
             "devices.count": 4,
             "devices.cycles_per_sample": 1e4,

@@ -116,7 +116,7 @@ def test_an_unusable_cache_is_refused_before_training(tmp_path: Path) -> None:
     told: list[Any] = []
     with pytest.raises(ScenarioError, match="choose another --cache"):
         joulemesh.compare(
-            joulemesh.Scenario.preset("default"),
+            joulemesh.Scenario.preset("adaptive"),
             "adaptive",
             seeds=1,
             cache=tmp_path / "file",

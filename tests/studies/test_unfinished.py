@@ -24,7 +24,7 @@ class StopError(Exception):
 
 @pytest.fixture
 def tiny() -> Scenario:
-    return Scenario.preset("default").override(
+    return Scenario.preset("adaptive").override(
         {
             "devices.count": 4,
             "plan.iterations": 8,

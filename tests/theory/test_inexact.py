@@ -175,7 +175,7 @@ FADING = {
 def test_a_plan_is_bounded_with_its_own_exchanges(changes: dict[str, Any], inexact: bool) -> None:
     known = {"strong_convexity": 0.1, "smoothness": 2.0, "gradient_variance": 0.5}
     known |= {"gradient_bound": 4.0, "divergence": 1.0, "initial_gap": 2.0}
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "network.topology": "complete",
             "plan.iterations": 20,

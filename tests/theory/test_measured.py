@@ -110,7 +110,7 @@ def test_a_non_convex_model_gets_remark_2(tiny: Tiny) -> None:
 
 @pytest.mark.slow
 def test_the_measured_gap_is_under_the_corrected_bound() -> None:
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "devices.count": 4,
             "plan.iterations": 15,

@@ -120,7 +120,7 @@ def play(plan: Plan, nodes: list[Node]) -> None:
 
 
 def fleet_and_engine(unevaluated: Any, scheme: str, precision: str) -> tuple[list[Node], Any]:
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "devices.count": DEVICES,
             "plan.aggregation": scheme,

@@ -45,7 +45,7 @@ def _data() -> Dataset:
 def test_engine_equals_messages_carried_hop_by_hop(
     unevaluated: Callable[[Engine], Engine], scheme: str, partition: str
 ) -> None:
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "devices.count": DEVICES,
             "plan.aggregation": scheme,

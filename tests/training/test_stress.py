@@ -22,7 +22,7 @@ kind, seeds, rank, processes, port = sys.argv[1], *map(int, sys.argv[2:])
 if processes > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", processes, rank)
-base = joulemesh.Scenario.preset("default").override(
+base = joulemesh.Scenario.preset("adaptive").override(
     {"devices.count": 8, "plan.iterations": 80, "training.chunk_iterations": 80})
 for every in range(1, 6):
     scenario = base.override({"training.eval_every": every})

@@ -84,7 +84,7 @@ def test_a_candidate_without_a_score_is_passed_over() -> None:
 
 def test_a_scenario_is_tuned_by_it(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {"devices.count": 4, "plan.iterations": 10, "training.model": "logistic"}
     )
     found = joulemesh.tune(

@@ -14,7 +14,7 @@ from joulemesh.setup.from_plan import schedule_of
 from joulemesh.tuning.pricing import Candidate, Priced, Pricing, undominated
 from joulemesh.tuning.space import Space, geometric
 
-SCENARIO = joulemesh.Scenario.preset("default")
+SCENARIO = joulemesh.Scenario.preset("adaptive")
 
 
 def made(number: int, learns: str, energy_j: float, time_s: float) -> Priced:

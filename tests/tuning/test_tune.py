@@ -21,7 +21,7 @@ from joulemesh.tuning.learn import Job, Judge, halves
 from joulemesh.tuning.pricing import Priced
 from joulemesh.tuning.tune import Progress
 
-SCENARIO = joulemesh.Scenario.preset("default").override(
+SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {
         "devices.count": 4,
         "plan.iterations": 20,

@@ -14,7 +14,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.views.run.report import ReportView, Summary
 from tests.browser import Browser, find_browser
 
-DEFAULT = joulemesh.Scenario.preset("default")
+DEFAULT = joulemesh.Scenario.preset("adaptive")
 SCENARIOS = {
     "default": DEFAULT,
     "paper-grid": joulemesh.Scenario.preset("paper").override({"network.topology": "grid"}),

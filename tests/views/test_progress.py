@@ -95,7 +95,7 @@ def test_an_error_has_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_says_what_it_begins(tmp_path: Path) -> None:
     changes = dict(one.removeprefix("--set=").split("=") for one in SMALL)
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {k: int(v) if v.isdigit() else v for k, v in changes.items()}
     )
     stages: list[str] = []

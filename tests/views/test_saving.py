@@ -20,7 +20,7 @@ TIMES = 5
 
 def plan_of(iterations: int) -> joulemesh.Plan:
     changes = {"devices.count": 4, "plan.iterations": iterations}
-    return joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
+    return joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(changes))
 
 
 def figure_of(title: str) -> Figure:

@@ -39,7 +39,7 @@ def check(scheme: Scheme, costs: LinkCosts, iteration: int = 0, *, seed: int = 0
         AssertionError: which promise is broken, and by which figure.
 
     >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> check(plan.scheme_at(1), plan.world.costs(plan.world.channel.gain(0)))
     """
     rng = np.random.default_rng(seed)

@@ -28,7 +28,7 @@ def execute(scheme: Scheme, route: Route, values: Vector) -> Vector:
         float [N, P]: what each device holds afterwards.
 
     >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> values = np.arange(20.0)[:, None]
     >>> after = execute(plan.scheme_at(1), plan.route(1), values)
     >>> float(after.min()), float(after.max())

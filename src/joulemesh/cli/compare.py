@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
-_METHODS = "adaptive,fixed:3,inverse,gossip-learning,balanced,pens,d-psgd"
+_METHODS = "spread,adaptive,fixed:3,inverse,gossip-learning,balanced,pens,d-psgd"
 
 
 def compare(

@@ -46,7 +46,7 @@ class MethodAccount:
         server_j: float64 [m], mean over seeds: joules that no battery pays.
         notes: what a reader should know, one line each.
 
-    >>> setting = Setting(Scenario.preset("default"), "batteries")
+    >>> setting = Setting(Scenario.preset("adaptive"), "batteries")
     >>> from joulemesh.methods import build
     >>> account = account_of(setting, build("fixed:3", setting))
     >>> bool(np.isclose(account.iteration_j.sum(), account.spent_j.sum()))

@@ -31,7 +31,7 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
     the plan floods them. No exchange is skipped.
 
     >>> from joulemesh import Scenario
-    >>> prices = scheme_prices(Setting(Scenario.preset("default")), 3)
+    >>> prices = scheme_prices(Setting(Scenario.preset("adaptive")), 3)
     >>> prices(0, 50).iterations  # all alike
     1
     """

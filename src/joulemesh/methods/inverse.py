@@ -11,7 +11,7 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.methods.adaptive import PAPER, contender_of
+from joulemesh.methods.adaptive import PAPER, contender_of, paper_plan
 from joulemesh.methods.base import Contender
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
@@ -19,7 +19,7 @@ from joulemesh.methods.setting import Setting
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     del given
-    plan = setting.plan(rounds="inverse", iterations=setting.iterations)
+    plan = paper_plan(setting, "inverse")
     return contender_of(name, setting, plan)
 
 

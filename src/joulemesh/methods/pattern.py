@@ -48,7 +48,7 @@ def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
         joules, and of several as cheap the fastest.
 
     >>> from joulemesh import Scenario
-    >>> gossip = Scenario.preset("default").override({"plan.aggregation": "gossip"})
+    >>> gossip = Scenario.preset("adaptive").override({"plan.aggregation": "gossip"})
     >>> scheme, words = exact_scheme(Setting(gossip))
     >>> scheme.exact, words
     (True, 'averages exactly along a tree in chunks, the exact scheme of least joules')
@@ -210,7 +210,7 @@ def steady(setting: Setting, tau: int) -> Rounds:
     """The same rounds on every device in every iteration.
 
     >>> from joulemesh import Scenario
-    >>> steady(Setting(Scenario.preset("default")), 3)(5, 7).shape
+    >>> steady(Setting(Scenario.preset("adaptive")), 3)(5, 7).shape
     (2, 20)
     """
 

@@ -108,7 +108,7 @@ def register(
     ...     return setting.contender(name, 1, setting.route_prices(1, lambda t: route, alike=True))
     >>> with METHODS.scoped():
     ...     register("hasty", hasty)
-    ...     build("hasty", Scenario.preset("default")).schedule.rounds.shape
+    ...     build("hasty", Scenario.preset("adaptive")).schedule.rounds.shape
     (100, 20)
     """
     require_call(builder, "name, setting, parameters", f"the builder of method {name!r}")
@@ -187,7 +187,7 @@ def build(
         ScenarioError: unknown method or parameter.
         InfeasibleError: the budget does not pay for one iteration.
 
-    >>> contender = build("fixed:3", Scenario.preset("default"), equal="batteries")
+    >>> contender = build("fixed:3", Scenario.preset("adaptive"), equal="batteries")
     >>> int(contender.schedule.rounds.max()), bool((contender.leftover_j() >= 0).all())
     (3, True)
     """

@@ -59,7 +59,7 @@ class Setting:
         parameters: its size, if the model itself is not at hand.
         data: what is learned from, if it is loaded already or the user's own.
 
-    >>> Setting(Scenario.preset("default")).iterations
+    >>> Setting(Scenario.preset("adaptive")).iterations
     100
     """
 

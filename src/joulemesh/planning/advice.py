@@ -82,7 +82,7 @@ def advice(plan: Plan) -> Answer:
         The answer.
 
     >>> import joulemesh
-    >>> scenario = joulemesh.Scenario.preset("default").override({"budget.energy_j": 3600.0})
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"budget.energy_j": 3600.0})
     >>> print(advice(joulemesh.plan(scenario)).text)
     Feasible: 99.4 % of the energy is left over because the deadline of 40 ms binds all 20 devices.
     With a deadline of 160 ms in place of 40 ms they could train 5.1 times as many rounds (113,300

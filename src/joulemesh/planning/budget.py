@@ -171,8 +171,9 @@ def require_affordable(
         held, exchange = float(demand.battery_j[device]), float(demand.exchange_j[device])
         training = iterations * least * float(demand.round_j[device])
         each = f" and {_rounds(least)} per iteration {energy(training, digits=6)}" if least else ""
+        times = f"{iterations} iteration{'s' * (iterations != 1)}"
         raise InfeasibleError(
-            f"device {device} cannot pay for {iterations} iterations from its battery of "
+            f"device {device} cannot pay for {times} from its battery of "
             f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)}{each}; "
             f"{', or '.join(ways())}",
             device=device,

@@ -239,7 +239,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
         ScenarioError: the file holds no plan, or not one of this scenario.
 
     >>> import joulemesh, tempfile
-    >>> scenario = joulemesh.Scenario.preset("default")
+    >>> scenario = joulemesh.Scenario.preset("adaptive")
     >>> made = joulemesh.plan(scenario)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made.save(f"{folder}/plan.npz")

@@ -47,7 +47,7 @@ class Ground:
         work: sizes of the model and of a round.
         world: devices, graph and channel.
 
-    >>> ground = Ground.of(Scenario.preset("default"))
+    >>> ground = Ground.of(Scenario.preset("adaptive"))
     >>> ground.choice.kind.name, ground.ready(100).route(ground.forecast).steps > 1
     ('tree', True)
     """

@@ -115,7 +115,7 @@ class Orders:
         neighbour_names: of the neighbours, in their order; empty if devices have no names.
 
     >>> import joulemesh
-    >>> mine = orders(joulemesh.plan(joulemesh.Scenario.preset("default")), 3)
+    >>> mine = orders(joulemesh.plan(joulemesh.Scenario.preset("adaptive")), 3)
     >>> mine.device, mine.iterations, len(mine.exchanges), mine.schedule
     (3, 100, 1, ((0, 100),))
     >>> Orders.from_json(mine.to_json()) == mine
@@ -196,7 +196,7 @@ def orders(plan: Plan, device: int, digest: str | None = None) -> Orders:
         ScenarioError: there is no such device.
 
     >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> mine = orders(plan, 0)
     >>> bool(sum(count * rounds for rounds, count in mine.rounds) == plan.rounds[:, 0].sum())
     True

@@ -46,7 +46,7 @@ class Plan:
         notes: what a reader of the plan should know, one line each.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> made.rounds.shape == (made.iterations, 20)
     True
     >>> bool((made.margin_j >= 0).all() and (made.margin_s >= 0).all())
@@ -236,7 +236,7 @@ class Plan:
         """How a device is called in a sentence.
 
         >>> import joulemesh
-        >>> joulemesh.plan(joulemesh.Scenario.preset("default")).name(3)
+        >>> joulemesh.plan(joulemesh.Scenario.preset("adaptive")).name(3)
         'device 3'
         """
         return called(device, self.names)
@@ -296,7 +296,7 @@ class Plan:
             ScenarioError: the text is no plan, or its scenario no longer gives the same one.
 
         >>> import joulemesh
-        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
         >>> bool((Plan.from_json(made.to_json()).rounds == made.rounds).all())
         True
         """
@@ -308,7 +308,7 @@ class Plan:
         """One row per device, as a pandas DataFrame: place, battery, what it went on, rounds.
 
         >>> import joulemesh
-        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
         >>> int(made.frame()["rounds"].sum()) == int(made.rounds.sum())
         True
         """
@@ -325,7 +325,7 @@ class Plan:
         priced as forecast. `Scenario.with_graph` takes it back.
 
         >>> import joulemesh
-        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
         >>> sum(used for _, _, used in made.graph().edges(data="used")) == len(made.edges)
         True
         """

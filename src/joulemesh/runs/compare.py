@@ -76,7 +76,7 @@ def compare(
         ScenarioError: unknown method, parameter, or way to be equal.
 
     >>> import joulemesh, tempfile
-    >>> scenario = joulemesh.Scenario.preset("default").override(
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override(
     ...     {"plan.iterations": 5, "training.model": "logistic", "devices.count": 4})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = joulemesh.compare(scenario, ["adaptive", "fixed:1"], seeds=2, cache=folder)

@@ -175,7 +175,7 @@ def _self_test() -> dict[str, Any]:
     from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
 
-    scenario = Scenario.preset("default").override(
+    scenario = Scenario.preset("adaptive").override(
         {
             "devices.count": 4,
             "plan.iterations": 4,

@@ -109,7 +109,7 @@ def run(
         planned, or in which training diverges, is named with the reason.
 
     >>> import joulemesh
-    >>> scenario = joulemesh.Scenario.preset("default").override({"plan.iterations": 10})
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"plan.iterations": 10})
     >>> result = joulemesh.run(scenario)
     >>> result.accuracy.shape, bool(result.energy_j[-1] <= result.plan.energy_budget_j.sum())
     ((2,), True)

@@ -138,7 +138,7 @@ def tune(
         ScenarioError: space, objective or folder do not do.
 
     >>> import joulemesh, tempfile
-    >>> scenario = joulemesh.Scenario.preset("default").override(
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override(
     ...     {"plan.iterations": 20, "training.model": "logistic", "devices.count": 4})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = joulemesh.tune(scenario, {"training.learning_rate": [1e-5, 0.1]}, seeds=2,

@@ -32,7 +32,7 @@ from joulemesh.scenario.text import check_links, check_table, one_line, to_toml
 
 __all__ = ["PRESETS", "Scenario"]
 
-PRESETS = ("default", "paper", "narrowband")
+PRESETS = ("default", "adaptive", "paper", "narrowband")
 
 
 class Scenario(BaseModel):
@@ -42,7 +42,7 @@ class Scenario(BaseModel):
     defaults. `given` is what the user said, and `origin` tells where a field's value comes from;
     neither counts when scenarios are compared.
 
-    >>> scenario = Scenario.preset("default").override({"devices.count": 8})
+    >>> scenario = Scenario.preset("adaptive").override({"devices.count": 8})
     >>> scenario.devices.count, scenario.network.topology
     (8, 'ring')
     >>> Scenario(devices={"cout": 3})
@@ -137,7 +137,7 @@ class Scenario(BaseModel):
     def origins(self) -> dict[str, Origin]:
         """Where the value of every field comes from, by full name.
 
-        >>> len(Scenario().origins()) == len(Scenario.preset("default").origins())
+        >>> len(Scenario().origins()) == len(Scenario.preset("adaptive").origins())
         True
         """
         return {name: self._origins.get(name, self.base) for name in field_names()}
@@ -174,7 +174,7 @@ class Scenario(BaseModel):
     def from_json(cls, text: str) -> Self:
         """The scenario that `to_json` wrote.
 
-        >>> one = Scenario.preset("default")
+        >>> one = Scenario.preset("adaptive")
         >>> Scenario.from_json(one.to_json()) == one
         True
         """

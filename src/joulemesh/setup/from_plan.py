@@ -27,7 +27,7 @@ def schedule_of(plan: Plan) -> Schedule:
         The schedule.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> schedule_of(made).kind
     'mean'
     """
@@ -55,7 +55,7 @@ def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:
         The schedule's ``mixing`` and ``mixing_rounds``.
 
     >>> import joulemesh
-    >>> mixing_of(joulemesh.plan(joulemesh.Scenario.preset("default")).scheme_at(1))
+    >>> mixing_of(joulemesh.plan(joulemesh.Scenario.preset("adaptive")).scheme_at(1))
     ('mean', 1)
     """
     if scheme.exact:

@@ -73,7 +73,7 @@ def evaluations(setting: Setting, ledger: Ledger) -> tuple[int, ...]:
 
     >>> from joulemesh import Scenario
     >>> from joulemesh.methods import build
-    >>> setting = Setting(Scenario.preset("default"))
+    >>> setting = Setting(Scenario.preset("adaptive"))
     >>> evaluations(setting, build("fixed:3", setting).reserve)[:14]
     (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     """

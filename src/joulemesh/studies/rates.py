@@ -32,9 +32,9 @@ def rates_of(scenario: Scenario, wanted: Rates) -> tuple[float, ...]:
     Raises:
         ScenarioError: something that is not a rate, or the same rate twice.
 
-    >>> rates_of(Scenario.preset("default"), True)
+    >>> rates_of(Scenario.preset("adaptive"), True)
     (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
-    >>> rates_of(Scenario.preset("default"), "0.1, 0.05")
+    >>> rates_of(Scenario.preset("adaptive"), "0.1, 0.05")
     (0.05, 0.1)
     """
     if wanted is None or wanted is False:
@@ -62,7 +62,7 @@ def tuning_seeds(scenario: Scenario, count: int, used: Sequence[int]) -> tuple[i
         count: how many.
         used: the seeds of the result, none of which is among them.
 
-    >>> tuning_seeds(Scenario.preset("default"), 2, (0, 1, 500_000))
+    >>> tuning_seeds(Scenario.preset("adaptive"), 2, (0, 1, 500_000))
     (500001, 500002)
     """
     if count < 1:

@@ -126,7 +126,7 @@ def device_words(scenario: Scenario) -> str:
 def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str = "learned") -> str:
     """Who learned what by what; 0 parameters are not known.
 
-    >>> learned(Scenario.preset("default"), 4810, Subject())
+    >>> learned(Scenario.preset("adaptive"), 4810, Subject())
     '20 devices learned digits with an MLP of 4,810 parameters'
     """
     training = scenario.training
@@ -141,7 +141,7 @@ def sentence(account: Account, summary: Summary, seeds: int, subject: Subject | 
 
     >>> import joulemesh
     >>> from joulemesh.views.run.report import Summary
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
     20 devices learned digits with an MLP of 4,810 parameters in 100 iterations, averaging along a
     tree, and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s.
@@ -180,7 +180,7 @@ def reason(plan: Plan) -> str:
     """Why the plan averages as it does, in a sentence.
 
     >>> import joulemesh
-    >>> print(reason(joulemesh.plan(joulemesh.Scenario.preset("default"))))
+    >>> print(reason(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))))
     Why tree: the channel is known and constant within an exchange, so that the minimum spanning
     tree costs the least energy (Theorem 3, case 1).
     """

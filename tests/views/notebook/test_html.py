@@ -60,7 +60,7 @@ def whole(page: str) -> Tags:
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return Scenario.preset("default").override(
+    return Scenario.preset("adaptive").override(
         {
             "devices.count": 4,
             "devices.profile": "raspberry-pi-4",

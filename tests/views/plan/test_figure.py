@@ -186,7 +186,7 @@ def test_no_global_state_and_no_training_library() -> None:
 
 def test_equal_links_have_a_colour_scale(tmp_path: Path) -> None:
     square = {"devices.x_m": [0, 100, 100, 0], "devices.y_m": [0, 0, 100, 100]}
-    scenario = joulemesh.Scenario.preset("default").override({"devices.count": 4, **square})
+    scenario = joulemesh.Scenario.preset("adaptive").override({"devices.count": 4, **square})
     figure = plan_figure(joulemesh.plan(scenario))
     save_figure(figure, tmp_path / "square.png")
     low, high = figure.axes[0].collections[0].get_clim()

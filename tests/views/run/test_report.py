@@ -97,7 +97,7 @@ def test_text_of_the_user_stays_text(
 def test_a_hundred_devices_and_four_hundred_iterations_stay_small(
     make_view: Callable[..., ReportView],
 ) -> None:
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "devices.count": 100,
             "network.topology": "complete",

@@ -21,7 +21,7 @@ BROKEN = (
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    scenario = joulemesh.Scenario.preset("default").override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {"devices.count": 4, "plan.iterations": 20, "training.model": "logistic"}
     )
     space = {

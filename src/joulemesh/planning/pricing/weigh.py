@@ -48,7 +48,7 @@ def choose_scheme(conditions: Conditions, pricer: Pricer) -> Choice:
         InfeasibleError: the graph cannot carry the scheme that is asked for.
 
     >>> import joulemesh
-    >>> scenario = joulemesh.Scenario.preset("default").override({"plan.aggregation": "auto"})
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"plan.aggregation": "auto"})
     >>> plan = joulemesh.plan(scenario)
     >>> print(plan.scheme, "because it has", plan.reason[:50])
     tree-chunked because it has the least joules × seconds of an exchange: tree-ch

@@ -118,7 +118,7 @@ def plan_html(plan: Plan) -> str:
     """The plan in one sentence, its figures, the map, rounds over time, and the devices.
 
     >>> import joulemesh
-    >>> page = plan_html(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> page = plan_html(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     >>> "are to learn" in page, page.count("<svg"), "http" in page
     (True, 2, False)
     """

@@ -88,7 +88,7 @@ def map_svg(plan: Plan) -> str:
     """Devices in the colour of what binds them, links, and the route on top.
 
     >>> import joulemesh
-    >>> picture = map_svg(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> picture = map_svg(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     >>> picture.count("<circle"), picture.count("<title>")
     (20, 20)
     """

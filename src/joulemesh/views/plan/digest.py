@@ -89,7 +89,7 @@ def frame_m(plan: Plan) -> tuple[float, float, float, float]:
     """Left, right, bottom and top of the map: a square round all devices, in metres.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> left, right, bottom, top = frame_m(made)
     >>> bool(np.isclose(right - left, top - bottom))
     True
@@ -121,7 +121,7 @@ def link_energy_j(plan: Plan, links: IntArray) -> FloatArray:
         float64 [L], by the plan's accounting: twice as much where both ends pay.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> energy = link_energy_j(made, made.timeline.route.link_index)
     >>> bool(np.isclose(energy.sum(), made.exchange_j[0].sum()))  # a tree: up once, down once
     True
@@ -134,7 +134,7 @@ def departed(plan: Plan) -> NDArray[np.bool_]:
     """bool [N]: who has left before the end.
 
     >>> import joulemesh
-    >>> departed(joulemesh.plan(joulemesh.Scenario.preset("default"))).any().item()
+    >>> departed(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))).any().item()
     False
     """
     return np.asarray(~plan.active[-1])
@@ -144,7 +144,7 @@ def route_words(plan: Plan) -> str:
     """What the drawn route is, in a few words.
 
     >>> import joulemesh
-    >>> route_words(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> route_words(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     'tree'
     """
     if plan.world.channel.fading:
@@ -166,7 +166,7 @@ def rounds_grid(plan: Account, rows: int, columns: int) -> Grid:
         Means over the devices and iterations of a cell that take part.
 
     >>> import joulemesh
-    >>> grid = rounds_grid(joulemesh.plan(joulemesh.Scenario.preset("default")), 5, 10)
+    >>> grid = rounds_grid(joulemesh.plan(joulemesh.Scenario.preset("adaptive")), 5, 10)
     >>> grid.values.shape, grid.sorted
     ((5, 10), True)
     """
@@ -201,7 +201,7 @@ def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
         float64 [N] fractions, for each of them.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> first, *_, last = battery_left(made, np.array([0, 50, 100]))
     >>> bool((first == 1).all()), bool(np.allclose(last, made.margin_j / made.energy_budget_j))
     (True, True)

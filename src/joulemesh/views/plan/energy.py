@@ -43,7 +43,7 @@ def draw_energy(axes: Axes, plan: Plan) -> None:
     >>> import joulemesh
     >>> from matplotlib.figure import Figure
     >>> axes = Figure().add_subplot()
-    >>> draw_energy(axes, joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> draw_energy(axes, joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     >>> axes.get_ylabel()
     'energy [J]'
     """
@@ -104,7 +104,7 @@ def energy_bands(
         by the devices that it binds (NaN where a bin has none).
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> bounds, battery, spent = energy_bands(made, 4)
     >>> bounds.tolist(), battery.shape, sorted(spent)
     ([0, 5, 10, 15, 20], (4,), ['deadline', 'energy'])

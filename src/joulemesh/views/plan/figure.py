@@ -48,7 +48,7 @@ def plan_figure(plan: Plan) -> Figure:
         A figure of two journal columns' width, belonging to no window and no global state.
 
     >>> import joulemesh
-    >>> figure = plan_figure(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> figure = plan_figure(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     >>> [axes.get_title(loc="left").split()[0] for axes in figure.axes[:3]]
     ['(a)', '(b)', '(c)']
     """
@@ -157,7 +157,7 @@ def map_image(plan: Plan, pixels: int) -> bytes:
         The file's bytes; its edges are the limits of `joulemesh.views.plan.digest.frame_m`.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> map_image(made, 64)[:4]
     b'\\x89PNG'
     """

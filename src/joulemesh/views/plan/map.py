@@ -56,7 +56,7 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
 
     >>> import joulemesh
     >>> from matplotlib.figure import Figure
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> draw_map(Figure().add_subplot(), made).unit
     'mJ'
     """

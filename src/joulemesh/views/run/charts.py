@@ -56,7 +56,7 @@ def chart_data(
     """Everything that the page's script draws; without a plan there is no route and no binding.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> sorted(chart_data(made, {}, None))
     ['battery', 'kinds', 'labels', 'map', 'metrics', 'rounds', 'series']
     """
@@ -156,7 +156,7 @@ def rounds_data(plan: Account) -> dict[str, Any]:
     """The rounds as 16-bit cells in base64: value = cell × scale, 65535 where nobody takes part.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> data = rounds_data(made)
     >>> cells = np.frombuffer(base64.b64decode(data["cells"]), "<u2").reshape(data["shape"])
     >>> data["scale"], bool((cells.T == made.rounds).all())
@@ -219,7 +219,7 @@ def label_data(plan: Account, histogram: Histogram, class_names: Sequence[str]) 
     """Labels of some devices, and the names of the classes.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> data = label_data(made, lambda devices: np.tile([3, 1], (len(devices), 1)), ["cat", "dog"])
     >>> data["devices"][-1], data["counts"][-1], data["classes"], data["of"]
     (19, [3, 1], ['cat', 'dog'], 20)

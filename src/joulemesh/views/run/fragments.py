@@ -181,7 +181,7 @@ def assumed(plan: Account) -> str:
     """The figures that decide the plan and that nobody gave, as a paragraph; empty without any.
 
     >>> import joulemesh
-    >>> assumed(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> assumed(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     ''
     """
     mine = [figure for figure in plan.figures if figure.origin.kind == "assumed"]

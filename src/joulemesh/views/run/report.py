@@ -143,7 +143,7 @@ def render_report(view: ReportView) -> str:
         HTML with its style, its script and its data inside.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> page = render_report(ReportView(made, Summary(energy_j=339.0, time_s=3.97)))
     >>> page.startswith("<!doctype html>"), "https://" in page
     (True, False)
@@ -200,7 +200,7 @@ def write_report(path: str | Path, view: ReportView) -> None:
         ScenarioError: the place cannot be written.
 
     >>> import joulemesh, tempfile
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(Path(folder, "report.html"), ReportView(made, Summary(339.0, 3.97)))
     ...     Path(folder, "report.html").stat().st_size < 500_000

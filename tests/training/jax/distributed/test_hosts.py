@@ -62,7 +62,7 @@ ENDED = "another process of this run was lost or has ended; `joulemesh run --out
 
 
 def scenario_of(changes: dict[str, object]) -> joulemesh.Scenario:
-    return joulemesh.Scenario.preset("default").override(changes, source="--set")
+    return joulemesh.Scenario.preset("adaptive").override(changes, source="--set")
 
 
 def free_port() -> int:
