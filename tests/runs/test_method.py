@@ -191,7 +191,8 @@ def test_the_command_takes_a_method_and_resumes_without_it(
 ) -> None:
     def order(*words: str) -> str:
         monkeypatch.setattr(
-            "sys.argv", ["joulemesh", "run", "--out", str(tmp_path / "run"), *words]
+            "sys.argv",
+            ["joulemesh", "run", "--preset", "adaptive", "--out", str(tmp_path / "run"), *words],
         )
         with pytest.raises(SystemExit) as end:
             main()
@@ -215,7 +216,18 @@ def test_an_interrupted_command_says_how_to_go_on(
 
     monkeypatch.setattr(Engine, "advance", interrupted)
     changes = [f"--set={name}={value}" for name, value in FIELDS.items()]
-    words = ["joulemesh", "run", "--method", "fixed:1", "--json", "--out", str(folder), *changes]
+    words = [
+        "joulemesh",
+        "run",
+        "--preset",
+        "adaptive",
+        "--method",
+        "fixed:1",
+        "--json",
+        "--out",
+        str(folder),
+        *changes,
+    ]
     monkeypatch.setattr("sys.argv", words)
     with pytest.raises(SystemExit) as end:
         main()

@@ -99,9 +99,9 @@ def test_the_folder_remembers_where_the_figures_came_from(
     kept = RunFolder(folder).scenario()
     assert kept == result.plan.scenario
     assert kept.origins() == result.plan.scenario.origins()
-    assert {str(figure.origin) for figure in result.plan.figures} > {"preset default"}
+    assert {str(figure.origin) for figure in result.plan.figures} > {"preset adaptive"}
     report_of_folder(folder, tmp_path / "again.html")
-    assert "<td >preset default</td>" in (tmp_path / "again.html").read_text("utf-8")
+    assert "<td >preset adaptive</td>" in (tmp_path / "again.html").read_text("utf-8")
 
 
 def test_joules_and_seconds_to_a_target_are_reported(
@@ -199,7 +199,18 @@ def _command(folder: Path, *more: str) -> list[str]:
         "runpy.run_module('joulemesh', run_name='__main__', alter_sys=True)"
     )
     changes = [f"--set={name}={value}" for name, value in TINY.items()]
-    return [sys.executable, "-c", start, "run", *changes, "--out", str(folder), *more]
+    return [
+        sys.executable,
+        "-c",
+        start,
+        "run",
+        "--preset",
+        "adaptive",
+        *changes,
+        "--out",
+        str(folder),
+        *more,
+    ]
 
 
 def _kill_and_resume(folder: Path, wait_s: float) -> None:

@@ -78,7 +78,8 @@ def launch(
     joins = ("--coordinator", f"127.0.0.1:{port}", "--processes", str(processes))
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "joulemesh", "run", "--json", "--out", str(folder)),
+            *(sys.executable, "-m", "joulemesh", "run", "--preset", "adaptive", "--json"),
+            *("--out", str(folder)),
             *(f"--set={name}={value}" for name, value in changes.items()),
             *(*joins, "--process-id", str(number), *more),
         ],
