@@ -126,7 +126,7 @@ def apart(one: Sequence[Vector], other: Sequence[Vector]) -> float:
 def small(scheme: str, precision: str = "float64", changes: dict[str, Any] | None = None) -> Plan:
     """Four devices, three iterations, rounds that differ."""
     return joulemesh.plan(
-        joulemesh.Scenario.preset("default").override(
+        joulemesh.Scenario.preset("adaptive").override(
             {
                 "devices.count": 4,
                 "plan.aggregation": scheme,

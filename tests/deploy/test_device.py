@@ -53,7 +53,7 @@ def scenario(**changes: object) -> joulemesh.Scenario:
         "training.model": "logistic",
         "training.eval_every": 2,
     }
-    return joulemesh.Scenario.preset("default").override({**plain, **changes})
+    return joulemesh.Scenario.preset("adaptive").override({**plain, **changes})
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ TOY = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.25)
 )
 def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) -> None:
     """Every message of three iterations at the tariff: what the plan says, for each device."""
-    scenario = Scenario.preset("default").override({"devices.count": 6, **changes})
+    scenario = Scenario.preset("adaptive").override({"devices.count": 6, **changes})
     ground = Ground.of(scenario)
     plan = plan_of(ground)
     bytes_per_bit = 8 / scenario.network.bits_per_parameter  # of float64 parameters

@@ -67,7 +67,7 @@ def planned() -> Plan:
         "plan.rounds": "fixed",  # batteries pay for much more: what is done twice is paid twice
         "training.model": "logistic",
     }
-    return joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
+    return joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(changes))
 
 
 class Fleet:

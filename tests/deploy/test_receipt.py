@@ -24,7 +24,7 @@ NAMES = ("gate", "barn", "mast", "pump")
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     changes = {"devices.count": 4, "plan.iterations": 12}
-    return joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
+    return joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(changes))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from joulemesh.registries import SCHEMES
 def ends(scheme: str, wire: str | None, network: str) -> tuple[list[np.ndarray], np.ndarray]:
     """What six devices hold after an exchange of float64 over a narrower network; their mean."""
     changes = {"devices.count": 6, "plan.iterations": 3, "plan.aggregation": scheme}
-    scenario = joulemesh.Scenario.preset("default").override(changes)
+    scenario = joulemesh.Scenario.preset("adaptive").override(changes)
     ground = Ground.of(scenario)
     vectors = np.random.default_rng(1).normal(size=(6, 650))
     exchanges = []

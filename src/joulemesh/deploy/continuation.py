@@ -118,7 +118,7 @@ class Replanner:
         device: whose part is wanted.
 
     >>> import joulemesh
-    >>> ground = Ground.of(joulemesh.Scenario.preset("default"))
+    >>> ground = Ground.of(joulemesh.Scenario.preset("adaptive"))
     >>> mine = Replanner(ground, 3).plan(first_view(20))
     >>> from joulemesh.planning.orders import orders
     >>> told = orders(joulemesh.plan(ground.scenario), 3)

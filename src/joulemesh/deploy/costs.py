@@ -61,7 +61,7 @@ def planned(plan: Plan) -> Costs:
     """What a plan costs, by its own physics.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> costs = planned(made)
     >>> bool(np.allclose(costs.joules.sum(axis=0), made.spent_j))
     True
@@ -84,7 +84,7 @@ def continued(plan: Continuation, iterations: int) -> Costs:
     """What the rest of a plan costs, in the rows from its first iteration on.
 
     >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> whole = continued(Continuation.of_plan(made), made.iterations)
     >>> bool(np.array_equal(whole.joules, planned(made).joules))
     True

@@ -31,7 +31,7 @@ def check_deployable(plan: Plan) -> None:
         ScenarioError: one line that says why it is for simulation only.
 
     >>> import joulemesh
-    >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("default")))
+    >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     """
     require_peers(Continuation.of_plan(plan))
 

@@ -78,7 +78,7 @@ def too_fast(plan: Plan, slow_down: float = 1.0) -> str:
     """Why an emulation would measure this machine rather than the links; empty if it would not.
 
     >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> print(too_fast(plan))
     a message of 19.2 kB takes 376 µs at 409 Mbit/s, less than processes of this machine need to
     handle one; add --slow-down 54 to measure the links

@@ -50,7 +50,7 @@ class Planned:
         """The part of one device in a plan.
 
         >>> import joulemesh
-        >>> made = joulemesh.plan(joulemesh.Scenario.preset("default"))
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
         >>> mine = Planned.of(made, 3)
         >>> len(mine.joules), bool(abs(mine.joules[-1] - made.spent_j[3]) < 1e-9)
         (101, True)

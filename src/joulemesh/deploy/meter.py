@@ -54,7 +54,7 @@ class Tariff:
                 bits (``network.bits_per_parameter``), whatever it is sent as.
 
         >>> from joulemesh.scenario import Scenario
-        >>> ground = Ground.of(Scenario.preset("default"))
+        >>> ground = Ground.of(Scenario.preset("adaptive"))
         >>> tariff = Tariff.of(ground, 0, 4)
         >>> bool(tariff.round_j == ground.world.devices.round_energy_j[0])
         True

@@ -47,7 +47,7 @@ class Continuation:
         notes: what a reader should know, one line each.
 
     >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("default"))
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> rest = Remaining.of(plan.ground, start=41, members=range(19), left_j=[100.0] * 19)
     >>> made = continue_plan(plan, rest)
     >>> made.start, made.last, int(made.rounds(41)[19]), made.active(41).sum()

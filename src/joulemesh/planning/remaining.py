@@ -71,7 +71,7 @@ class Remaining:
         Raises:
             ScenarioError: there is no such device or iteration, or a figure is not a number.
 
-        >>> ground = Ground.of(Scenario.preset("default"))
+        >>> ground = Ground.of(Scenario.preset("adaptive"))
         >>> rest = Remaining.of(ground, start=4, members=(0, 1, 2), left_j=(1.0, 2.0, 3.0))
         >>> rest.first, int(rest.active.sum()), float(rest.battery_j.sum())
         (3, 3, 6.0)
