@@ -447,3 +447,32 @@ def test_received_bytes_are_counted(tmp_path: Path) -> None:
     drive(Script(answer), tools(tmp_path, network=network))
     committed = next(line for line in lines(tmp_path) if line["kind"] == "committed")
     assert committed["received"] == {"3": [32, 1]}
+
+
+def test_a_learner_prepares_itself_beside_the_loop_and_before_it_trains(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    class Preparing(ToyLearner):
+        def prepare(self) -> None:
+            time.sleep(0.1)
+            order.append("prepare")
+            raise ImportError("no such accelerator")
+
+        def train(self, iteration: int, rounds: int) -> None:
+            order.append("train")
+
+    def answer(event: Event) -> list[Effect]:
+        match event:
+            case Begin():
+                return [SetTimer("a", 0.01), Train(1, 1, Commit(0, np.zeros(3)))]
+            case Tick():
+                order.append("tick")
+                return []
+            case Trained():
+                return [DONE]
+        return []
+
+    drive(Script(answer), tools(tmp_path, learner=Preparing()))
+    assert order == ["tick", "prepare", "train"]
+    told = next(line for line in lines(tmp_path) if line["kind"] == "not-prepared")
+    assert "no such accelerator" in told["reason"]

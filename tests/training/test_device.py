@@ -213,3 +213,21 @@ def test_parameters_travel_as_one_vector_and_back() -> None:
     assert vector.shape == (made.model.parameters,)
     assert vector.dtype == np.float64
     _close(made.params_of(vector), params, 0)
+
+
+def test_preparing_compiles_and_changes_nothing() -> None:
+    data = _data()
+    held = partition(data.y_train, 3, kind="iid", seed=3)
+    model = build("logistic", data.shape, 3)
+    options = Options(batch_size=4, optimizer="adam")
+    plain, prepared = (
+        DeviceTrainer.of(model, data, held, options, seed=5, device=1) for _ in range(2)
+    )
+    prepared.prepare()
+    before: Any = prepared._train
+    compiled = before._cache_size()
+    mine = prepared.train(prepared.begin(), 1, 3)
+    assert before._cache_size() == compiled
+    assert _apart(mine, plain.train(plain.begin(), 1, 3)) == 0
+    for name, array in plain.save().items():
+        np.testing.assert_array_equal(prepared.save()[name], array)

@@ -60,6 +60,10 @@ class LateLearner:
         """Does training from the same start end with the same bits again?"""
         return bool(getattr(self._learner, "repeatable", False))
 
+    def prepare(self) -> None:
+        """Make the learner, and let it prepare what takes long, such as compiling."""
+        getattr(self._learner, "prepare", lambda: None)()
+
     def parameters(self) -> Vector:
         """[P]: all parameters."""
         return self._learner.parameters()

@@ -110,10 +110,9 @@ class Runner:
         self._ended = self._loop.create_future()
         self._disk, self._planning = Worker("store"), Worker("planner")
         tools = self._tools
-        tools.training.begin(self._learner_note)
+        tools.training.begin(self._learner_note, lambda: self._chores.set(_REST, _REST_S))
         await tools.transport.start(lambda sender, message: self._received(sender, message))
         try:
-            self._chores.set(_REST, _REST_S)  # unless training begins before
             self.take(Begin())
             end = await self._ended
             if self._sending:

@@ -56,6 +56,10 @@ class SimulatedLearner:
 
         self._score = jax.jit(score)
 
+    def prepare(self) -> None:
+        """Compile the training."""
+        self._trainer.prepare()
+
     def parameters(self) -> Vector:
         """[P]: all parameters."""
         return self._trainer.vector(self._params)

@@ -41,13 +41,26 @@ class Training:
         self._wanted = 0  # trainings that were asked for and are not over
         self._tell: Tell = lambda kind, figures: None
 
-    def begin(self, tell: Tell) -> None:
-        """Start the thread.
+    def begin(self, tell: Tell, ready: Callable[[], None] = lambda: None) -> None:
+        """Start the thread, and let the learner prepare itself in it, if it can.
+
+        Loading JAX and compiling takes seconds, for which nobody should have to wait who is about
+        to exchange with this device.
 
         Args:
             tell: called with lines for the journal.
+            ready: called when the learner is prepared.
         """
         self._worker, self._tell = Worker("learner"), tell
+        prepare = getattr(self._learner, "prepare", None)
+
+        def over(_: object, error: BaseException | None) -> None:
+            if error is not None:  # it will be met again, and told, when training is wanted
+                tell("not-prepared", {"reason": reason_of(error)})
+            ready()
+
+        if prepare is not None:
+            self._worker.do(prepare, over)
 
     def close(self) -> None:
         """Let the thread end."""

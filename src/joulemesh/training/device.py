@@ -148,6 +148,16 @@ class DeviceTrainer:
         """
         if not rounds:
             return params
+        done = self._run(params, iteration, rounds)
+        with self._scope():
+            trained = jax.tree.map(lambda leaf: np.asarray(leaf[0]), done.params)
+        whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained))
+        if not (whole and np.isfinite(done.loss).all()):
+            raise DivergedError(iteration, self.seed, self.options.learning_rate)
+        self._memory = done.optimizer
+        return trained
+
+    def _run(self, params: Params, iteration: int, rounds: int) -> Carry:
         with self._scope():
             work = LocalWork(
                 data=self._data,
@@ -158,13 +168,11 @@ class DeviceTrainer:
             )
             start = jax.tree.map(lambda leaf: jnp.asarray(leaf, self._dtype)[None], params)
             carry = Carry(start, self._memory, jnp.zeros(1, self._dtype))
-            done = self._train(work, jnp.zeros((), jnp.int32), carry)
-            trained = jax.tree.map(lambda leaf: np.asarray(leaf[0]), done.params)
-        whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained))
-        if not (whole and np.isfinite(done.loss).all()):
-            raise DivergedError(iteration, self.seed, self.options.learning_rate)
-        self._memory = done.optimizer
-        return trained
+            return self._train(work, jnp.zeros((), jnp.int32), carry)
+
+    def prepare(self) -> None:
+        """Compile the training, by no rounds of it; otherwise the first iteration takes longer."""
+        self._run(self.begin(), 1, 0)
 
     def vector(self, params: Params) -> NDArray[Any]:
         """All parameters as one vector [P], which peers exchange."""
