@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import os
 import socket
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
 
+import grpc.aio
 import numpy as np
 import pytest
 
+from joulemesh.deploy.identity import Identity, make_identity
 from joulemesh.deploy.messages import Beat, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
+from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.deploy.transport.grpc import GrpcTransport
-from joulemesh.deploy.transport.link import Link
+from joulemesh.deploy.transport.lane import REASON
+from joulemesh.deploy.transport.link import EXCHANGE, Link
+from joulemesh.deploy.wire import greeting
 from tests.deploy.neighbours import (
     HOME,
     NAMES,
     TERMS,
     Device,
+    authority,
     device,
     free_port,
     identity,
@@ -158,14 +168,74 @@ def test_a_neighbour_that_freezes_is_late_and_no_more() -> None:
         async with pair() as (one, other):
             await one.transport.send(1, BEAT, 5)
             frozen = asyncio.Event()
-            other.transport._packet = lambda *_: frozen.wait()  # type: ignore
-            await one.transport.send(1, BEAT, 5)  # the one that is being read already
+            other.transport._streams[0, "control"]._tell_now = lambda: frozen.wait()  # type: ignore
             began = time.monotonic()
             with pytest.raises(TransportError, match=r"too late: birch at .* within 0.3 s"):
                 await one.transport.send(1, BEAT, 0.3)
             assert time.monotonic() - began < 1.5
 
     asyncio.run(talk())
+
+
+def test_a_newer_stream_takes_the_place_of_an_older_one_at_once() -> None:
+    """So that what a neighbour has under way is bounded, however many streams it opens."""
+
+    async def talk() -> None:
+        async with pair() as (one, other):
+            await one.transport.send(1, BEAT, 5)
+            claim = b'{"kind":"part","bytes":1000000,"body":{"view":0,"iteration":1,"step":1}}'
+            begun = b"\x01" + len(claim).to_bytes(4, "big") + claim
+            channel = open_channel(identity("cedar"), "birch", at(other))
+            streams = [channel.stream_stream(EXCHANGE)() for _ in range(4)]
+            for stream in streams:
+                await stream.write(greeting(TERMS, "parts"))
+                await stream.read()
+                await stream.write(begun)
+            for stream in streams[:-1]:
+                assert dict(await stream.trailing_metadata())[REASON] == Reason.CLOSED
+            assert len(other.transport._streams) == 2
+            await channel.close()
+            await one.transport.send(1, BEAT, 5)
+            assert not other.refusals
+
+    asyncio.run(talk())
+
+
+def test_what_is_small_cannot_become_large_by_compression(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def talk() -> None:
+        async with pair() as (_, other):
+            channel = grpc.aio.secure_channel(
+                str(at(other)),
+                grpc.ssl_channel_credentials(
+                    authority().certificate, identity("cedar").key, identity("cedar").certificate
+                ),
+                options=[("grpc.ssl_target_name_override", "birch")],
+                compression=grpc.Compression.Gzip,
+            )
+            said = [greeting(TERMS, "parts") + b" " * 3_000_000]
+            stream = channel.stream_stream(EXCHANGE)(iter(said), timeout=5)
+            # Refused with UNIMPLEMENTED, unless this end notices first that nobody listens.
+            with pytest.raises(grpc.aio.AioRpcError, match=r"UNIMPLEMENTED|SendMessage"):
+                await stream.read()
+            assert not other.refusals  # no part of it has come as far as that
+            await channel.close()
+
+    asyncio.run(talk())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_device_whose_own_certificate_is_not_valid_does_not_start() -> None:
+    async def start(by: Identity) -> None:
+        async with started(device(0, {}, by=by)):
+            pass
+
+    day, now = dt.timedelta(days=1), dt.datetime.now(dt.UTC)
+    with pytest.raises(TransportError, match="certificate expired: the certificate of ash expired"):
+        asyncio.run(start(make_identity(authority(), "ash", days=1, now=now - 9 * day)))
+    with pytest.raises(TransportError, match=r"not yet valid: .*; set the clock"):
+        asyncio.run(start(make_identity(authority(), "ash", now=now + 9 * day)))
 
 
 class SlowLink:
@@ -239,3 +309,15 @@ def test_a_long_vector_whose_time_is_up_is_given_up_amid() -> None:
                 assert not other.refusals
 
     asyncio.run(talk())
+
+
+@pytest.mark.slow
+def test_grpc_that_was_imported_first_is_refused_since_it_would_accept_older_tls() -> None:
+    code = "import os, grpc\nos.environ.pop('GRPC_SSL_CIPHER_SUITES', None)\n"
+    code += "try:\n    import joulemesh.deploy.transport.grpc\n"
+    code += "except ValueError as error:\n    print(error)"
+    plain = {n: text for n, text in os.environ.items() if not n.startswith("GRPC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("gRPC was imported before joulemesh.deploy")

@@ -18,7 +18,7 @@ import shutil
 import socket
 import ssl
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,12 @@ from joulemesh.deploy.identity import Identity, IdentityError, Role, bearer_of
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
 from joulemesh.deploy.transport.halves import Half, SecureHalf
 from joulemesh.deploy.transport.tls import alert_reason, server_context
+from joulemesh.files.lock import FolderLock
 
 _HANDSHAKE_S = 4.0
-_HANDSHAKES = 32
+_HANDSHAKES, _HANDSHAKES_OF_ONE = 96, 24  # at once; of one machine
 _CONNECTIONS = 8  # of one name
+_FOLDER, _LONGEST_PATH = "joulemesh-in-", 70
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -72,13 +74,14 @@ class Gate:
         self._listen, self._refused = listen, refused
         self._numbers = {name: device for device, name in enumerate(names)}
         self._context = server_context(identity)
-        self._folder = Path(tempfile.mkdtemp(prefix="jm-"))
+        self._folder, self._lock = _private_folder()
         self.inside = self._folder / "in"
         self._peers: dict[str, Peer] = {}
         self._open: dict[str, list[SecureHalf]] = defaultdict(list)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shaking, self._count = 0, 0
+        self._shaking: Counter[str] = Counter()
+        self._count = 0
 
     @property
     def port(self) -> int:
@@ -121,6 +124,7 @@ class Gate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for one in self._sockets:
             one.close()
+        self._lock.__exit__(None, None, None)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, work: Any) -> None:
@@ -138,16 +142,18 @@ class Gate:
                     await asyncio.sleep(0.2)  # until others have gone
                 continue
             address = str(Address(place[0], place[1]))
-            if self._shaking >= _HANDSHAKES:
+            here, all_here = self._shaking[place[0]], self._shaking.total()
+            if here >= _HANDSHAKES_OF_ONE or all_here >= _HANDSHAKES:
                 taken.close()
-                self._refuse(Reason.TOO_MANY, f"{self._shaking} are at the gate", address)
+                detail = f"{all_here} are at the gate, {here} of them from there"
+                self._refuse(Reason.TOO_MANY, detail, address)
                 continue
-            self._run(self._admit(taken, address))
+            self._run(self._admit(taken, place[0], address))
 
-    async def _admit(self, taken: socket.socket, address: str) -> None:
+    async def _admit(self, taken: socket.socket, host: str, address: str) -> None:
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         outer = SecureHalf(self._context)
-        self._shaking += 1
+        self._shaking[host] += 1
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: outer, taken)
             async with asyncio.timeout(_HANDSHAKE_S):
@@ -157,7 +163,7 @@ class Gate:
             self._refuse(*_why(error), address)
             return
         finally:
-            self._shaking -= 1
+            self._shaking -= Counter([host])  # which drops what has come to 0
         peer = self._known(outer, address)
         if peer is None:
             outer.end()
@@ -206,6 +212,21 @@ class Gate:
 
     def _refuse(self, reason: Reason, detail: str, address: str, peer: str = "") -> None:
         self._refused(Refusal(reason, detail, peer, address))
+
+
+def _private_folder() -> tuple[Path, FolderLock]:
+    """A new folder that nobody else can enter; those that killed processes have left are removed.
+
+    A path of a socket has at most 107 bytes, which the system's folder for such things may exceed.
+    """
+    usual = Path(tempfile.gettempdir())
+    above = usual if len(os.fsencode(usual)) < _LONGEST_PATH else Path("/tmp")
+    for left in above.glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):
+            if left.stat().st_uid == os.getuid() and not FolderLock.is_held(left):
+                shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=above))
+    return made, FolderLock(made).__enter__()
 
 
 def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.socket:

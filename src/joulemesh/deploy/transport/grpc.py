@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = ["GrpcTransport"]
 
 import asyncio
+import datetime as dt
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Self
+from functools import partial
+from typing import Any, NoReturn
 
 from joulemesh.deploy.identity import Identity
 from joulemesh.deploy.messages import Message
@@ -20,17 +22,17 @@ from joulemesh.deploy.transport import (
 )
 from joulemesh.deploy.transport.channel import QUIET
 from joulemesh.deploy.transport.gate import Gate, Peer
-from joulemesh.deploy.transport.lane import PACE_S, REASON
+from joulemesh.deploy.transport.lane import REASON
 from joulemesh.deploy.transport.link import EXCHANGE, Link, bytes_in
-from joulemesh.deploy.transport.packets import PACKET_BYTES, Unpacker, acknowledgement
+from joulemesh.deploy.transport.packets import PACKET_BYTES
 from joulemesh.deploy.transport.refusals import Refusals
+from joulemesh.deploy.transport.stream import Stream
 from joulemesh.deploy.wire import Terms, check_greeting
 
 import grpc  # isort: skip  (channel prepares it, and says what to install where it is missing)
 import grpc.aio  # isort: skip
 
 _STREAMS = 16
-_PIECE_S = 30.0  # in which the next piece of a message must come
 _GREETING_S = 4.0
 _WINDOW_S = 0.25  # of a link's rate: what may be under way, and what a sign of life waits behind
 _MOST_BYTES = 4 * PACKET_BYTES  # beyond which gRPC refuses by itself, without a name
@@ -72,7 +74,7 @@ class GrpcTransport:
         self._rates = dict(rates_bps or {})
         self._links: dict[int, Link] = {}
         self._handlers: list[Any] = [_Exchange(self)]
-        self._current: dict[tuple[int, str], Any] = {}
+        self._streams: dict[tuple[int, str], Stream] = {}
         self._receive: Receive | None = None
         self._server: Any = None
         self._closing = False
@@ -126,6 +128,10 @@ class GrpcTransport:
             TransportError: this device cannot listen there, or its own certificate is not valid.
         """
         self._receive = receive
+        bearer = self._identity.bearer
+        if fault := bearer.fault():
+            early = dt.datetime.now(dt.UTC) < bearer.not_before
+            raise TransportError(Reason.NOT_YET_VALID if early else Reason.EXPIRED, fault)
         fastest = max(self._rates.values(), default=None)
         options = (
             *QUIET,
@@ -191,78 +197,29 @@ class GrpcTransport:
         return peer.device, check_greeting(first, self._terms)
 
     async def _serve(self, device: int, lane: str, context: Any) -> None:
-        """Take messages. A new stream takes the place of an older one of the same lane."""
+        """Take messages. A new stream takes the place of an older one of the same lane at once.
+
+        So no neighbour can have more than one message under way in each lane.
+        """
         inside = context.peer()  # which gRPC forgets when the stream ends
-        own = self._current[device, lane] = object()
-        unpacker = Unpacker(self._terms)
-        async with _Acknowledging(context) as acknowledging:
-            while packet := await self._packet(inside, context, unpacker):
-                if self._current[device, lane] is not own:
-                    raise TransportError(Reason.CLOSED, "a newer stream has taken its place")
-                for message in unpacker.feed(packet):
-                    self._hand_over(device, message)
-                    acknowledging.took_one()
-
-    async def _packet(self, inside: str, context: Any, unpacker: Unpacker) -> bytes:
-        """The next packet; an empty one is a goodbye."""
+        stream = Stream(context, self._terms, partial(self._hand_over, device))
+        older = self._streams.get((device, lane))
+        self._streams[device, lane] = stream
+        if older is not None:
+            older.give_way()
         try:
-            async with asyncio.timeout(_PIECE_S if unpacker.amid else None):
-                packet = await context.read()
-        except TimeoutError:
-            raise TransportError(Reason.LATE, f"nothing for {_PIECE_S:g} s in a message") from None
-        except asyncio.CancelledError:
-            self._check_end(inside, unpacker)
-            raise
-        if isinstance(packet, bytes):
-            return packet
-        self._check_end(inside, unpacker)
-        return b""
-
-    def _check_end(self, inside: str, unpacker: Unpacker) -> None:
-        """Streams end with a goodbye, with their connection, or amid a message whose time is up."""
+            broken_off = await stream.serve()
+        finally:
+            if self._streams[device, lane] is stream:
+                del self._streams[device, lane]
         peer = self._gate.peer(inside)
-        if peer is not None and not unpacker.amid and not self._closing:
+        if broken_off and peer is not None and not self._closing:
             detail = f"it broke off, or sent a packet of more than {_MOST_BYTES:,} bytes"
             self._refusals.add(Refusal(Reason.MALFORMED, detail, peer.name, peer.address))
 
     def _hand_over(self, device: int, message: Message) -> None:
         assert self._receive is not None
         self._receive(device, message)
-
-
-class _Acknowledging:
-    """Tells the sender how many messages were taken: at once, but not all too often.
-
-    Args:
-        context: of the stream.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self._context, self._taken = context, 0
-        self._news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        await self._context.write(acknowledgement(0))  # welcome
-        self._task = asyncio.get_running_loop().create_task(self._tell())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def took_one(self) -> None:
-        """One more message was taken."""
-        self._taken += 1
-        self._news.set()
-
-    async def _tell(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            await self._context.write(acknowledgement(self._taken))
-            await asyncio.sleep(PACE_S)
 
 
 class _Exchange(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -64,7 +64,7 @@ class Lane:
         self._together, self._most = min(together, most), most
         self._queue: deque[Waiting] = deque()
         self._unacknowledged: deque[Waiting] = deque()
-        self._work = asyncio.Event()
+        self._work, self._welcome = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
         self._stream: Any = None
@@ -127,6 +127,7 @@ class Lane:
     async def _converse(self, stream: Any) -> TransportError | None:
         """Write and read until the stream ends; why, if the neighbour has said so."""
         self._stream = stream
+        self._welcome.clear()
         both = {
             asyncio.ensure_future(self._write(stream)),
             asyncio.ensure_future(self._read(stream)),
@@ -143,6 +144,7 @@ class Lane:
 
     async def _write(self, stream: Any) -> None:
         await stream.write(self._greeting)
+        await self._welcome.wait()  # whoever writes on while it is refused does not hear why
         loop, soonest = asyncio.get_running_loop(), 0.0
         while True:
             await self._wanted()
@@ -176,6 +178,7 @@ class Lane:
         settled = 0
         while (answer := await stream.read()) is not grpc.aio.EOF:
             self.ready, self._pause_s = True, _PAUSE_S
+            self._welcome.set()
             taken = acknowledged(answer)
             while settled < taken and self._unacknowledged:
                 one = self._unacknowledged.popleft()

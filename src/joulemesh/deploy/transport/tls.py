@@ -128,20 +128,20 @@ async def _steps(
         return TransportError(
             Reason.NAME_NOT_FOUND, f"no machine is called {address.host!r}; correct hosts.csv"
         )
-    (family, kind, protocol, _, place), *_ = found
-    with socket.socket(family, kind, protocol) as plain:
-        plain.setblocking(False)
-        try:
-            await loop.sock_connect(plain, place)
-            await _first_word(plain, client_context(identity), name)
-        except ssl.SSLError as error:
-            return _told(error, name, address, fault)
-        except OSError as error:
-            why = error.strerror or str(error)
-            if error.errno and "call failed" in why:  # as asyncio calls whatever the system says
-                why = os.strerror(error.errno)
-            return TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
-    return None
+    trouble = None
+    for family, kind, protocol, _, place in found:
+        with socket.socket(family, kind, protocol) as plain:
+            plain.setblocking(False)
+            try:
+                await loop.sock_connect(plain, place)
+                await _first_word(plain, client_context(identity), name)
+                return None
+            except ssl.SSLError as error:
+                return _told(error, name, address, fault)
+            except OSError as error:
+                why = error.strerror or str(error)
+                trouble = TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
+    return trouble
 
 
 async def _first_word(plain: socket.socket, context: ssl.SSLContext, name: str) -> None:
