@@ -50,6 +50,7 @@ ALLOWED = {
     "deploy/rest.py": "a file of the kernel",
     "deploy/sensors.py": "files of the kernel, 100 characters",
     "deploy/transport/grpc.py": "a packet, which gRPC limits",
+    "deploy/transport/halves.py": "what it has just encrypted",
     "deploy/transport/lane.py": "an acknowledgement, which gRPC limits",
     "deploy/transport/stream.py": "a packet, which gRPC limits",
     "deploy/transport/tls.py": "opens a file to write",
