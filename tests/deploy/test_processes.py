@@ -75,7 +75,7 @@ def test_a_fleet_that_was_stopped_ends_with_the_bits_of_one_that_was_not(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_survivors_go_on_and_killed_devices_rejoin(seed: int, tmp_path: Path) -> None:
-    came = faults.tried(tmp_path / "fleet", faults.scenario(faults.LONG), faults.kills(5, seed))
+    came = faults.tried(tmp_path / "fleet", faults.kills(5, seed))
     assert came.faults == 5
     assert came.good, came
 
@@ -83,7 +83,7 @@ def test_survivors_go_on_and_killed_devices_rejoin(seed: int, tmp_path: Path) ->
 def test_survivors_go_on_and_a_frozen_device_rejoins(tmp_path: Path) -> None:
     """The benchmark freezes five for a minute each."""
     frozen = [faults.Fault(1.0, "freeze", 3, lasts_s=12.0)]
-    came = faults.tried(tmp_path / "fleet", faults.scenario(faults.LONG), frozen)
+    came = faults.tried(tmp_path / "fleet", frozen)
     assert came.faults == 1
     assert came.good, came
 

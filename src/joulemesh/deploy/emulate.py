@@ -42,6 +42,7 @@ def emulated(
     *,
     slow_down: float = 1.0,
     code: Sequence[Path] = (),
+    learner: str | None = None,
     restarts: int = 5,
 ) -> Iterator[LocalFleet]:
     """A fleet in namespaces, which are removed at the end.
@@ -52,6 +53,7 @@ def emulated(
         plan: what it carries out.
         slow_down: links carry the plan's rates divided by it.
         code: the user's own files, which each process loads.
+        learner: the user's own learner (``FILE.py:NAME``) in the place of the scenario's.
         restarts: how often one device is started again after a crash.
 
     Raises:
@@ -60,7 +62,7 @@ def emulated(
     check_emulation()
     with Namespaces(len(fleet.names), links_of(plan.ground, slow_down)) as network:
         addresses = [network.address(device) for device in range(len(fleet.names))]
-        yield LocalFleet(folder, fleet, plan, code, restarts, addresses, network.command)
+        yield LocalFleet(folder, fleet, plan, code, learner, restarts, addresses, network.command)
 
 
 def check_emulation() -> None:

@@ -107,6 +107,7 @@ class LocalFleet:
         fleet: what it holds.
         plan: what it carries out.
         code: the user's own files, which each process loads.
+        learner: the user's own learner (``FILE.py:NAME``) in the place of the scenario's.
         restarts: how often one device is started again after a crash.
         addresses: of the devices; by default, all are this machine.
         wrap: makes of a device's command the one that is run.
@@ -116,6 +117,7 @@ class LocalFleet:
     fleet: Fleet
     plan: Plan
     code: Sequence[Path] = ()
+    learner: str | None = None
     restarts: int = 5
     addresses: Sequence[str] = ()
     wrap: Callable[[int, Sequence[str]], Sequence[str]] = lambda device, command: command

@@ -93,7 +93,7 @@ def carry_out(
         running.run(display.show)
     outcome = _outcome(running, time.monotonic() - begun)
     if report and any(one["iteration"] for one in outcome["devices"]):
-        outcome.update(_reported(wanted.folder))
+        outcome.update(_reported(wanted.folder, simulate=running.learner is None))
     if more is not None:
         outcome.update(more(not as_json))
     if as_json:
@@ -121,10 +121,10 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
     }
 
 
-def _reported(folder: Path) -> dict[str, Any]:
+def _reported(folder: Path, *, simulate: bool) -> dict[str, Any]:
     from joulemesh.runs.deployment import report_of_fleet
 
-    made = report_of_fleet(folder)
+    made = report_of_fleet(folder, simulate=simulate)
     return {"report": str(made.page), "sentence": made.sentence, "notes": list(made.notes)}
 
 

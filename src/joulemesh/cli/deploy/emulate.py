@@ -15,7 +15,13 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
-from joulemesh.cli.deploy.local import FailureOption, PatienceOption, ReportOption, RestartsOption
+from joulemesh.cli.deploy.local import (
+    FailureOption,
+    LearnerOption,
+    PatienceOption,
+    ReportOption,
+    RestartsOption,
+)
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ def emulate(
     preset: PresetOption = "default",
     changes: SetOption = None,
     load: LoadOption = None,
+    learner: LearnerOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The fleet's folder; NAME-emulated by default.")
     ] = None,
@@ -76,6 +83,7 @@ def emulate(
         wanted.plan,
         slow_down=slow_down,
         code=wanted.code,
+        learner=learner,
         restarts=restarts,
     ) as running:
         carry_out(

@@ -29,6 +29,12 @@ FailureOption = Annotated[
     Literal["go-on", "stop"],
     typer.Option(help="Go on without devices that fail, or stop at the first failure."),
 ]
+LearnerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:NAME", help="Train your own object on every device; nothing is simulated."
+    ),
+]
 RestartsOption = Annotated[
     int, typer.Option(min=0, help="How often a device that crashed is started again.")
 ]
@@ -42,10 +48,17 @@ def local(
     preset: PresetOption = "default",
     changes: SetOption = None,
     load: LoadOption = None,
+    learner: LearnerOption = None,
     out: OutOption = None,
     patience: PatienceOption = "10 s",
     on_failure: FailureOption = "go-on",
-    restarts: RestartsOption = 5,
+    restarts: LearnerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:NAME", help="Train your own object on every device; nothing is simulated."
+    ),
+]
+RestartsOption = 5,
     report: ReportOption = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,7 +75,7 @@ def local(
     wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
     carry_out(
         wanted,
-        LocalFleet(wanted.folder, wanted.fleet, wanted.plan, wanted.code, restarts),
+        LocalFleet(folder, wanted.fleet, wanted.plan, wanted.code, learner, restarts),
         report=report,
         as_json=as_json,
     )
