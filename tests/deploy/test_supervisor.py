@@ -54,6 +54,13 @@ def test_a_process_that_always_crashes_is_given_up(tmp_path: Path) -> None:
     assert (good.state, bad.state, bad.restarts, bad.code) == ("done", "lost", 1, 1)
 
 
+def test_a_process_that_was_never_ready_is_not_started_again(tmp_path: Path) -> None:
+    never = job(tmp_path, "raise SystemExit(1)", ready=lambda launched: False)
+    made = Supervisor([never])
+    made.run()
+    assert (made.processes[0].state, made.processes[0].restarts) == ("lost", 0)
+
+
 def test_no_more_start_at_once_than_may(tmp_path: Path) -> None:
     """Each is ready when its file is there; the next is launched only then."""
     script = "import pathlib, time\ntime.sleep(0.1)\npathlib.Path({!r}).touch()\ntime.sleep(0.3)"

@@ -89,6 +89,11 @@ class Follower:
                 self._heed(parse_json(line))
         return self.standing
 
+    def started_since(self, launched: float) -> bool:
+        """Has it been started after a moment, in seconds since the epoch?"""
+        self.look()
+        return self.started_at >= launched
+
     def _new_lines(self) -> list[bytes]:
         """Whole lines; a journal that was put aside goes on in a new file."""
         try:

@@ -157,7 +157,7 @@ class LocalFleet:
             command=self.wrap(device, command),
             log=home / LOG,
             environment=environment(),
-            ready=lambda launched: follower.started_at >= launched,
+            ready=follower.started_since,
         )
 
     def run(self, watch: Callable[[Sequence[Standing]], None], every_s: float = 0.5) -> None:

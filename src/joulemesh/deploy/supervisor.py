@@ -1,7 +1,8 @@
 """Processes of one machine that stand for devices: started, watched, started again and stopped.
 
 A process says by its exit code how it ended (`Exit`); one that crashed is started again, a few
-times. All end with the supervisor: when it is asked to stop, and, on Linux, also when it is killed.
+times, unless it has never been ready. All end with the supervisor: when it is asked to stop, and,
+on Linux, also when it is killed.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class Process:
         pid: of the running process; 0 if there is none.
         code: the last exit code; negative for a signal.
         launched: when it was last launched, in seconds since the epoch.
+        known: has it ever been seen ready?
     """
 
     job: Job
@@ -99,6 +101,13 @@ class Process:
     pid: int = 0
     code: int | None = None
     launched: float = 0.0
+    known: bool = False
+
+    def ready(self) -> bool:
+        """Has it started since it was last launched?"""
+        found = self.job.ready(self.launched)
+        self.known |= found
+        return found
 
     @property
     def over(self) -> bool:
@@ -195,7 +204,7 @@ class Supervisor:
                 del self._children[position]
                 self._ended(position, child.returncode)
             elif process.state == "starting" and (
-                process.job.ready(process.launched) or time.time() > process.launched + _START_S
+                process.ready() or time.time() > process.launched + _START_S
             ):
                 process.state = "running"
         starting = sum(process.state == "starting" for process in self.processes)
@@ -232,8 +241,8 @@ class Supervisor:
             process.state = _STATES[code]
         elif self.stopping:
             process.state = "stopped"
-        elif process.restarts >= self._restarts:
-            process.state = "lost"
+        elif process.restarts >= self._restarts or not (process.ready() or process.known):
+            process.state = "lost"  # what has never been ready will not be
         else:
             self._next[position] = time.monotonic() + _PAUSE_S * 2**process.restarts
             process.restarts += 1

@@ -52,13 +52,7 @@ def local(
     out: OutOption = None,
     patience: PatienceOption = "10 s",
     on_failure: FailureOption = "go-on",
-    restarts: LearnerOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE.py:NAME", help="Train your own object on every device; nothing is simulated."
-    ),
-]
-RestartsOption = 5,
+    restarts: RestartsOption = 5,
     report: ReportOption = True,
     as_json: JsonOption = False,
 ) -> None:
