@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +206,40 @@ def test_planning_on_a_device_takes_little_memory_and_time() -> None:
     assert not heavy
     assert float(resident_mb) < 90
     assert float(taken_s) < 0.5
+
+
+DIGESTS = """
+import joulemesh
+from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.view import View
+from joulemesh.planning.ground import Ground
+
+for fields in (
+    {},
+    {"network.fading": "rayleigh", "plan.iterations": 20},
+    {"plan.rounds": "spread", "plan.aggregation": "auto", "plan.iterations": 300},
+):
+    maker = Replanner(Ground.of(joulemesh.Scenario.preset("default").override(fields)), 0)
+    left_j = tuple((0.5 * maker.ground.world.devices.energy_budget_j[:19]).tolist())
+    for view in (first_view(20), View(1, 5, tuple(range(19)), left_j=left_j)):
+        print(maker.plan(view).view.digest)
+"""
+
+
+@pytest.mark.slow
+def test_a_processor_with_other_instructions_makes_the_same_plans() -> None:
+    """NumPy's logarithms and powers differ in the last bit without its wide instructions."""
+    machine = import_module("numpy._core._multiarray_umath")  # it has no type stubs
+    wide = [name for name in machine.__cpu_dispatch__ if machine.__cpu_features__[name]]
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "NPY_DISABLE_CPU_FEATURES": ",".join(disabled)},
+        ).stdout
+        for disabled in ([], wide)
+    ]
+    assert len(found[0].split()) == 6
+    assert found[0] == found[1]
