@@ -8,9 +8,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import grpc.aio
 import numpy as np
@@ -20,10 +22,12 @@ from joulemesh.deploy.identity import Identity, make_identity
 from joulemesh.deploy.messages import Beat, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel
+from joulemesh.deploy.transport.gate import _private_folder
 from joulemesh.deploy.transport.grpc import GrpcTransport
 from joulemesh.deploy.transport.lane import REASON
 from joulemesh.deploy.transport.link import EXCHANGE, Link
 from joulemesh.deploy.wire import greeting
+from joulemesh.files.lock import FolderLock
 from tests.deploy.neighbours import (
     HOME,
     NAMES,
@@ -83,7 +87,7 @@ def test_a_neighbour_that_starts_late_gets_what_waits_for_it() -> None:
         other = device(1, {0: ports[0]}, listen=ports[1])
         async with started(one):
             waiting = asyncio.create_task(one.transport.send(1, BEAT, 10))
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(0.3)
             async with started(other):
                 began = time.monotonic()
                 await waiting
@@ -123,7 +127,7 @@ def test_a_neighbour_that_cannot_be_reached_is_said_so(address: Address, reason:
         await alone.start(lambda *_: None)
         try:
             with pytest.raises(TransportError) as caught:
-                await alone.send(1, BEAT, 1.0)
+                await alone.send(1, BEAT, 0.5)
             assert caught.value.reason is reason
             assert address.host in str(caught.value)
         finally:
@@ -175,6 +179,24 @@ def test_a_neighbour_that_freezes_is_late_and_no_more() -> None:
             assert time.monotonic() - began < 1.5
 
     asyncio.run(talk())
+
+
+def test_what_a_killed_process_has_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, fresh, held = (tmp_path / f"joulemesh-in-{n}" for n in ("left", "fresh", "held"))
+    for one in (left, fresh, held):
+        one.mkdir()
+        (one / "in").touch()
+    with FolderLock(held):
+        for one in (left, held):
+            os.utime(one, (0, 0))
+        made, lock = _private_folder()
+    with lock:
+        assert not left.exists()
+        assert {*tmp_path.iterdir()} == {fresh, held, made}
+        assert made.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_newer_stream_takes_the_place_of_an_older_one_at_once() -> None:

@@ -82,7 +82,7 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_message_is_read_as_it_was_written(kind: type) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(values(kind))
     def check(message: Message) -> None:
         got = carried(message)
@@ -303,7 +303,7 @@ def test_a_greeting_says_what_both_sides_must_share(change: dict[str, Any], reas
     assert caught.value.reason is reason
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(min_size=1, max_size=400))
 def test_random_packets_are_refused_and_nothing_else_happens(packet: bytes) -> None:
     for start in (b"", b"\x01", record(1, given_header(500))):

@@ -18,6 +18,7 @@ import shutil
 import socket
 import ssl
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from joulemesh.files.lock import FolderLock
 _HANDSHAKE_S = 4.0
 _HANDSHAKES, _HANDSHAKES_OF_ONE = 96, 24  # at once; of one machine
 _CONNECTIONS = 8  # of one name
-_FOLDER, _LONGEST_PATH = "joulemesh-in-", 70
+_FOLDER, _LONGEST_PATH, _OLD_S = "joulemesh-in-", 70, 60.0
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -223,7 +224,9 @@ def _private_folder() -> tuple[Path, FolderLock]:
     above = usual if len(os.fsencode(usual)) < _LONGEST_PATH else Path("/tmp")
     for left in above.glob(f"{_FOLDER}*"):
         with contextlib.suppress(OSError):
-            if left.stat().st_uid == os.getuid() and not FolderLock.is_held(left):
+            found = left.stat()
+            old = time.time() - found.st_mtime > _OLD_S  # one that is being made has no lock yet
+            if old and found.st_uid == os.getuid() and not FolderLock.is_held(left):
                 shutil.rmtree(left, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=above))
     return made, FolderLock(made).__enter__()
