@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-gpu cover mutate lint format bench comparison docs figures lock sbom audit dist clean
+.PHONY: help run test tests test-all test-gpu cover mutate lint format bench comparison docs figures lock sbom audit dist clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,7 +23,10 @@ lint: .venv/ready ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint       ## lint, doctests and the default tests
+test: .venv/ready ## lint, doctests and the default tests
+	$(MAKE) -j2 lint tests
+
+tests: .venv/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not slow and not gpu'
 
 test-all: lint   ## everything that needs no accelerator, slow tests too

@@ -97,9 +97,10 @@ def test_from_file_to_report(command: Command) -> None:
         (("--search", "random"), "--search 'random' is unknown: use halving or optuna"),
         (("--resume",), "--resume needs --out"),
         (("--set", "devices.cout=3"), "devices.cout: unknown field"),
-        (
+        pytest.param(
             ("--try", "plan.iterations=100000", "--set", "plan.iterations=99999"),
             "none of",
+            marks=pytest.mark.slow,
         ),
     ],
 )

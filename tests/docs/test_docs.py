@@ -18,6 +18,7 @@ MADE = {"reference/cli.md", "reference/limits.md", "reference/scenario.md"}
 # They compile much, for what others show.
 SLOW = (
     "README",
+    "tutorial",
     "report",
     "notebooks",
     "sweep",

@@ -154,6 +154,7 @@ def test_the_other_half_of_the_test_samples_reports() -> None:
         halves(few)
 
 
+@pytest.mark.slow
 def test_candidates_in_one_program_learn_what_they_learn_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: tuple[Tuned, Path]
 ) -> None:
