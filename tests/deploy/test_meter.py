@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from joulemesh.deploy.ceiling import SPENT, Ceiling
+from joulemesh.deploy.ceiling import SPENDING, SPENT, Ceiling
 from joulemesh.deploy.meter import Measured, Modelled, Tariff, make_meter
 from joulemesh.deploy.sensors import Sensor, battery_sensor, processor_sensor
 from joulemesh.errors import ScenarioError
@@ -150,9 +151,10 @@ def test_which_meter(tmp_path: Path) -> None:
 def test_the_ceiling_survives_a_torn_write(tmp_path: Path) -> None:
     ceiling = Ceiling(tmp_path)
     for joules in (1.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308):
-        ceiling.set(joules)
+        ceiling.settle(joules)
         assert Ceiling(tmp_path).joules == joules
     content = (tmp_path / SPENT).read_bytes()
+    (tmp_path / SPENDING).unlink()
     for line in range(2):
         torn = bytearray(content)
         torn[64 * line + 20 : 64 * line + 40] = b"\0" * 20
@@ -163,8 +165,33 @@ def test_the_ceiling_survives_a_torn_write(tmp_path: Path) -> None:
         Ceiling(tmp_path)
 
 
-def test_the_ceiling_never_grows_its_file(tmp_path: Path) -> None:
-    ceiling = Ceiling(tmp_path)
-    for number in range(50):
-        ceiling.set(number * 0.7)
+@pytest.mark.parametrize("cut", ["killed", "power cut", "torn"])
+def test_after_a_crash_nothing_that_was_spent_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    ceiling, spent, most = Ceiling(tmp_path, stride_j=5.0), 0.0, 0.0
+    draw = np.random.default_rng(3)
+    for number in range(60):
+        spent += float(draw.uniform(0, 0.5))
+        ceiling.raise_over(spent, ahead_j=0.25)
+        if cut == "power cut":
+            monkeypatch.setattr("joulemesh.deploy.ceiling._boot", lambda now=number: f"b{now}")
+        if cut == "torn":
+            (tmp_path / SPENDING).write_bytes(b"\0" * 64)
+        found = Ceiling(tmp_path).joules
+        assert found >= spent
+        most = max(most, found - spent)
+    assert most <= (0.25 + 0.5 if cut == "killed" else 5.25 + 0.5)
+
+
+def test_the_disk_is_asked_rarely_and_its_file_never_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    ceiling = Ceiling(tmp_path, stride_j=10.0)
+    for number in range(1000):
+        ceiling.raise_over(number * 0.1, ahead_j=0.05)
+    assert len(synced) <= 10
     assert (tmp_path / SPENT).stat().st_size == 128
+    assert (tmp_path / SPENDING).stat().st_size == 64

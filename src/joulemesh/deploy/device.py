@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from joulemesh.deploy.control import Control
 
 RUN = "run"
+_POWER_CUT = 1 / 200  # of the battery may be counted as spent that was not, by a power cut
 _SETTLE_S = 0.5  # a terminal and a parent may both pass on one Ctrl-C
 _CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 Tell = Callable[[str, dict[str, Any]], None]
@@ -105,7 +106,7 @@ class Device:
         self.state, self.dtype = state, state.commit.vector.dtype
         wire = np.dtype(wire_type(fleet.scenario.network.bits_per_parameter))
         self.planner.wire = wire if wire.itemsize < self.dtype.itemsize else None
-        ceiling = Ceiling(self.folder)
+        ceiling = Ceiling(self.folder, _POWER_CUT * pack.orders.battery_j)
         tariff = Tariff.of(ground, device, self.dtype.itemsize)
         spent_j = max(state.commit.spent_j, ceiling.joules)
         self.meter: RunMeter = make_meter(wanted.meter, pack.orders.battery_j, tariff, spent_j)

@@ -139,7 +139,7 @@ class Runner:
 
     def _write_last(self) -> None:
         """Write what a node that ends in order owes: the exact joules, and the last lines."""
-        self._tools.ceiling.set(self._tools.meter.spent_j())
+        self._tools.ceiling.settle(self._tools.meter.spent_j())
         self._tools.journal.flush()
 
     @property
@@ -180,13 +180,14 @@ class Runner:
             if isinstance(effect, Train):
                 self._tools.meter.iteration = effect.iteration
         spent_j = self._tools.meter.spent_j()
-        if spent_j <= self._tools.ceiling.joules:
-            return
-        ahead_j = 0.0
-        if self.plan is not None and self.iteration < self.plan.last:
-            price = self.plan.price(max(self.iteration + 1, self.plan.view.start))
-            ahead_j = price.exchange_j
-        self._tools.ceiling.set(spent_j + ahead_j)
+        if spent_j > self._tools.ceiling.joules:
+            self._tools.ceiling.raise_over(spent_j, self._exchange_j())
+
+    def _exchange_j(self) -> float:
+        """Joules of the exchange that comes next, as planned."""
+        if self.plan is None or self.iteration >= self.plan.last:
+            return 0.0
+        return self.plan.price(max(self.iteration + 1, self.plan.view.start)).exchange_j
 
     def _received(self, sender: int, message: Message) -> None:
         if isinstance(message, Part | Given):
