@@ -48,15 +48,14 @@ class Continuer:
     def __init__(self, ground: Ground, rest: Remaining, iterations: int) -> None:
         self.ground, self.rest, self.iterations = ground, rest, iterations
         self.options, self.devices = ground.scenario.plan, ground.world.devices
-        self.limits, self.costs = (
-            rest.limits(ground.scenario),
-            ground.latest_forecast(rest.first),
-        )
+        self.limits = rest.limits(ground.scenario)
+        self.costs = ground.latest_forecast(rest.first)
         self.events: list[Event] = []
         self.notes: list[str] = []
         self.policy = self._policy()
         self.least = self.policy.least(self.options)
         self._schemes: dict[int, Scheme] = {}
+        self._latest: tuple[int, Prices] | None = None
 
     def _policy(self) -> Policy:
         """The scenario's, or one in its place if it cannot allocate the rest of a plan."""
@@ -120,7 +119,7 @@ class Continuer:
             if not broke.any():
                 return
             if (self.rest.active & ~broke).sum() < 2:
-                self._refuse_poor(broke, price_j)
+                raise self._too_poor(broke, price_j)
             self._leave(broke, "depleted", "the battery cannot pay for another iteration")
             self._leave_cut_off()
         raise InfeasibleError(
@@ -139,11 +138,12 @@ class Continuer:
         self.events.append(Event(self.rest.first + 1, kind, who, detail))
         self.rest = self.rest.without(lost)
         self._schemes.clear()
+        self._latest = None
 
-    def _refuse_poor(self, broke: BoolArray, price_j: FloatArray) -> None:
+    def _too_poor(self, broke: BoolArray, price_j: FloatArray) -> InfeasibleError:
         need_j = price_j + self.least * self.devices.round_energy_j
         device = int(np.argmax(np.where(broke, need_j - self.rest.battery_j, -np.inf)))
-        raise InfeasibleError(
+        return InfeasibleError(
             f"fewer than two devices can pay for iteration {self.rest.first + 1}: device {device} "
             f"needs {energy(float(need_j[device]), digits=6)} and has "
             f"{energy(float(self.rest.battery_j[device]), digits=6)} left; charge the batteries",
@@ -165,7 +165,11 @@ class Continuer:
         return self._schemes[key]
 
     def _prices(self, n: int) -> Prices:
-        return self.ground.prices(self._scheme(n), self.costs, self.rest.first, n)
+        """Of the exchanges until iteration n; random schedules take long to price."""
+        if self._latest is None or self._latest[0] != n:
+            made = self.ground.prices(self._scheme(n), self.costs, self.rest.first, n)
+            self._latest = n, made
+        return self._latest[1]
 
     def _total(self, prices: Prices, n: int) -> IntArray:
         """[N] rounds that the batteries pay for beside the exchanges."""
@@ -211,11 +215,17 @@ class Continuer:
                     "left does not pay for more"
                 )
                 return low
+        raise self._too_late()
+
+    def _too_late(self) -> InfeasibleError:
         exchange_s = float(self._prices(self.rest.first + 1).latency_s[0])
-        raise InfeasibleError(
+        slowest_s = float(self.devices.round_latency_s[self.rest.active].max())
+        training = f" and training {duration(self.least * slowest_s, digits=4)}"
+        return InfeasibleError(
             f"no time is left for iteration {self.rest.first + 1}: the exchange among "
-            f"{int(self.rest.active.sum())} devices takes {duration(exchange_s, digits=4)}; "
-            "raise budget.deadline_s or budget.total_s and deploy again",
+            f"{int(self.rest.active.sum())} devices takes {duration(exchange_s, digits=4)}"
+            f"{training if self.least else ''}; raise budget.deadline_s or budget.total_s and "
+            "deploy again",
             constraint="time",
         )
 
