@@ -21,6 +21,7 @@ from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.static import plan_of
 from joulemesh.runs.deployment import report_of_fleet
+from joulemesh.runs.replayed import replayed_curve
 from tests.deploy.journals import Fleet as Journals
 
 CHANGES = {"devices.count": 4, "plan.iterations": 6, "training.model": "logistic"}
@@ -153,4 +154,25 @@ def test_a_run_that_is_none_is_refused_before_anything_is_written(
 ) -> None:
     with pytest.raises(ScenarioError):
         report_of_fleet(fleet, run=tmp_path / "nothing")
+    assert not (fleet / "receipt.json").exists()
+
+
+@pytest.mark.slow
+def test_played_again_without_faults_it_is_the_simulated_run(fleet: Path) -> None:
+    found = Fleet.load(fleet)
+    histories = [
+        read_history(fleet / "journals" / name, device, name)
+        for device, name in enumerate(found.names)
+    ]
+    again = replayed_curve(found, histories)
+    result = joulemesh.run(found.scenario)
+    where = np.searchsorted(result.trace.iteration, again.iteration)
+    assert again.iteration.tolist() == [5, 6]
+    assert np.allclose(again.accuracy[0], result.trace.device_accuracy_mean[where, 0], atol=1e-6)
+
+
+def test_without_all_journals_it_is_not_played_again(fleet: Path) -> None:
+    shutil.rmtree(fleet / "journals" / Fleet.load(fleet).names[2])
+    with pytest.raises(ScenarioError, match="nobody knows what happened"):
+        report_of_fleet(fleet, replay=True)
     assert not (fleet / "receipt.json").exists()

@@ -59,6 +59,7 @@ def report_of_fleet(
     journals: Path | None = None,
     run: Path | None = None,
     simulate: bool = True,
+    replay: bool = False,
 ) -> Reported:
     """Write ``report.html``, ``receipt.json`` and ``receipt.csv`` of a fleet, finished or not.
 
@@ -69,9 +70,11 @@ def report_of_fleet(
             ``FLEET/journals/NAME`` or ``FLEET/devices/NAME/run``, whichever is newer.
         run: a run folder of the same scenario, whose curve is drawn beside the measured one.
         simulate: without ``run``, simulate the scenario; the run is kept in ``FLEET/simulated``.
+        replay: in its place, play the deployment again with the views that it had.
 
     Raises:
-        ScenarioError: the folder holds no fleet, or there is no journal at all.
+        ScenarioError: the folder holds no fleet, there is no journal at all, or it cannot be
+            played again.
     """
     fleet = Fleet.load(folder)
     plan = plan_of(fleet.ground())
@@ -94,7 +97,13 @@ def report_of_fleet(
         plan=fleet.digest,
         battery_j=plan.energy_budget_j,
     )
-    curve, said = _curve(folder, plan, run, simulate=simulate)
+    said: list[str] = []
+    if replay:
+        from joulemesh.runs.replayed import replayed_curve
+
+        curve: Curve | None = replayed_curve(fleet, histories)
+    else:
+        curve, said = _curve(folder, plan, run, simulate=simulate)
     view = DeploymentView.of(
         plan,
         receipt,

@@ -31,6 +31,7 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     report.report: (
         "joulemesh deploy report fleet",
         "joulemesh deploy report fleet --collect",
+        "joulemesh deploy report fleet --replay",
         "joulemesh deploy report fleet --run runs/first --out reports",
         "joulemesh deploy report fleet --journals collected --no-simulate --json",
     ),

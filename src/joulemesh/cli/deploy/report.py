@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_files
+from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ def report(
         Path | None,
         typer.Option("--run", help="A run folder of the same scenario, to draw its curve."),
     ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Simulate what happened, with the same views, in place of a run without failures.",
+        ),
+    ] = False,
     no_simulate: Annotated[
         bool,
         typer.Option("--no-simulate", help="Leave out the simulated curve, unless --run is given."),
@@ -53,7 +61,11 @@ def report(
     load_files(load)
     if collect:
         _collect(fleet)
-    made = report_of_fleet(fleet, out, journals=journals, run=run, simulate=not no_simulate)
+    if replay and (run is not None or no_simulate):
+        raise ScenarioError("--replay simulates by itself; leave out --run and --no-simulate")
+    made = report_of_fleet(
+        fleet, out, journals=journals, run=run, simulate=not no_simulate, replay=replay
+    )
     if json:
         say(json_format.dumps(_record(made)))
         return
