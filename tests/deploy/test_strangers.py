@@ -259,13 +259,13 @@ async def honest_talk() -> AsyncIterator[Device]:
                 await task
 
 
-async def hear_of_it(other: Device, wanted: set[Reason]) -> None:
+async def hear_of_it(other: Device, wanted: set[Reason], host: str = HOME) -> None:
     """Wait until the host has named everything that is wanted, and look at how."""
     async with asyncio.timeout(SOON_S):
         while not {one.reason for one in other.refusals} >= wanted:
             await asyncio.sleep(0.01)
     assert all(one.detail.isprintable() for one in other.refusals)
-    assert all(one.address.startswith(HOME) for one in other.refusals)
+    assert all(one.address.startswith(host) for one in other.refusals)
     assert {one.reason for one in other.refusals} == wanted
 
 
@@ -309,6 +309,22 @@ def test_strangers_who_come_all_at_once_are_refused_by_name(
 
     asyncio.run(meet())
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_a_machine_that_fills_the_gate_keeps_nobody_else_out() -> None:
+    async def meet() -> None:
+        async with pair() as (one, other):
+            place = (HOME, other.port)
+            silent = [socket.create_connection(place, 1, ("127.0.0.2", 0)) for _ in range(40)]
+            began = time.monotonic()
+            await one.transport.send(1, BEAT, SOON_S)
+            assert time.monotonic() - began < 2.0
+            await hear_of_it(other, {Reason.TOO_MANY}, "127.0.0.2")
+            for plain in silent:
+                plain.close()
+
+    asyncio.run(meet())
 
 
 def test_a_few_random_frames_do_no_harm(capfd: pytest.CaptureFixture[str]) -> None:

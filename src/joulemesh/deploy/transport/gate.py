@@ -12,7 +12,6 @@ __all__ = ["Gate", "Peer"]
 
 import asyncio
 import contextlib
-import errno
 import os
 import shutil
 import socket
@@ -35,7 +34,7 @@ _HANDSHAKE_S = 4.0
 _HANDSHAKES, _HANDSHAKES_OF_ONE = 96, 24  # at once; of one machine
 _CONNECTIONS = 8  # of one name
 _FOLDER, _LONGEST_PATH, _OLD_S = "joulemesh-in-", 70, 60.0
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_ROOM_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,8 @@ class Gate:
         while True:
             try:
                 taken, place = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    await asyncio.sleep(0.2)  # until others have gone
+            except OSError:  # no room for more, until others have gone
+                await asyncio.sleep(_NO_ROOM_S)
                 continue
             address = str(Address(place[0], place[1]))
             here, all_here = self._shaking[place[0]], self._shaking.total()
@@ -152,10 +150,10 @@ class Gate:
             self._run(self._admit(taken, place[0], address))
 
     async def _admit(self, taken: socket.socket, host: str, address: str) -> None:
-        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         outer = SecureHalf(self._context)
         self._shaking[host] += 1
         try:
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: outer, taken)
             async with asyncio.timeout(_HANDSHAKE_S):
                 await outer.shaken
@@ -163,13 +161,16 @@ class Gate:
             outer.end()
             self._refuse(*_why(error), address)
             return
+        except asyncio.CancelledError:
+            outer.abort()
+            raise
         finally:
             self._shaking -= Counter([host])  # which drops what has come to 0
         peer = self._known(outer, address)
         if peer is None:
             outer.end()
-            return
-        await self._pass_on(outer, peer)
+        else:
+            await self._pass_on(outer, peer)
 
     def _known(self, outer: SecureHalf, address: str) -> Peer | None:
         shown = outer.certificate()
@@ -192,7 +193,7 @@ class Gate:
         own = self._open[peer.name]
         own.append(outer)
         if len(own) > _CONNECTIONS:
-            own[0].end()  # of a device that was started again, the oldest has nobody at its end
+            own[0].abort()  # of a device that was started again, the oldest has nobody at its end
         end = socket.socket(socket.AF_UNIX)
         try:
             end.bind(path)
@@ -205,7 +206,7 @@ class Gate:
         except OSError:
             end.close()
         finally:
-            outer.end()
+            outer.abort()
             own.remove(outer)
             self._peers.pop(path, None)
             with contextlib.suppress(OSError):

@@ -86,7 +86,7 @@ class SecureHalf(Half):
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
         self.shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the handshake is; or why it never will be (`OSError`)."""
-        self.ended = False
+        self._ended = False
 
     def certificate(self) -> Mapping[str, Any]:
         """What the client has shown, as `ssl.SSLSocket.getpeercert` gives it."""
@@ -96,10 +96,16 @@ class SecureHalf(Half):
         """End the connection, once the other side has had time to read the last that was said."""
         if self.ends is None or self.ends.is_closing():
             return
-        self.ended = True
+        self._ended = True
         self.ends.resume_reading()  # unread bytes would make the system throw away what was sent
         self.ends.write_eof()
         asyncio.get_running_loop().call_later(_LAST_WORDS_S, self.ends.abort)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._ended = True
+        if self.ends is not None:
+            self.ends.abort()
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the client's first words."""
@@ -107,11 +113,7 @@ class SecureHalf(Half):
 
     def data_received(self, data: bytes) -> None:
         """Take part in the handshake; after it, pass on what is inside."""
-        if (
-            self.ended
-            or self.shaken.cancelled()
-            or (self.shaken.done() and self.shaken.exception())
-        ):
+        if self._ended:
             return
         self._in.write(data)
         if not self.shaken.done():
@@ -126,8 +128,13 @@ class SecureHalf(Half):
 
     def write(self, data: bytes) -> None:
         """Let it go out here, encrypted."""
-        if not self.ends.is_closing():
+        if self._ended or self.ends.is_closing():
+            return
+        try:
             self._tls.write(data)
+        except ssl.SSLError:  # the client has gone mad
+            self.abort()
+        else:
             self.ends.write(self._out.read())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -142,6 +149,7 @@ class SecureHalf(Half):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
+            self._ended = True
             self.shaken.set_exception(error)
         else:
             self.ends.pause_reading()  # until there is somebody to pass it on to
@@ -149,7 +157,7 @@ class SecureHalf(Half):
         self.ends.write(self._out.read())
 
     def _pass_on(self) -> None:
-        if self.other is None:
+        if self.other is None or self._ended:
             return
         try:
             while inside := self._tls.read(_READ):
