@@ -147,11 +147,11 @@ class Gate:
                 detail = f"{all_here} are at the gate, {here} of them from there"
                 self._refuse(Reason.TOO_MANY, detail, address)
                 continue
+            self._shaking[place[0]] += 1  # here, since tasks may start after many more were taken
             self._run(self._admit(taken, place[0], address))
 
     async def _admit(self, taken: socket.socket, host: str, address: str) -> None:
         outer = SecureHalf(self._context)
-        self._shaking[host] += 1
         try:
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: outer, taken)
