@@ -43,7 +43,7 @@ class Averaging:
         """Is there an exchange, and not only an iteration without one?"""
         return self._exchange is not None
 
-    def open(self, plan: ViewPlan, iteration: int, own: Vector) -> bool:
+    def begin(self, plan: ViewPlan, iteration: int, own: Vector) -> bool:
         """Begin the exchange of an iteration, with what has come of it already.
 
         Returns:

@@ -158,7 +158,7 @@ class Work:
 
     def _average(self, plan: ViewPlan, own: Vector) -> None:
         t = self.iteration
-        if not self.averaging.open(plan, t, own):
+        if not self.averaging.begin(plan, t, own):
             return
         self.phase = "exchanging"
         self.supplies.within_s = self.averaging.within_s
