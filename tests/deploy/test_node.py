@@ -257,6 +257,14 @@ def test_who_was_given_an_exact_average_gives_it_on() -> None:
     assert np.array_equal(given.payload, np.full(6, 5.0))
 
 
+def test_a_gift_of_another_view_is_not_given() -> None:
+    world = ByHand().begin()
+    agree(world, View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, gifts=((2, 0),)))
+    assert not said(world.hear(2, Fetch(2, 1, gift=True)), Given)  # it knows a newer view
+    (given,) = said(world.hear(2, Fetch(1, 0, gift=True)), Given)
+    assert np.array_equal(given.payload, np.zeros(6))
+
+
 def test_a_newcomer_to_whom_nobody_gives_leaves_in_the_end() -> None:
     world = ByHand().begin()
     found = []

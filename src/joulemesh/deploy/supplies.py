@@ -89,7 +89,7 @@ class Supplies:
 
     def asked(self, sender: int, fetch: Fetch) -> None:
         """A neighbour asks; whoever has what it wants gives it, once at a time."""
-        vector = self._gift(sender) if fetch.gift else self._average(fetch)
+        vector = self._gift(sender, fetch) if fetch.gift else self._average(fetch)
         if vector is None or sender in self._giving:
             return
         given = Given(fetch.view, fetch.iteration, vector, fetch.gift)
@@ -102,10 +102,12 @@ class Supplies:
                 answered=lambda came: self._giving.discard(sender),
             )
 
-    def _gift(self, newcomer: int) -> Vector | None:
+    def _gift(self, newcomer: int, fetch: Fetch) -> Vector | None:
         state, view = self._desk.on_disk, self._desk.view
         if (newcomer, self._desk.device) not in view.gifts or self.pending:
             return None
+        if (fetch.view, fetch.iteration) != (view.number, view.start - 1):
+            return None  # one of the two lacks a view
         if state.commit.iteration == view.start - 1:
             return state.commit.vector
         if state.gift is not None and state.gift[0] == view.start - 1:
