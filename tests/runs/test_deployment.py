@@ -96,6 +96,21 @@ def test_views_without_a_plan_are_not_planned(fleet: Path, digest: str) -> None:
     assert np.array_equal(made.receipt.simulated.joules, made.receipt.planned.joules)
 
 
+def test_a_fleet_that_this_version_plans_otherwise_is_said(fleet: Path) -> None:
+    record = json.loads((fleet / "fleet.json").read_text())
+    (fleet / "fleet.json").write_text(json.dumps({**record, "digest": "ab" * 32, "version": "9.9"}))
+    made = report_of_fleet(fleet, simulate=False)
+    assert "than the version that made it (9.9)" in made.notes[0]
+
+
+def test_files_that_a_fleet_was_made_with_are_asked_for(fleet: Path) -> None:
+    record = json.loads((fleet / "fleet.json").read_text())
+    (fleet / "fleet.json").write_text(json.dumps({**record, "code": {"mine.py": "ab" * 32}}))
+    done = CliRunner().invoke(app, ["deploy", "report", str(fleet), "--no-simulate"])
+    assert isinstance(done.exception, ScenarioError)
+    assert "add --load mine.py" in str(done.exception)
+
+
 def test_the_newer_of_two_journals_counts(fleet: Path) -> None:
     name = Fleet.load(fleet).names[1]
     own = fleet / "devices" / name / "run"

@@ -23,6 +23,7 @@ from joulemesh.deploy.pack import DEVICES
 from joulemesh.deploy.receipt import Receipt
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
+from joulemesh.planning.digest import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
 from joulemesh.views.deployment.charts import Curve
@@ -89,6 +90,13 @@ def report_of_fleet(
         )
     before = planned(plan)
     after, notes = _simulated(plan, before, views_of(histories))
+    if digest_of(plan) != fleet.digest:
+        notes.insert(
+            0,
+            f"Joulemesh {__version__} plans this fleet's scenario otherwise than the version that "
+            f"made it ({fleet.version}): planned and simulated figures are not what devices "
+            "followed.",
+        )
     receipt = Receipt.of(
         histories,
         before,

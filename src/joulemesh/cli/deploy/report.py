@@ -56,9 +56,11 @@ def report(
     Journals are looked for in FLEET/journals/NAME, where `--collect` and you copy them, and in
     FLEET/devices/NAME/run, where devices on this machine write them.
     """
+    from joulemesh.deploy.fleet import Fleet
     from joulemesh.runs.deployment import report_of_fleet
 
     load_files(load)
+    Fleet.load(fleet).check_code(tuple(load or ()))
     if collect:
         _collect(fleet)
     if replay and (run is not None or no_simulate):
