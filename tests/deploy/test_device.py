@@ -108,6 +108,7 @@ def test_a_fleet_carries_out_its_plan(fleet: Path) -> None:
         assert history.damaged == 0
 
 
+@pytest.mark.slow
 def test_metered_joules_are_the_plan_s(fleet: Path) -> None:
     run(fleet)
     plan = joulemesh.plan(scenario())
@@ -120,6 +121,7 @@ def test_metered_joules_are_the_plan_s(fleet: Path) -> None:
     assert spent == pytest.approx(plan.spent_j.tolist(), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_fleet_that_is_stopped_resumes_to_the_same_bits(fleet: Path, tmp_path: Path) -> None:
     run(fleet)
     undisturbed = parameters(fleet)
@@ -143,6 +145,7 @@ def test_a_fleet_that_is_stopped_resumes_to_the_same_bits(fleet: Path, tmp_path:
     assert parameters(tmp_path / "again") == undisturbed
 
 
+@pytest.mark.slow
 def test_how_a_device_stands(fleet: Path) -> None:
     seen = []
 
@@ -176,6 +179,7 @@ def test_a_learner_of_another_size_is_refused(fleet: Path) -> None:
         devices(fleet)
 
 
+@pytest.mark.slow
 def test_own_vectors_are_not_shared(fleet: Path) -> None:
     """A learner may change in place what it was given: what is saved must not change with it."""
     text = LEARNER.replace("self.at = self.at + ", "self.at += ")
