@@ -110,7 +110,7 @@ def at_most_1_2(context: ssl.SSLContext) -> None:
     context.maximum_version = ssl.TLSVersion.TLSv1_2
 
 
-def says(*packets: bytes) -> Attempt:
+def says(*packets: bytes, stays_s: float = 0.0) -> Attempt:
     """A neighbour whose software says something else."""
 
     async def attempt(port: int) -> Reason:
@@ -126,7 +126,7 @@ def says(*packets: bytes) -> Attempt:
                     pass
             found = await _verdict(stream)
             assert found is not None
-            await asyncio.sleep(0.1)  # a stranger that leaves at once may have lost its connection
+            await asyncio.sleep(stays_s)
             return found.reason
         finally:
             await channel.close()
@@ -202,7 +202,8 @@ STRANGERS: dict[str, tuple[Attempt, Reason]] = {
     "another version": (says(HELLO.replace(b'"wire":1', b'"wire":2')), Reason.OTHER_VERSION),
     "no greeting": (says(b"hello"), Reason.MALFORMED),
     "a long packet": (says(HELLO, long_packet()), Reason.TOO_LARGE),
-    "a very long packet": (says(HELLO, bytes(9 * PACKET_BYTES)), Reason.TOO_LARGE),
+    # Had it left at once, the host would think that the connection was lost.
+    "a very long packet": (says(HELLO, bytes(9 * PACKET_BYTES), stays_s=1), Reason.TOO_LARGE),
     "a huge claim": (says(HELLO, record(1, LONG)), Reason.TOO_LARGE),
     "a malformed message": (says(HELLO, record(1, b"{}")), Reason.MALFORMED),
     "at most TLS 1.2": (shakes(at_most_1_2), Reason.OLD_TLS),

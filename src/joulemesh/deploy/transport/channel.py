@@ -28,7 +28,7 @@ require("grpc", "talking to other devices", "'joulemesh[deploy]'")
 import grpc  # noqa: E402
 import grpc.aio  # noqa: E402
 
-_KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
+_KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 10_000, 10_000
 
 # Both ends: no compression (what is small must not become large), no probing of the bandwidth
 # (twice the packets), and a dead connection is noticed.

@@ -67,7 +67,7 @@ class Lane:
         self._work, self._welcome = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
-        self._stream: Any = None
+        self._leaving = False
         self.ready = False
         """Has the neighbour accepted the stream?"""
 
@@ -83,11 +83,10 @@ class Lane:
 
     async def close(self) -> None:
         """Say goodbye, and give up everything that waits."""
+        self._leaving = True
+        self._work.set()
         if self._task is not None:
-            if self.ready and self._stream is not None:
-                with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                    async with asyncio.timeout(_GOODBYE_S):
-                        await self._stream.write(b"")
+            await asyncio.wait({self._task}, timeout=_GOODBYE_S)
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
@@ -104,6 +103,8 @@ class Lane:
     async def _run(self) -> None:
         while True:
             await self._wanted()
+            if self._leaving:
+                return
             stream = self._open()
             failure = await self._converse(stream)
             self.ready = False
@@ -115,8 +116,8 @@ class Lane:
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     async def _wanted(self) -> None:
-        """Wait until there is a message that somebody waits for."""
-        while True:
+        """Wait until there is a message that somebody waits for, or it is time to leave."""
+        while not self._leaving:
             while self._queue and self._queue[0].done.done():
                 self._queue.popleft()
             if self._queue:
@@ -126,7 +127,6 @@ class Lane:
 
     async def _converse(self, stream: Any) -> TransportError | None:
         """Write and read until the stream ends; why, if the neighbour has said so."""
-        self._stream = stream
         self._welcome.clear()
         both = {
             asyncio.ensure_future(self._write(stream)),
@@ -148,6 +148,9 @@ class Lane:
         loop, soonest = asyncio.get_running_loop(), 0.0
         while True:
             await self._wanted()
+            if self._leaving:
+                await stream.write(b"")  # goodbye
+                return
             if self._unacknowledged and loop.time() < soonest and self._few():
                 await asyncio.sleep(soonest - loop.time())
                 continue

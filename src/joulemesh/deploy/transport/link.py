@@ -104,7 +104,7 @@ class Link:
             asked = self._ask()
             either: set[asyncio.Future[Any]] = {one.done, asked}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            trouble = asked.result() if asked.done() else None
+            trouble = asked.result() if asked.done() and not asked.cancelled() else None
             if trouble is None or trouble.reason in _PASSING or one.done.done() or lane.ready:
                 await asyncio.wait({one.done}, timeout=_KNOWN_S)
             else:
@@ -134,6 +134,5 @@ class Link:
         """Give up what is under way."""
         if self._asked is not None:
             self._asked.cancel()
-        for lane in self._lanes.values():
-            await lane.close()
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
         await self._channel.close()

@@ -124,7 +124,7 @@ async def _steps(
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return TransportError(
             Reason.NAME_NOT_FOUND, f"no machine is called {address.host!r}; correct hosts.csv"
         )
