@@ -27,7 +27,9 @@ class Course:
         rounds: local rounds, where they were not those of the plan: what was trained before a
             change of view is kept.
         lost: iterations that a member never finished: it was gone, and what it had done was not
-            committed.
+            committed. What its own exchange went without is then known to nobody: a device that
+            missed a message, passed on what followed from that, and then was lost, is played as if
+            it had missed none.
     """
 
     views: tuple[View, ...]

@@ -85,7 +85,7 @@ def replay(course: Course, plans: Plans, learners: Sequence[Learner]) -> Iterato
 
     >>> import joulemesh
     >>> from joulemesh.deploy.continuation import first_view
-    >>> class Count:  # counts its rounds; a device that trains has one parameter more or less
+    >>> class Count:  # its one parameter counts rounds
     ...     def __init__(self): self.held = np.zeros(1)
     ...     def parameters(self): return self.held
     ...     def load(self, parameters): self.held = parameters
