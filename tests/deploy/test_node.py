@@ -301,6 +301,7 @@ def test_a_plan_with_another_digest_stops_the_node() -> None:
     (end,) = only(world.handle(Planned(view, other.plan)), End)
     assert not end.resumable
     assert "another" in end.reason
+    assert not world.state.ended  # with the right version it can be started again
 
 
 # Failures -------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Desk:
         self.emit(SetTimer(name, after_s))
 
     def end(self, reason: str, *, complete: bool = False, resumable: bool = True) -> None:
-        """Stop. What must not be resumed is saved first."""
+        """Stop; if it is for good, that is saved first."""
         if self.ended or self.state.ended:
             return
         if resumable and not complete:
@@ -89,6 +89,11 @@ class Desk:
     def _end(self, last: End) -> None:
         self.emit(last)
         self.ended = True
+
+    def refuse_to_go_on(self, reason: str) -> None:
+        """Stop until the user has changed something; then it can be started again."""
+        if not (self.ended or self.state.ended):
+            self._end(End(reason, complete=False, resumable=False))
 
     # Messages ---------------------------------------------------------------------------------
 

@@ -292,7 +292,8 @@ class End:
     Attributes:
         reason: one line.
         complete: were all iterations of the plan carried out?
-        resumable: can it be started again and go on?
+        resumable: can it be started again and go on? If not, either the state says that it has
+            ended for good, or the user has to change something first.
     """
 
     reason: str

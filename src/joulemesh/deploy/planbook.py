@@ -45,10 +45,9 @@ class Planbook:
         own = event.plan.view.digest
         if own != agreed:
             self._desk.note("digest", view=number, own=own, agreed=agreed)
-            self._desk.end(
+            self._desk.refuse_to_go_on(
                 f"the plan of view {number} has digest {own[:12]} here and {agreed[:12]} on the "
-                "others; give all devices the same version of Joulemesh and the same fleet folder",
-                resumable=False,
+                "others; give all devices the same version of Joulemesh and the same fleet folder"
             )
             return False
         self._plans[number] = event.plan
