@@ -203,7 +203,7 @@ STRANGERS: dict[str, tuple[Attempt, Reason]] = {
     "no greeting": (says(b"hello"), Reason.MALFORMED),
     "a long packet": (says(HELLO, long_packet()), Reason.TOO_LARGE),
     # Had it left at once, the host would think that the connection was lost.
-    "a very long packet": (says(HELLO, bytes(9 * PACKET_BYTES), stays_s=1), Reason.TOO_LARGE),
+    "a very long packet": (says(HELLO, bytes(9 * PACKET_BYTES), stays_s=0.3), Reason.TOO_LARGE),
     "a huge claim": (says(HELLO, record(1, LONG)), Reason.TOO_LARGE),
     "a malformed message": (says(HELLO, record(1, b"{}")), Reason.MALFORMED),
     "at most TLS 1.2": (shakes(at_most_1_2), Reason.OLD_TLS),

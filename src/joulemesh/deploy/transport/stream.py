@@ -52,6 +52,7 @@ class Stream:
         """
         await self._context.write(acknowledgement(0))  # welcome
         telling = asyncio.get_running_loop().create_task(self._tell())
+        telling.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             self._reading = asyncio.current_task()
             return await self._read()
@@ -61,8 +62,7 @@ class Stream:
             return not self._unpacker.amid
         finally:
             self._reading = None
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            telling.cancel()  # and not waited for: gRPC may cancel whoever waits
 
     async def _read(self) -> bool:
         while True:
