@@ -16,6 +16,7 @@ from joulemesh.deploy.history import read_history
 from joulemesh.deploy.pack import DevicePack, make_fleet
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.store import Owner, Store
+from joulemesh.deploy.supervisor import Exit
 from joulemesh.deploy.transport import Receive
 from joulemesh.errors import ScenarioError
 from joulemesh.files.lock import FolderLock
@@ -186,3 +187,28 @@ def test_own_vectors_are_not_shared(fleet: Path) -> None:
     (fleet.parent / "walk.py").write_text(text)
     assert all(end.complete for end in run(fleet))
     assert np.frombuffer(parameters(fleet)[0], np.float32).any()
+
+
+@pytest.mark.parametrize(
+    ("end", "ended", "code"),
+    [
+        (End("all iterations are done", complete=True, resumable=False), "done", Exit.DONE),
+        (End("no majority", complete=False), "", Exit.ENDED),
+        (End("cannot pay", complete=False, resumable=False), "cannot pay", Exit.ENDED),
+        (End("another plan", complete=False, resumable=False), "", Exit.REFUSED),
+    ],
+)
+def test_exit_codes_tell_what_to_do(fleet: Path, end: End, ended: str, code: Exit) -> None:
+    from joulemesh.deploy import device as module
+
+    said: list[str] = []
+
+    async def run_one() -> int:
+        one = devices(fleet)[0]
+        one.runner.ended = ended
+        one.run = lambda: asyncio.sleep(0, end)  # type: ignore[method-assign]
+        return await module._until_stopped(one, said.append)
+
+    assert asyncio.run(run_one()) == code
+    assert end.reason in said[-1]
+    assert ("started again, it resumes" in said[-1]) == end.resumable

@@ -12,8 +12,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -230,7 +231,8 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
     make_folder(folder / RUN)
     with ExitStack() as stack:
         stack.enter_context(FolderLock(folder / RUN))
-        device = Device(pack, wanted, tell)
+        with _ended_by_signals():
+            device = Device(pack, wanted, tell)
         if device.state.ended:
             say(f"{pack.name} has ended: {device.state.ended}; nothing to do")
             asyncio.run(farewell(device, wanted.linger_s, say))
@@ -245,6 +247,21 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """While data and learner are loaded, a signal ends the process: nothing has been begun."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {
+        number: signal.signal(number, lambda got, frame: os._exit(_CODES[signal.Signals(got)]))
+        for number in (_CODES if main else ())
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
@@ -274,4 +291,5 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
     say(f"{device.pack.name} stopped after iteration {device.runner.iteration}: {reason}{again}")
     if asked:
         return _CODES[asked[0][1]]
-    return Exit.ENDED
+    # What is neither over for good nor may be tried again, the user has to correct.
+    return Exit.ENDED if end.resumable or device.runner.ended else Exit.REFUSED

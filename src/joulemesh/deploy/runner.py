@@ -79,7 +79,7 @@ class Runner:
         self.view, self.iteration, self.elapsed_s = 0, 0, 0.0
         self.beat: Beat | None = None
         self.figures: dict[str, float] = {}
-        self.trouble = ""
+        self.trouble, self.ended = "", ""
         self._timers = Timers(lambda name: self.take(Tick(name)))
         self._chores = Timers(self._chore)
         self._line: dict[str, Any] | None = None
@@ -267,7 +267,7 @@ class Runner:
                 return
             self.trouble, self.view = "", effect.state.views[-1].number
             self.iteration = max(self.iteration, commit.iteration)
-            self.elapsed_s = commit.elapsed_s
+            self.elapsed_s, self.ended = commit.elapsed_s, effect.state.ended
             if line is not None:
                 self._write_commit()
                 self._line = line
