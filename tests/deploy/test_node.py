@@ -137,6 +137,17 @@ def test_a_message_that_comes_twice_is_counted_and_harmless() -> None:
     assert [len(one) for one in notes] == [0, 1, 1, 0, 1]  # the 1st, 2nd and 4th time
 
 
+def test_a_message_that_the_scheme_cannot_use_does_no_harm() -> None:
+    world = ByHand(2).begin()
+    world.train()
+    assert not only(world.hear(1, Part(0, 1, 0, np.ones(6))), Note)
+    notes = only(world.hear(0, Part(0, 1, 0, np.ones(5))), Note)
+    assert [note.figures["sender"] for note in notes] == [0]
+    for other in (0, 1):  # both are asked again, and send again
+        world.hear(other, Part(0, 1, 0, np.full(6, 3.0)))
+    assert np.allclose(world.state.commit.vector, (6.0 + np.arange(6.0) + 1.0) / 3)
+
+
 def test_what_a_neighbour_waits_for_is_sent_again() -> None:
     world = ByHand(1, setup=PAIR).begin()
     world.train()

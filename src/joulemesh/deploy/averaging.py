@@ -65,7 +65,7 @@ class Averaging:
             for step, sender, payload in self._inbox.take(key):
                 self._feed(step, sender, payload)
             self._go_without_the_gone()
-        return True
+        return self._key == key
 
     def done(self, plan: ViewPlan, iteration: int) -> bool:
         """Has everything come that the exchange of an iteration waits for?"""
@@ -99,20 +99,32 @@ class Averaging:
             return False
         self._progress = self._desk.now
         self._desk.meter.receive(sender, int(payload.nbytes))
-        self._send(exchange.receive(step, sender, payload))
+        try:
+            outgoing = exchange.receive(step, sender, payload)
+        except (ValueError, RuntimeError) as error:  # of another size than the others
+            self._begin_again(sender, error)
+            return False
+        self._send(outgoing)
         return True
+
+    def _begin_again(self, sender: int, error: Exception) -> None:
+        """A message that the scheme cannot use has spoiled the exchange: the rest comes again."""
+        self._inbox.refuse(sender, f"cannot be used: {error}")
+        self.close()
 
     # What others say --------------------------------------------------------------------------
 
     def part(self, sender: int, part: Part) -> bool:
-        """A message of an exchange has come; True if it was the last that was missing."""
+        """A message of an exchange has come; True if that changes what is to be done."""
         if (part.view, part.iteration) != self._key:
             self._inbox.keep(sender, part)
             return False
-        if not self._feed(part.step, sender, part.payload):
-            self._inbox.refuse(sender, "came before, or is not on the route")
-            return False
-        return self._exchange is not None and self._exchange.done
+        if self._feed(part.step, sender, part.payload):
+            return self._exchange is not None and self._exchange.done
+        if self._exchange is None:
+            return True  # to be begun again
+        self._inbox.refuse(sender, "came before, or is not on the route")
+        return False
 
     def absent(self, sender: int, absent: Absent) -> bool:
         """A neighbour has nothing more for a mixing; True if it is the one that is under way."""

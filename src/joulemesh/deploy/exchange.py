@@ -102,7 +102,7 @@ class Exchange:
         self._had: set[tuple[int, int]] = set()
         self._step, self._sent = 0, False
         self.absent: list[tuple[int, int]] = []
-        self._alone = False
+        self._alone, self._after = False, own
 
     def begin(self) -> list[Outgoing]:
         """What can be sent before anything has come."""
@@ -123,7 +123,11 @@ class Exchange:
         )
 
     def receive(self, step: int, sender: int, payload: Vector) -> list[Outgoing]:
-        """Take a message that the exchange awaits (`takes`); what can be sent now."""
+        """Take a message that the exchange awaits (`takes`); what can be sent now.
+
+        Raises:
+            ValueError, RuntimeError: the peer cannot use it; the exchange is spoilt.
+        """
         self._had.add((step, sender))
         self._peer.receive(step, sender, payload)
         return self._pump()
@@ -158,9 +162,16 @@ class Exchange:
 
     def finish(self) -> Vector:
         """The device's parameters after the exchange, [P]."""
-        return self._own if self._alone else self._peer.finish()
+        return self._own if self._alone else self._after
 
     def _pump(self) -> list[Outgoing]:
+        found = self._ready()
+        if self.done:
+            self._after = self._peer.finish()
+        return found
+
+    def _ready(self) -> list[Outgoing]:
+        """The messages that can be sent now."""
         if self._due is not None:
             return list(self._due())
         found: list[Outgoing] = []
