@@ -102,6 +102,19 @@ def test_a_damaged_line_is_counted_and_the_rest_stands(
     assert after.events == before.events
 
 
+def test_a_clock_that_is_set_while_the_node_runs_tears_nothing_apart() -> None:
+    lines = [
+        {"at": 100.0, "t": 0.0, "kind": "start", "device": 0},
+        {"at": 105.0, "t": 5.0, "kind": "suspected", "device": 1},
+        {"at": 9010.0, "t": 10.0, "kind": "stopped"},
+        {"at": 9020.0, "t": 0.0, "kind": "start", "device": 0},
+        {"at": 9021.0, "kind": "left"},
+    ]
+    made = history_of([json.dumps(line).encode() for line in lines], 0, "gate")
+    assert [event.at for event in made.events] == [9000.0, 9005.0, 9010.0, 9020.0, 9021.0]
+    assert (made.first_at, made.last_at) == (9000.0, 9021.0)
+
+
 def test_nothing_is_half_taken_from_a_damaged_line() -> None:
     figures = ", ".join(f'"{name}": 1' for name in FIGURES)
     bad = f'{{"kind": "committed", "iteration": 1, {figures}, "sent": {{"1": [1, 1]}}}}'.encode()

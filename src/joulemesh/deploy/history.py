@@ -35,7 +35,7 @@ class Event:
     """Something that a device found worth a line, other than its daily work.
 
     Attributes:
-        at: when, in Unix seconds by the device's own clock.
+        at: when, in Unix seconds by the device's own clock, as it was set in the end.
         device: who wrote it.
         kind: what it is, in a word.
         figures: what belongs to it.
@@ -195,26 +195,48 @@ class _Reader:
         self.evaluations: list[list[float]] = []
         self.sent: dict[int, list[float]] = {}
         self.events: list[Event] = []
+        self.life: list[tuple[float, float | None, str, dict[str, Any]]] = []
         self.ends: list[float] = []
         self.damaged = 0
         self.absent: dict[int, tuple[tuple[int, int], ...]] = {}
 
     def take(self, line: bytes) -> None:
+        """Read a line; what was written between two starts is heeded together."""
         try:
             record = json.loads(line)
             at, kind = _finite(record["at"]), str(record["kind"])
-            if kind == "committed":
-                self._commit(record)
-            elif kind == "evaluated":
-                self._evaluate(record, at)
-            else:
-                figures = {k: v for k, v in record.items() if k not in ("at", "kind", "t")}
-                self.events.append(Event(at, self.device, kind, figures))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            since = _finite(record["t"]) if "t" in record else None
+        except (ValueError, TypeError, KeyError, RecursionError):
             self.damaged += 1
             return
-        # A clock may be set back; a journal spans all that it was.
-        self.ends = [min([at, *self.ends]), max([at, *self.ends])]
+        if kind == "start":
+            self._heed()
+        self.life.append((at, since, kind, record))
+
+    def _heed(self) -> None:
+        """Take up what one life of the node wrote, by the clock as it was set at the end of it.
+
+        A small machine may begin with a wrong clock that is set while the node runs.
+        """
+        offsets = [at - since for at, since, _, _ in self.life if since is not None]
+        for at, since, kind, record in self.life:
+            when = at if since is None else since + offsets[-1]
+            try:
+                self._line(kind, {**record, "at": when}, when)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                self.damaged += 1
+                continue
+            self.ends = [min([when, *self.ends]), max([when, *self.ends])]
+        self.life = []
+
+    def _line(self, kind: str, record: Mapping[str, Any], at: float) -> None:
+        if kind == "committed":
+            self._commit(record)
+        elif kind == "evaluated":
+            self._evaluate(record, at)
+        else:
+            figures = {k: v for k, v in record.items() if k not in ("at", "kind", "t")}
+            self.events.append(Event(at, self.device, kind, figures))
 
     def _commit(self, record: Mapping[str, Any]) -> None:
         figures = [_finite(record[name]) for name in FIGURES]
@@ -235,6 +257,7 @@ class _Reader:
             self.evaluations.append([_count(record["iteration"]), _finite(record["accuracy"]), at])
 
     def history(self, name: str) -> History:
+        self._heed()
         order = sorted(self.committed)
         first, last = self.ends or (math.nan, math.nan)
         return History(
