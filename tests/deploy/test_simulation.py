@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from joulemesh.deploy.transport.memory import Weather
 from joulemesh.deploy.virtual.cases import Case, Fault, case_of
-from joulemesh.deploy.virtual.fleet import simulate
+from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node, simulate
 from joulemesh.deploy.virtual.machine import Machine
+from tests.deploy.mutations import MUTATIONS, first_seed
 from tests.deploy.plain_node import PlainNode
 
 
@@ -27,17 +30,85 @@ def quiet(seed: int) -> Case:
         on_failure="go-on",
         weather=Weather(),
         faults=(),
+        ambushes=(),
         well_s=0.0,
         dead=frozenset(),
         odd=-1,
     )
 
 
+def hold(seeds: range) -> None:
+    """All invariants hold for these seeds."""
+    broken = [outcome for outcome in map(simulate, map(case_of, seeds)) if outcome.broken]
+    lines = [
+        f"{outcome.broken}\n  replay it: python -m joulemesh.deploy.virtual {outcome.seed}"
+        for outcome in broken
+    ]
+    assert not broken, "\n".join([f"{len(broken)} of {len(seeds)} seeds fail", *lines])
+
+
+@pytest.mark.parametrize("first", range(0, 500, 25))
+def test_what_must_hold_holds_whatever_happens(first: int) -> None:
+    hold(range(first, first + 25))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(500, 10_000, 250))
+def test_what_must_hold_holds_in_ten_thousand_fleets(first: int) -> None:
+    hold(range(first, first + 250))
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_noticed(name: str) -> None:
+    """Where a node behaves differently by now, ``tests.deploy.mutations`` finds another seed."""
+    assert first_seed(name, [MUTATIONS[name].seed, *range(25)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_noticed_within_500_seeds(name: str) -> None:
+    assert first_seed(name, range(500))
+
+
+# A power cut ----------------------------------------------------------------------------------
+
+
+def ends(case: Case) -> list[bytes]:
+    """What the devices of a fleet end with."""
+    fleet = VirtualFleet(case, make_node)
+    fleet.run()
+    assert fleet.complete == set(range(case.setup.devices))
+    return [fleet.audit.committed(device).vector.tobytes() for device in sorted(fleet.complete)]
+
+
+def power_cuts(seed: int) -> Case:
+    """The fleet of a seed, all of whose devices lose their power, twice."""
+    case, at_s = quiet(seed), 0.1 + 0.05 * (seed % 17)
+    cuts = (Fault("power cut", at_s, 0.2), Fault("power cut", at_s + 0.7, 0.2))
+    return replace(case, faults=cuts, well_s=at_s + 1.0, patience_s=10.0)
+
+
+def resume(seeds: range) -> None:
+    """After a power cut these fleets go on as if there had been none."""
+    for seed in seeds:
+        assert ends(power_cuts(seed)) == ends(quiet(seed)), f"seed {seed}: {case_of(seed).setup}"
+
+
+def test_after_a_power_cut_a_fleet_ends_with_the_bits_of_an_undisturbed_run() -> None:
+    resume(range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(12, 412, 100))
+def test_after_a_power_cut_every_scheme_ends_with_the_same_bits(first: int) -> None:
+    resume(range(first, first + 100))
+
+
 # The simulation itself, with a node that knows of no failure ----------------------------------
 
 
 def test_without_faults_a_plain_node_does_what_the_simulation_says() -> None:
-    for seed in range(40):
+    for seed in range(20):
         case = quiet(seed)
         outcome = simulate(case, plain)
         assert not outcome.broken, outcome

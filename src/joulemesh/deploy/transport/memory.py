@@ -94,7 +94,7 @@ class MemoryNetwork:
 
     >>> clock = Clock()
     >>> network = MemoryNetwork(clock, Random(0))
-    >>> network.open(1, lambda sender, message, acknowledge: acknowledge())
+    >>> network.attach(1, lambda sender, message, acknowledge: acknowledge())
     >>> from joulemesh.deploy.messages import Absent
     >>> network.send(0, 1, Absent(0, 1), 5.0, lambda reason: print(reason or "delivered"))
     >>> while clock.step():
@@ -109,16 +109,16 @@ class MemoryNetwork:
     def __init__(self, clock: Clock, random: Random, weather: Weather | None = None) -> None:
         self.weather = weather or Weather()
         self._clock, self._random = clock, random
-        self._open: dict[int, Take] = {}
+        self._attached: dict[int, Take] = {}
         self._cut: set[tuple[int, int]] = set()
 
-    def open(self, device: int, take: Take) -> None:
+    def attach(self, device: int, take: Take) -> None:
         """From now on a device's process takes messages."""
-        self._open[device] = take
+        self._attached[device] = take
 
-    def close(self, device: int) -> None:
+    def detach(self, device: int) -> None:
         """It is gone: who sends to it is told so."""
-        self._open.pop(device, None)
+        self._attached.pop(device, None)
 
     def cut(self, links: Iterable[tuple[int, int]]) -> None:
         """These directed links, and only these, carry nothing from now on."""
@@ -142,7 +142,7 @@ class MemoryNetwork:
                 sending.expire()
 
     def _arrive(self, sender: int, message: Message, sending: _Sending) -> None:
-        take = self._open.get(sending.to)
+        take = self._attached.get(sending.to)
         if (sender, sending.to) in self._cut:
             sending.expire()
         elif take is None:

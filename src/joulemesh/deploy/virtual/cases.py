@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Case", "Fault", "case_of"]
+__all__ = ["Ambush", "Case", "Fault", "case_of"]
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +14,9 @@ from joulemesh.deploy.virtual.setup import Links, Setup
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
 
-FaultKind = Literal["crash", "power cut", "freeze", "partition", "full disk", "slow", "stop"]
+FaultKind = Literal[
+    "crash", "power cut", "freeze", "partition", "cut off", "full disk", "slow", "stop"
+]
 
 _GRAPHS: tuple[tuple[int, Links], ...] = (
     (3, ((0, 1), (0, 2), (1, 2))),
@@ -27,6 +29,8 @@ _GRAPHS: tuple[tuple[int, Links], ...] = (
     (6, ((0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5))),
     (7, ((0, 1), (0, 6), (1, 2), (1, 4), (2, 3), (3, 4), (4, 5), (5, 6))),
 )
+_AGREEMENT = ("Prepare", "Promise", "Accept", "Accepted", "Accepted")
+_MOMENTS = (*_AGREEMENT, *_AGREEMENT, "Join", "Leave", "Fetch", "Given", "Part")
 _HOW_OFTEN = (4, 3, 4, 4, 4, 3, 3, 2, 1)
 
 _PATTERNS = (
@@ -59,6 +63,25 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Ambush:
+    """A fault that waits for a device to say something.
+
+    Attributes:
+        message: name of a kind of message, or of what a flood says.
+        turn: it is the so many-th of its kind, of all devices.
+        kind: what befalls its sender.
+        after_s: how long after it is sent.
+        for_s: how long it lasts.
+    """
+
+    message: str
+    turn: int
+    kind: FaultKind
+    after_s: float
+    for_s: float
+
+
+@dataclass(frozen=True)
 class Case:
     """What a seed stands for.
 
@@ -70,6 +93,7 @@ class Case:
         on_failure: ``"go-on"`` or ``"stop"``.
         weather: until everything is well again.
         faults: in the order of time.
+        ambushes: faults that wait for their moment.
         well_s: when all faults are over.
         dead: devices that do not come back from a crash.
         odd: a device whose planner makes another plan than the others'; −1 for none.
@@ -82,6 +106,7 @@ class Case:
     on_failure: Literal["go-on", "stop"]
     weather: Weather
     faults: tuple[Fault, ...]
+    ambushes: tuple[Ambush, ...]
     well_s: float
     dead: frozenset[int] = frozenset()
     odd: int = -1
@@ -109,10 +134,11 @@ def case_of(seed: int) -> Case:
     """
     random = Random(f"case {seed}")
     setup = random.choice(random.choices(_setups(), _HOW_OFTEN)[0])
-    patience_s = random.choice((0.8, 1.5, 3.0))
+    patience_s = random.choice((0.5, 0.8, 1.5))
     on_failure: Literal["go-on", "stop"] = "stop" if random.random() < 0.1 else "go-on"
-    well_s = random.uniform(1.0, 4.0)
-    faults = _faults(random, setup, well_s)
+    faults = _faults(random, setup, patience_s)
+    well_s = max((fault.at_s + fault.for_s for fault in faults), default=0.0)
+    well_s += random.uniform(0.5, 3.0) * patience_s
     dead = _dead(random, setup, faults) if on_failure == "go-on" else frozenset()
     odd = random.randrange(setup.devices) if random.random() < 0.04 else -1
     return Case(
@@ -123,6 +149,7 @@ def case_of(seed: int) -> Case:
         on_failure,
         _weather(random, patience_s),
         faults,
+        _ambushes(random, patience_s),
         well_s,
         dead,
         odd,
@@ -147,20 +174,36 @@ def _weather(random: Random, patience_s: float) -> Weather:
     )
 
 
-def _faults(random: Random, setup: Setup, well_s: float) -> tuple[Fault, ...]:
+def _faults(random: Random, setup: Setup, patience_s: float) -> tuple[Fault, ...]:
+    """The first comes while the fleet is at work; some last longer than patience, some do not."""
     kinds: tuple[FaultKind, ...] = ("crash", "freeze", "partition", "full disk", "slow", "stop")
-    weights = (6, 3, 3, 1, 1, 1)
     number = random.choices((0, 1, 2, 3, 5), (1, 5, 4, 2, 1))[0]
-    found = []
-    for kind in random.choices(kinds, weights, k=number):
+    at_s, found = random.uniform(0.0, 1.2), []
+    for kind in random.choices(kinds, (6, 3, 3, 1, 1, 1), k=number):
         if kind == "crash" and random.random() < 0.15:
             kind = "power cut"
-        at_s = random.uniform(0.0, 0.8 * well_s)
-        for_s = min(random.expovariate(1.0), well_s - at_s)
+        for_s = random.expovariate(0.5) * patience_s
         links = _partition(random, setup) if kind == "partition" else ()
         device = -1 if kind in ("partition", "power cut") else random.randrange(setup.devices)
         found.append(Fault(kind, at_s, for_s, device, links))
-    return tuple(sorted(found, key=lambda fault: fault.at_s))
+        at_s += random.expovariate(1.0) * patience_s
+    return tuple(found)
+
+
+def _ambushes(random: Random, patience_s: float) -> tuple[Ambush, ...]:
+    """Sometimes the worst moment is waited for: in the middle of an agreement, or of a rescue."""
+    number = random.choices((0, 1, 2), (4, 4, 2))[0]
+    kinds: tuple[FaultKind, ...] = ("crash", "cut off", "freeze", "power cut")
+    return tuple(
+        Ambush(
+            random.choice(_MOMENTS),
+            random.randrange(6),
+            random.choices(kinds, (3, 2, 1, 4))[0],
+            random.choice((0.0, 0.002, 0.01, 0.05)),
+            random.expovariate(0.5) * patience_s,
+        )
+        for _ in range(number)
+    )
 
 
 def _partition(random: Random, setup: Setup) -> tuple[tuple[int, int], ...]:

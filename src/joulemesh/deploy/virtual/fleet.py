@@ -15,6 +15,7 @@ from random import Random
 import numpy as np
 
 from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Send, Trained
+from joulemesh.deploy.messages import Flood, Message
 from joulemesh.deploy.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
@@ -23,7 +24,7 @@ from joulemesh.deploy.virtual.cases import Case, Fault
 from joulemesh.deploy.virtual.hardware import Battery, Disk
 from joulemesh.deploy.virtual.machine import Machine, NodeLike
 from joulemesh.deploy.virtual.oracle import check_history
-from joulemesh.deploy.virtual.setup import VirtualPlanner
+from joulemesh.deploy.virtual.setup import Links, VirtualPlanner
 
 MakeNode = Callable[[Machine, Case], NodeLike]
 Watch = Callable[[float, int, Event, Sequence[Effect]], None]
@@ -96,6 +97,7 @@ class VirtualFleet:
         self._first_end: float | None = None
         self._well = self._news = False
         self._cuts: Counter[tuple[int, int]] = Counter()
+        self._said: Counter[str] = Counter()
 
     # What machines need -------------------------------------------------------------------------
 
@@ -116,6 +118,7 @@ class VirtualFleet:
             self.audit.trained[device, event.iteration] = event
         for effect in effects:
             if isinstance(effect, Send):
+                self._spring(device, effect.message)
                 self.audit.says(device, effect.to, effect.message)
 
     def durable(self, machine: Machine, state: Durable) -> None:
@@ -136,7 +139,7 @@ class VirtualFleet:
             self.clock.after(wait_s, self._start, machine)
 
     def _start(self, machine: Machine) -> None:
-        if not (self._well and machine.device in self.case.dead):
+        if machine.device not in self.case.dead | self.complete:
             machine.start()
 
     # Faults -------------------------------------------------------------------------------------
@@ -146,12 +149,13 @@ class VirtualFleet:
         if fault.kind == "crash":
             machine.crash()
         elif fault.kind == "power cut":
-            for one in self.machines:
+            for one in self.machines:  # they come back one by one
                 one.crash()
+                self.clock.after(fault.for_s * self.random.random(), self._start, one)
         elif fault.kind == "freeze":
             machine.freeze()
-        elif fault.kind == "partition":
-            self._cuts.update(fault.links)
+        elif fault.kind in ("partition", "cut off"):
+            self._cuts.update(self._links_of(fault))
             self.network.cut(+self._cuts)
         elif fault.kind == "full disk":
             machine.disk.full = True
@@ -160,24 +164,45 @@ class VirtualFleet:
         else:
             machine.stop()
 
+    def _links_of(self, fault: Fault) -> list[tuple[int, int]]:
+        """The directed links that a fault cuts."""
+        near = self.case.setup.neighbours(fault.device) if fault.kind == "cut off" else ()
+        both = [pair for one in near for pair in ((fault.device, one), (one, fault.device))]
+        return [*fault.links, *both]
+
     def _end_fault(self, fault: Fault) -> None:
         machine = self.machines[fault.device]
         if fault.kind == "crash":
-            if fault.device not in self.case.dead:
-                self._start(machine)
-        elif fault.kind == "power cut":
-            for one in self.machines:
-                if one.device not in self.complete:
-                    self._start(one)
+            self._start(machine)
         elif fault.kind == "freeze":
             machine.thaw()
-        elif fault.kind == "partition":
-            self._cuts.subtract(fault.links)
+        elif fault.kind in ("partition", "cut off"):
+            self._cuts.subtract(self._links_of(fault))
             self.network.cut(+self._cuts)
         elif fault.kind == "full disk":
             machine.disk.full = False
         elif fault.kind == "slow":
             machine.slow = 1.0
+
+    def _spring(self, device: int, message: Message) -> None:
+        """Spring the ambushes that wait for this message."""
+        if self._well or not self.case.ambushes:
+            return
+        flood = message if isinstance(message, Flood) else None
+        if flood is not None and flood.origin != device:
+            return
+        name = type(message if flood is None else flood.body).__name__
+        self._said[name] += 1
+        for one in self.case.ambushes:
+            if (one.message, one.turn + 1) == (name, self._said[name]):
+                for_s = max(min(one.for_s, self.case.well_s - self.clock.now - one.after_s), 0.0)
+                fault = Fault(one.kind, self.clock.now + one.after_s, for_s, device)
+                self._plan_fault(fault)
+
+    def _plan_fault(self, fault: Fault) -> None:
+        wait_s = fault.at_s - self.clock.now
+        self.clock.after(wait_s, self._begin_fault, fault)
+        self.clock.after(wait_s + fault.for_s, self._end_fault, fault)
 
     def _all_well(self) -> None:
         self._well = self._news = True
@@ -195,8 +220,7 @@ class VirtualFleet:
         for machine in self.machines:
             clock.after(self.random.random() * 0.2 * case.patience_s, machine.start)
         for fault in case.faults:
-            clock.after(fault.at_s, self._begin_fault, fault)
-            clock.after(fault.at_s + fault.for_s, self._end_fault, fault)
+            self._plan_fault(fault)
         clock.after(case.well_s, self._all_well)
         until = case.well_s + _WAITS * case.patience_s
         while clock.step(until) and not self._over():
@@ -208,17 +232,10 @@ class VirtualFleet:
         if case.odd < 0:
             self._has_ended()
 
-    def _unfinished(self) -> list[Machine]:
-        """Members of the newest view that can still be expected to reach the end."""
-        members = self.audit.newest().members
-        return [
-            machine
-            for machine in self.machines
-            if machine.device in members
-            and machine.device not in self.complete
-            and machine.device not in self._gone
-            and not (machine.device in self.case.dead and not machine.up)
-        ]
+    def _unfinished(self) -> set[int]:
+        """Devices that can still be expected to reach the end."""
+        dead = {one for one in self.case.dead if not self.machines[one].up}
+        return set(range(self.case.setup.devices)) - self.complete - self._gone - dead
 
     def _over(self) -> bool:
         if not self._well or not self._news:
@@ -226,23 +243,42 @@ class VirtualFleet:
         self._news = False
         return len(self._owed()) == 0
 
-    def _owed(self) -> list[Machine]:
-        """Those to whom the end is promised: a majority, or those who were there all the time."""
-        left = self._unfinished()
-        if len(left) >= majority_of(self.audit.newest()):
-            return left
-        first = self._first_end if self._first_end is not None else float("inf")
-        return [machine for machine in left if max(machine.since, self.case.well_s) <= first]
+    def _owed(self) -> list[int]:
+        """Those to whom the end is promised.
+
+        They are the members of the newest view as far as a majority of them is connected, and those
+        that were there all the time, since before anybody had ended.
+        """
+        newest, left = self.audit.newest(), self._unfinished()
+        for part in _parts(left, self.case.setup.links):
+            members = sorted(part.intersection(newest.members))
+            if len(members) >= majority_of(newest):
+                return members
+        if self._first_end is None:
+            return []
+        since = {one: max(self.machines[one].since, self.case.well_s) for one in left}
+        return [one for one in newest.members if one in left and since[one] <= self._first_end]
 
     def _has_ended(self) -> None:
         owed = self._owed()
         if owed:
-            where = {one.device: self.audit.committed(one.device).iteration for one in owed}
+            where = {one: self.audit.committed(one).iteration for one in owed}
             raise InvariantError(
                 "once all is well, the run ends",
                 f"{self.clock.now - self.case.well_s:.1f} s later, devices have committed {where} "
                 f"of {self.case.setup.iterations} iterations in {self.audit.newest()}",
             )
+
+
+def _parts(devices: set[int], links: Links) -> list[set[int]]:
+    """The connected parts of some devices."""
+    parts: list[set[int]] = []
+    for device in sorted(devices):
+        near = {a + b - device for a, b in links if device in (a, b)} & devices
+        touched = [part for part in parts if part & near]
+        joined = {device}.union(*touched)
+        parts = [part for part in parts if part not in touched] + [joined]
+    return parts
 
 
 def make_node(machine: Machine, case: Case) -> Node:

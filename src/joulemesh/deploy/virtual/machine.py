@@ -114,7 +114,7 @@ class Machine:
         self.end, self._idle_at = None, 0.0
         self._timers.clear()
         self.node = self.fleet.make_node(self)
-        self.fleet.network.open(self.device, self._take)
+        self.fleet.network.attach(self.device, self._take)
         self.handle(Begin())
 
     def crash(self) -> None:
@@ -144,7 +144,7 @@ class Machine:
         self._life += 1
         self._frozen = False
         self._waiting.clear()
-        self.fleet.network.close(self.device)
+        self.fleet.network.detach(self.device)
 
     # Events -------------------------------------------------------------------------------------
 

@@ -1,0 +1,189 @@
+"""Nodes with one rule broken each: the simulation must notice every one of them.
+
+Most rules are broken between a node and the world around it, so that the node's code may change.
+``python -m tests.deploy.mutations`` prints the first seed that shows each, and what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.effects import Durable, Effect, Event, Planned, Received, Save, Saved
+from joulemesh.deploy.messages import Fetch, Flood, Part, Promise
+from joulemesh.deploy.supplies import Supplies
+from joulemesh.deploy.view import View
+from joulemesh.deploy.virtual.cases import Case, case_of
+from joulemesh.deploy.virtual.fleet import Outcome, make_node, simulate
+from joulemesh.deploy.virtual.hardware import Battery
+from joulemesh.deploy.virtual.machine import Machine, NodeLike
+from joulemesh.deploy.work import Work
+
+Make = Callable[[Machine, Case], NodeLike]
+
+
+def first_seed(name: str, seeds: Iterable[int]) -> Outcome | None:
+    """How the first seed went that shows a broken rule."""
+    with MUTATIONS[name].broken() as make:
+        outcomes = (simulate(case_of(seed), make) for seed in seeds)
+        return next((outcome for outcome in outcomes if outcome.broken), None)
+
+
+class Wrapped:
+    """A node between whose events and effects a rule is broken."""
+
+    def __init__(self, machine: Machine, case: Case) -> None:
+        self.machine, self.node = machine, make_node(machine, case)
+        self.state = machine.disk.state
+
+    def handle(self, event: Event, now: float) -> Sequence[Effect]:
+        effects = list(self.node.handle(self.before(event), now))
+        found: list[Effect] = []
+        while effects:
+            effect = effects.pop(0)
+            found.append(effect)
+            if isinstance(effect, Save):
+                before, self.state = self.state, effect.state
+                if self.hasty(before, effect.state):
+                    effects += self.node.handle(Saved(effect.token), now)
+        return found
+
+    def before(self, event: Event) -> Event:
+        return event
+
+    def hasty(self, before: Durable, state: Durable) -> bool:
+        """Go on before the state is on disk?"""
+        return False
+
+
+class CommitsWithoutFsync(Wrapped):
+    def hasty(self, before: Durable, state: Durable) -> bool:
+        return state.commit is not before.commit
+
+
+class PromisesWithoutFsync(Wrapped):
+    def hasty(self, before: Durable, state: Durable) -> bool:
+        return state.promised != before.promised and state.accepted == before.accepted
+
+
+class AcceptsWithoutFsync(Wrapped):
+    def hasty(self, before: Durable, state: Durable) -> bool:
+        return state.accepted != before.accepted and state.accepted is not None
+
+
+class TakesStaleParts(Wrapped):
+    """A part of an older view counts as one of the newest."""
+
+    def before(self, event: Event) -> Event:
+        if isinstance(event, Received) and isinstance(event.message, Part):
+            newest = self.state.views[-1].number
+            return Received(event.sender, replace(event.message, view=newest))
+        return event
+
+
+class ComparesNoDigest(Wrapped):
+    def before(self, event: Event) -> Event:
+        if isinstance(event, Planned) and event.plan is not None and event.view.digest:
+            plan: Any = event.plan
+            return replace(event, plan=replace(plan, view=event.view))
+        return event
+
+
+class IgnoresCommits(Wrapped):
+    """A proposer begins the next view after its own commit, whatever others have committed."""
+
+    def before(self, event: Event) -> Event:
+        return _promise(event, iteration=self.state.commit.iteration)
+
+
+class Unchecked(Battery):
+    """A meter that says that everything can be paid for."""
+
+    def left_j(self) -> float:
+        return 1e9
+
+
+def _promise(event: Event, **change: Any) -> Event:
+    if isinstance(event, Received) and isinstance(event.message, Flood):
+        flood = event.message
+        if isinstance(flood.body, Promise):
+            return Received(event.sender, replace(flood, body=replace(flood.body, **change)))
+    return event
+
+
+def spends_blindly(machine: Machine, case: Case) -> NodeLike:
+    blind = Unchecked(case.setup, machine.device, 0.0)
+    true = machine.battery
+    with patch.object(machine, "battery", blind):
+        node = make_node(machine, case)
+    blind.train, blind.send = true.train, true.send  # type: ignore[method-assign]
+    return node
+
+
+def ask_anybody(supplies: Any) -> None:
+    """Ask a neighbour for an average, whether it has it or not."""
+    wanted, desk = supplies._wanted, supplies._desk
+    if wanted is not None and wanted.gift:
+        _ASK(supplies)
+    elif wanted is not None:
+        supplies._turn += 1
+        supplies._asked = desk.now
+        desk.send(desk.neighbours[supplies._turn % len(desk.neighbours)], wanted)
+
+
+def give_anything(supplies: Any, fetch: Fetch) -> Vector:
+    return supplies._desk.state.commit.vector  # type: ignore[no-any-return]
+
+
+_ASK = Supplies._ask
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A broken rule.
+
+    Attributes:
+        seed: one that shows it, for a test that takes no time.
+        make: makes the nodes.
+        rules: (class, attribute, what takes its place), where a rule is an attribute.
+    """
+
+    seed: int
+    make: Make = make_node
+    rules: tuple[tuple[type, str, Any], ...] = ()
+
+    @contextmanager
+    def broken(self) -> Iterator[Make]:
+        """The nodes, while the rule is broken."""
+        with ExitStack() as stack:
+            for rule in self.rules:
+                stack.enter_context(patch.object(*rule))
+            yield self.make
+
+
+_HALF = property(lambda view: max(1, len(view.members) // 2))
+_NEVER = property(lambda work: False)
+
+MUTATIONS = {
+    "a commit without its fsync": Mutation(0, CommitsWithoutFsync),
+    "a promise without its fsync": Mutation(0, PromisesWithoutFsync),
+    "an acceptance without its fsync": Mutation(0, AcceptsWithoutFsync),
+    "a view by half of the members": Mutation(2, rules=((View, "majority", _HALF),)),
+    "a payment that is not checked": Mutation(11, spends_blindly),
+    "a commit after a promise": Mutation(0, rules=((Work, "frozen", _NEVER),)),
+    "a part of a stale view": Mutation(17, TakesStaleParts),
+    "an average from one that lacks it": Mutation(
+        10, rules=((Supplies, "_ask", ask_anybody), (Supplies, "_average", give_anything))
+    ),
+    "a digest that is not compared": Mutation(257, ComparesNoDigest),
+    "a view that ignores others' commits": Mutation(4, IgnoresCommits),
+}
+
+if __name__ == "__main__":
+    for each in MUTATIONS:
+        shown = first_seed(each, range(500))
+        print(f"{each}: " + (f"seed {shown.seed}: {shown.broken}" if shown else "not noticed"))
