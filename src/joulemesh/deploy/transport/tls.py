@@ -140,6 +140,8 @@ async def _steps(
                 return _told(error, name, address, fault)
             except OSError as error:
                 why = error.strerror or str(error)
+                if error.errno and "call failed" in why:  # asyncio's words for any reason
+                    why = os.strerror(error.errno)
                 trouble = TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
     return trouble
 
