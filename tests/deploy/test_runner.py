@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from joulemesh.deploy.runner import Runner
 from joulemesh.deploy.tools import Tools
 from joulemesh.deploy.transport import Receive
 from joulemesh.deploy.view import View
-from tests.deploy.loopback import ToyLearner, tools
+from tests.deploy.loopback import Loopback, ToyLearner, tools
 
 VIEW = View(0, 1, (0, 1))
 DONE = End("done", complete=True)
@@ -344,6 +345,33 @@ def test_a_defect_of_the_node_is_not_swallowed(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="a rule is broken"):
         drive(Script(answer), tools(tmp_path))
+
+
+def test_a_defect_of_the_transport_is_not_swallowed(tmp_path: Path) -> None:
+    def broken(sender: int, message: object) -> None:
+        raise RuntimeError("a bug")
+
+    def answer(event: Event) -> list[Effect]:
+        part = Part(0, 1, 0, np.zeros(3))
+        return [Send(1, 1, part, 1.0)] if isinstance(event, Begin) else []
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        drive(Script(answer), tools(tmp_path, network={1: broken}))
+
+
+def test_what_comes_before_it_begins_waits_until_it_has(tmp_path: Path) -> None:
+    beat = Beat(1, 0, 0, "training")
+
+    class Eager(Loopback):
+        async def start(self, receive: Receive) -> None:
+            receive(1, beat)
+
+    def answer(event: Event) -> list[Effect]:
+        return [DONE] if isinstance(event, Received) else []
+
+    script, made = Script(answer), tools(tmp_path)
+    drive(script, replace(made, transport=Eager(0, {})))
+    assert script.kinds() == ["Begin", "Received"]
 
 
 def test_a_process_that_slept_reads_before_it_judges(tmp_path: Path) -> None:

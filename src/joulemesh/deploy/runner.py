@@ -84,6 +84,7 @@ class Runner:
         self._chores = Timers(self._chore)
         self._line: dict[str, Any] | None = None
         self._unanswered = Counter[int]()
+        self._early: list[tuple[int, Message]] | None = []  # what comes before the node begins
         self._sending: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[End] | None = None
         self._carry: dict[type, Callable[[Any], None]] = {
@@ -110,10 +111,13 @@ class Runner:
         self._ended = self._loop.create_future()
         self._disk, self._planning = Worker("store"), Worker("planner")
         tools = self._tools
-        tools.training.begin(self._learner_note, lambda: self._chores.set(_REST, _REST_S))
-        await tools.transport.start(lambda sender, message: self._received(sender, message))
+        await tools.transport.start(self._received)
         try:
+            tools.training.begin(self._learner_note, lambda: self._chores.set(_REST, _REST_S))
             self.take(Begin())
+            early, self._early = self._early or [], None
+            for sender, message in early:
+                self._received(sender, message)
             end = await self._ended
             if self._sending:
                 await asyncio.wait(self._sending, timeout=_LINGER_S)
@@ -139,8 +143,10 @@ class Runner:
 
     def _write_last(self) -> None:
         """Write what a node that ends in order owes: the exact joules, and the last lines."""
-        self._tools.ceiling.settle(self._tools.meter.spent_j())
-        self._tools.journal.flush()
+        try:
+            self._tools.ceiling.settle(self._tools.meter.spent_j())
+        finally:
+            self._tools.journal.flush()
 
     @property
     def _over(self) -> bool:
@@ -162,8 +168,7 @@ class Runner:
 
     def take(self, event: Event) -> None:
         """Let the node handle an event, and carry out what follows."""
-        ended = self._ended
-        if ended is None or ended.done():
+        if self._over:
             return
         try:
             effects = self._node.handle(event, self._loop.time())
@@ -171,8 +176,7 @@ class Runner:
             for effect in effects:
                 self._carry[type(effect)](effect)
         except Exception as error:
-            if not ended.done():
-                ended.set_exception(error)
+            self._fail(error)
 
     def _pay(self, effects: list[Effect]) -> None:
         """Before anything is spent beyond the ceiling, raise it on the disk."""
@@ -190,6 +194,9 @@ class Runner:
         return self.plan.price(max(self.iteration + 1, self.plan.view.start)).exchange_j
 
     def _received(self, sender: int, message: Message) -> None:
+        if self._early is not None:
+            self._early.append((sender, message))
+            return
         if isinstance(message, Part | Given):
             if self._dtype is not None and message.payload.dtype != self._dtype:
                 message = replace(message, payload=message.payload.astype(self._dtype))
@@ -203,7 +210,12 @@ class Runner:
             self.beat = effect.message
         task = self._loop.create_task(self._deliver(effect))
         self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        task.add_done_callback(self._delivered)
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
 
     async def _deliver(self, effect: Send) -> None:
         message, began = effect.message, self._loop.time()
@@ -231,13 +243,12 @@ class Runner:
     def _train(self, effect: Train) -> None:
         self._chores.cancel(_REST)
         began, before_j = self._loop.time(), self._tools.meter.spent_j()
-        modelled_j = 0.0 if self.plan is None else self.plan.price(effect.iteration).round_j
 
         def then(event: Event) -> None:
             now, spent_j = self._loop.time(), self._tools.meter.spent_j()
             # A model was charged when training was decided on; a sensor has seen it happen.
-            seen = self._tools.meter.measures
-            joules = spent_j - before_j if seen else effect.rounds * modelled_j
+            meter = self._tools.meter
+            joules = spent_j - before_j if meter.measures else meter.train_j(effect.rounds)
             cost = Cost(effect.rounds, joules, round(now - began, 6))
             self.tally.trained(effect.iteration, cost, now=now, spent_j=spent_j)
             self.write("trained", {"iteration": effect.iteration, **cost._asdict()})
