@@ -39,6 +39,7 @@ from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
 from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, said
 
+TWICE = Setup(3, TRIANGLE, "metropolis", ExchangePattern(times=2))
 PAIR = Setup(2, ((0, 1),), "tree")
 MIXING = Setup(3, TRIANGLE, "metropolis", ExchangePattern(), gossip=(1, "matchings"))
 
@@ -383,6 +384,14 @@ def test_a_mixing_goes_on_without_those_that_are_gone() -> None:
     assert world.state.commit.iteration == 1
     assert world.state.commit.absent == ((0, 2),)
     assert np.allclose(world.state.commit.vector, 2.0 / 3.0 * (np.arange(6.0) + 1.0))
+
+
+def test_who_is_put_out_of_a_mixing_sends_nothing_more() -> None:
+    world = ByHand(setup=TWICE).begin()
+    world.train()
+    world.hear(1, Part(0, 1, 0, np.zeros(6)))  # the first of two steps; that of 2 is missing
+    view = decided(world, View(1, 2, (1,), left_j=(9e5,)))
+    assert not said(world.hear(1, Refused("view 0 is over", (view,))), Part)
 
 
 def test_what_was_sent_in_a_mixing_is_served_after_a_restart() -> None:

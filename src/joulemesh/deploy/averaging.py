@@ -133,7 +133,7 @@ class Averaging:
             return False
         if plan.exact(absent.iteration):
             return False
-        self._send(exchange.go_without(sender))
+        self._go_without(exchange, sender)
         return True
 
     def beat(self, sender: int, beat: Beat) -> None:
@@ -185,4 +185,13 @@ class Averaging:
             return
         for sender in list(exchange.awaited.neighbours):
             if not stays(self._desk.state.views, number, self._desk.device, sender):
-                self._send(exchange.go_without(sender))
+                self._go_without(exchange, sender)
+
+    def _go_without(self, exchange: Exchange, sender: int) -> None:
+        before = len(exchange.absent)
+        outgoing = exchange.go_without(sender)
+        missed = [list(one) for one in exchange.absent[before:]]
+        if missed:
+            view, iteration = self._key
+            self._desk.note("absent", view=view, iteration=iteration, missed=missed)
+        self._send(outgoing)

@@ -243,9 +243,9 @@ class Work:
         """Another view governs the iterations from its start on."""
         self.supplies.enough()
         self.plans.forget(self.iteration)
-        self.averaging.installed()
         if not self._desk.member or self.supplies.pending:
             self.averaging.close()  # what it was about is over for this device
+        self.averaging.installed()
         if self._desk.view.digest == REFUSED:
             self.plans.of(self._desk.view.start)  # to say why
         self.advance()
