@@ -10,7 +10,8 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 | ``committed`` | iteration, view, rounds, train_j, train_s, exchange_j, exchange_s, spent_j, left_j, elapsed_s, absent, sent {neighbour: [bytes, seconds, messages]}, received {neighbour: [bytes, messages]} |
 | ``evaluated`` | iteration, accuracy, and other figures of the learner by their names |
 | ``undelivered`` | to, message, reason, count: since the line before of that kind |
-| ``not-trained`` | iteration, reason |
+| ``not-prepared`` | reason: the learner could not be made ready ahead of its first training |
+| ``not-trained``, ``not-evaluated`` | iteration, reason |
 | ``not-saved`` | reason |
 | ``stopped`` | reason: somebody asked the node to stop |
 | ``end`` | reason, complete, resumable, iteration, spent_j, left_j |
@@ -77,7 +78,7 @@ class Journal:
         full_bytes: int = FULL_BYTES,
         most_files: int = MOST_FILES,
     ) -> None:
-        self.folder, self.path, self.lost = folder, folder / JOURNAL, 0
+        self.folder, self.path = folder, folder / JOURNAL
         self._clock, self._wall, self._full, self._most = clock, wall, full_bytes, most_files
         self._since = clock()
         self._waiting: deque[bytes] = deque()
@@ -93,7 +94,6 @@ class Journal:
         line = {"at": round(self._wall(), 6), "t": t, "kind": kind, **_plain(counted)}
         if len(self._waiting) >= MOST_WAITING:  # the newest lines say why it ended
             self._waiting.popleft()
-            self.lost += 1
         self._waiting.append(json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def _counted(self, kind: str, figures: dict[str, Any]) -> dict[str, Any] | None:
@@ -121,7 +121,7 @@ class Journal:
         Raises:
             OSError: the disk is full or broken; the lines are kept, and written by a later call.
         """
-        lines = list(self._waiting)
+        lines = list(self._waiting.copy())  # another thread may be adding
         if not lines:
             return
         disk = DISK.get()
