@@ -17,14 +17,13 @@ import numpy as np
 import joulemesh
 from benchmarks.common import progress
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.effects import Durable
+from joulemesh.deploy.equality import states_of
 from joulemesh.deploy.fleet import Fleet
 from joulemesh.deploy.history import History, read_history
 from joulemesh.deploy.local import RUN, LocalFleet, open_fleet
 from joulemesh.deploy.pack import DEVICES
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.standing import Standing
-from joulemesh.deploy.store import Owner, Store
 
 DEVICES_COUNT = 8
 PATIENCE_S = 4.0
@@ -195,18 +194,6 @@ def tried(folder: Path, faults: Sequence[Fault], learner: str | None = LEARNER) 
     for fault in injector.left:
         progress(f"the run ended before a fault could be done: {fault}")
     return verdict(running, injector.happened, time.monotonic() - begun)
-
-
-def states_of(folder: Path, fleet: Fleet) -> list[Durable]:
-    """What the devices of a fleet have on disk."""
-    found = []
-    for device, name in enumerate(fleet.names):
-        run = folder / DEVICES / name / RUN
-        state = Store(run, Owner(fleet.id, fleet.digest, device)).load()
-        if state is None:
-            raise RuntimeError(f"{run} holds no state")
-        found.append(state)
-    return found
 
 
 def vectors(folder: Path, fleet: Fleet) -> list[Vector]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -138,3 +140,18 @@ def test_a_device_whose_disk_is_full_loses_nothing(
     states = faults.vectors(fleet.folder, fleet)
     assert len({vector.tobytes() for vector in states}) == 1
     assert np.isfinite(states[0]).all()
+
+
+def test_the_command_runs_reports_and_equals_the_simulation(tmp_path: Path) -> None:
+    """And run again, it finds everything done."""
+    folder = tmp_path / "fleet"
+    words = ["--preset", "adaptive", "--set", "devices.count=4", "--set", "plan.iterations=5"]
+    command = [sys.executable, "-m", "joulemesh", "deploy", "local", *words, "--json"]
+    for _ in range(2):
+        said = subprocess.run([*command, "--out", str(folder)], stdout=subprocess.PIPE, check=True)
+        came = json.loads(said.stdout)
+        assert came["complete"]
+        assert came["largest_difference"] <= 1e-5
+        assert [one["iteration"] for one in came["devices"]] == [5] * 4
+        assert came["metered_j"] == pytest.approx(came["planned_j"])
+        assert "5 iterations" in (folder / "report.html").read_text("utf-8")

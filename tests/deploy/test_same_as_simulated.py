@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.equality import largest_difference
+from joulemesh.deploy.fleet import Fleet
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 from tests.deploy import over_grpc
 from tests.deploy.over_grpc import apart, carried_out, drifted, kept, packed, simulated, small
 
 
-def check(plan: Plan, folder: Path, wanted: Sequence[Vector], learner: str | None = None) -> None:
+def check(plan: Plan, folder: Path, wanted: Sequence[Vector], learner: str | None = None) -> Fleet:
     assert len(np.unique(plan.rounds)) > 1  # unequal rounds, or the test would show less
     fleet = packed(folder / "fleet", plan)
     ends = carried_out(fleet, learner)
@@ -25,14 +28,19 @@ def check(plan: Plan, folder: Path, wanted: Sequence[Vector], learner: str | Non
     assert np.ptp(found[0]) > 0.01  # it has learned something
     if plan.timeline.scheme.exact:
         assert len({vector.tobytes() for vector in found}) == 1
+    return fleet
 
 
 @pytest.mark.parametrize("scheme", ["tree-chunked", "metropolis"])
 def test_nodes_over_grpc_end_with_what_messages_in_one_process_give(
     scheme: str, tmp_path: Path
 ) -> None:
-    plan = small(scheme)
-    check(plan, tmp_path, drifted(plan), f"{over_grpc.__file__}:Drifter")
+    plan, model = small(scheme), tmp_path / "model.safetensors"
+    wanted = drifted(plan)
+    fleet = check(plan, tmp_path, wanted, f"{over_grpc.__file__}:Drifter")
+    mean = np.mean(wanted, axis=0)
+    save_file({"b": mean[:600], "a_first": mean[:0], "c": mean[600:] + 0.5}, model)
+    assert largest_difference(fleet.folder, fleet, model) == pytest.approx(0.5)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Wanted", "carry_out"]
 
 _INCOMPLETE, _INTERRUPTED = 3, 130
+_EQUAL = 1e-5  # in float32, where sums are made in another order
 _START_S = 10.0  # of each device, where all share a few cores
 
 
@@ -93,7 +94,7 @@ def carry_out(
         running.run(display.show)
     outcome = _outcome(running, time.monotonic() - begun)
     if report and any(one["iteration"] for one in outcome["devices"]):
-        outcome.update(_reported(wanted.folder, simulate=running.learner is None))
+        outcome.update(_reported(wanted, simulate=running.learner is None))
     if more is not None:
         outcome.update(more(not as_json))
     if as_json:
@@ -121,11 +122,20 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
     }
 
 
-def _reported(folder: Path, *, simulate: bool) -> dict[str, Any]:
-    from joulemesh.runs.deployment import report_of_fleet
+def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
+    """The report, and how far the parameters are from the simulated ones."""
+    from joulemesh.deploy.equality import largest_difference
+    from joulemesh.runs.deployment import SIMULATED, report_of_fleet
 
-    made = report_of_fleet(folder, simulate=simulate)
-    return {"report": str(made.page), "sentence": made.sentence, "notes": list(made.notes)}
+    made = report_of_fleet(wanted.folder, simulate=simulate)
+    model = wanted.folder / SIMULATED / "model.safetensors"
+    apart = largest_difference(wanted.folder, wanted.fleet, model) if model.is_file() else None
+    return {
+        "report": str(made.page),
+        "sentence": made.sentence,
+        "notes": list(made.notes),
+        "largest_difference": apart,
+    }
 
 
 def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
@@ -136,6 +146,10 @@ def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
         f"{energy(metered, beside=planned)} metered, {energy(planned, beside=metered)} planned; "
         f"{duration(outcome['seconds'])} on this machine, {duration(outcome['planned_s'])} planned"
     )
+    apart = outcome.get("largest_difference")
+    if apart is not None:
+        equal = "equal" if apart <= _EQUAL else "differ from"
+        say(f"the parameters {equal} the simulated ones: by {apart:.1e} at the most")
     if "report" in outcome:
         for words in (outcome["sentence"], *outcome["notes"], f"wrote {outcome['report']}"):
             say(words)
