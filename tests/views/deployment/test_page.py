@@ -183,6 +183,8 @@ def test_views_that_cannot_be_read_are_left_to_the_events(fleet: Fleet) -> None:
          "started (number 2) after iteration 5"),
         (Event(0, 0, "end", {"reason": "done", "complete": True}), "ended: done"),
         (Event(0, 0, "gift", {}), "gift"),
+        (Event(0, 0, "absent", {"view": 0, "iteration": 3, "missed": [[0, 1], [0, 3]]}),
+         "goes without barn, pump"),
         (Event(0, 0, "undelivered", {"to": 1, "message": "Part", "reason": "late", "count": 2}),
          "could not deliver to barn: late"),
         (Event(0, 0, "suspected", {"device": 99}), "suspects 99"),

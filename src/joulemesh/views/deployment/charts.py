@@ -29,8 +29,9 @@ _MOST_MARKS = 3000
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _ABSENT = 65535
 _WIDEST = 4.0  # times the planned figure; beyond, all have one colour
-_UNMARKED = ("view", "refused", "undelivered")
+_UNMARKED = ("absent", "view", "refused", "undelivered")
 _WORDS = {
+    "absent": "goes without {missed}",
     "digest": "finds another plan for view {view}",
     "end": "ended",
     "fetched": "fetched the average of iteration {iteration} from {giver}",
@@ -48,7 +49,18 @@ _WORDS = {
     "undelivered": "could not deliver to {to}",
     "unsaved": "could not save",
 }
-_SAID = ("device", "giver", "iteration", "sender", "to", "view", "complete", "resumable", "count")
+_SAID = (
+    "missed",
+    "device",
+    "giver",
+    "iteration",
+    "sender",
+    "to",
+    "view",
+    "complete",
+    "resumable",
+    "count",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +284,8 @@ def event_words(event: Event, names: Sequence[str]) -> str:
         number = said.get(key)
         if isinstance(number, int) and 0 <= number < len(names):
             said[key] = names[number]
+    if event.kind == "absent":
+        said["missed"] = _missed(said.get("missed"), names)
     try:
         head = _WORDS.get(event.kind, event.kind).format(**said)
     except (KeyError, IndexError):
@@ -284,6 +298,19 @@ def event_words(event: Event, names: Sequence[str]) -> str:
     if not detail:
         detail = ", ".join(f"{key} {value}" for key, value in said.items() if key not in known)
     return f"{head}: {detail}" if detail else head
+
+
+def _missed(pairs: Any, names: Sequence[str]) -> str:
+    """The devices among (step, sender)s, by their names.
+
+    >>> _missed([[0, 1], [1, 1], [0, 2]], ["gate", "barn", "mast"]), _missed("?", [])
+    ('barn, mast', 'others')
+    """
+    try:
+        senders = dict.fromkeys(names[int(sender)] for _, sender in pairs)
+    except (IndexError, TypeError, ValueError):
+        return "others"
+    return ", ".join(senders)
 
 
 def _links(view: DeploymentView) -> list[dict[str, Any]]:
