@@ -60,10 +60,11 @@ class Walk:
 """
 
 
-def planned() -> Plan:
+def planned(iterations: int) -> Plan:
     changes = {
         "devices.count": DEVICES,
-        "plan.iterations": ITERATIONS,
+        "plan.iterations": iterations,
+        "plan.fixed_rounds": 1,
         "plan.rounds": "fixed",  # batteries pay for much more: what is done twice is paid twice
         "training.model": "logistic",
     }
@@ -73,8 +74,14 @@ def planned() -> Plan:
 class Fleet:
     """All devices of a fleet as processes of this machine."""
 
-    def __init__(self, folder: Path, *options: str, patience_s: float = 4.0) -> None:
-        plan = planned()
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        patience_s: float = 4.0,
+        iterations: int = ITERATIONS,
+    ) -> None:
+        plan = planned(iterations)
         names = [f"device-{device}" for device in range(DEVICES)]
         ports = free_ports(DEVICES)
         hosts = {
@@ -260,13 +267,13 @@ def test_a_node_at_rest_takes_little_memory_and_no_cpu(
 ) -> None:
     """One device is frozen; another has trained and waits for it, as it does between exchanges."""
     options = ("--learner", learner) if own else ()
-    with opened(Fleet(tmp_path / "f", *options, patience_s=60.0)) as fleet:
+    with opened(Fleet(tmp_path / "f", *options, patience_s=60.0, iterations=300)) as fleet:
         fleet.start()
-        fleet.wait_for(2)
+        fleet.wait_for(2, within_s=240.0)
         fleet.processes[3].send_signal(signal.SIGSTOP)
         time.sleep(6.0)
         resident_mb, used_s = at_rest(fleet.processes[0])
-        assert fleet.iteration() < ITERATIONS
+        assert fleet.iteration() < 300
     print(f"{resident_mb:.0f} MB resident, {used_s:.2f} s of CPU in 10 s")
     assert resident_mb < most_mb
     assert used_s < 0.1
