@@ -29,8 +29,8 @@ class Awaited:
 
     >>> route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
     ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).in_chunks(2)
-    >>> Awaited(route, 1).first(0), Awaited(route, 1).total, (1, 0) in Awaited(route, 1)
-    (0, 2, True)
+    >>> Awaited(route, 1).of(0), Awaited(route, 1).total, (1, 0) in Awaited(route, 1)
+    ([0, 1], 2, True)
     """
 
     def __init__(self, route: Route, device: int) -> None:
@@ -55,10 +55,6 @@ class Awaited:
         if self.chunks > 1:
             return [step + chunk for step in steps for chunk in range(self.chunks)]
         return [at + step for at in range(0, self.length, self._pattern) for step in steps]
-
-    def first(self, sender: int) -> int | None:
-        """The first of these steps; None if it sends nothing."""
-        return min(self._steps.get(sender, []), default=None)
 
     @property
     def neighbours(self) -> Iterable[int]:
