@@ -87,9 +87,9 @@ class Exchange:
     >>> exchange.receive(1, 0, np.array([7.0])), exchange.waiting()  # the later one came first
     ([], [(0, 0)])
     >>> exchange.receive(0, 0, np.array([6.0]))
-    [(1, 2, array([9.]))]
+    [(1, 2, array([6.]))]
     >>> exchange.done, exchange.finish()
-    (True, array([3.33333333]))
+    (True, array([5.33333333]))
     """
 
     def __init__(self, peer: Peer, awaited: Awaited, own: Vector) -> None:
