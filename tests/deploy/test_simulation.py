@@ -9,10 +9,24 @@ from dataclasses import replace
 
 import pytest
 
+from joulemesh.deploy.messages import (
+    Accept,
+    Accepted,
+    Beat,
+    Flood,
+    Message,
+    Part,
+    Prepare,
+    Promise,
+    Suspect,
+)
+from joulemesh.deploy.transport import memory
 from joulemesh.deploy.transport.memory import Weather
 from joulemesh.deploy.virtual.cases import Case, Fault, case_of
 from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node, simulate
 from joulemesh.deploy.virtual.machine import Machine
+from joulemesh.deploy.virtual.setup import Setup
+from joulemesh.deploy.wire import Incoming, Terms, encode
 from tests.deploy.mutations import MUTATIONS, first_seed
 from tests.deploy.plain_node import PlainNode
 
@@ -68,6 +82,23 @@ def test_a_broken_rule_is_noticed(name: str) -> None:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_is_noticed_within_500_seeds(name: str) -> None:
     assert first_seed(name, range(500))
+
+
+def test_whatever_nodes_say_can_travel_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds, terms = set(), Terms("fleet", "plan", Setup(3, (), "tree").size, "float64")
+
+    def through(message: Message) -> Message:
+        frame = encode(message, terms)
+        coming = Incoming(frame.header, terms)
+        for piece in frame.payload:
+            if piece.nbytes:
+                coming.add(piece)
+        kinds.add(type(message.body if isinstance(message, Flood) else message))
+        return coming.message()
+
+    monkeypatch.setattr(memory, "_copied", through)
+    hold(range(6))
+    assert {Part, Beat, Prepare, Promise, Accept, Accepted, Suspect} <= kinds
 
 
 # A power cut ----------------------------------------------------------------------------------
