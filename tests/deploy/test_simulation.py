@@ -147,8 +147,7 @@ def test_without_faults_a_plain_node_does_what_the_simulation_says() -> None:
 
 
 def test_a_seed_has_one_course_of_events() -> None:
-    stormy = [replace(quiet(seed), weather=Weather(loss=0.1, twice=0.1)) for seed in range(8)]
-    first, again = ([simulate(case, plain) for case in stormy] for _ in range(2))
+    first, again = ([simulate(case_of(seed)) for seed in range(8)] for _ in range(2))
     assert first == again
     assert len({outcome.digest for outcome in first}) == len(first)
 
