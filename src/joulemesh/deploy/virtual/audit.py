@@ -186,6 +186,11 @@ class Audit:
             newcomer == device and self.views[commit.view].start == iteration + 1
             for newcomer, _ in self.views[commit.view].gifts
         )
+        if commit.view < number and not any(
+            device in self.views[later].members and self.views[later].start <= iteration
+            for later in range(commit.view + 1, newest + 1)
+        ):
+            number = commit.view  # it was put out since, and could not save before it learned so
         if commit.view != number and not given:
             raise InvariantError(
                 "an iteration follows the plan of its view",
