@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -92,11 +93,11 @@ def test_survivors_go_on_and_a_frozen_device_rejoins(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of 2 MB."""
+    """A folder on a file system of 16 MB."""
     place = tmp_path / "small"
     place.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)],
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)],
         capture_output=True,
         text=True,
     )
@@ -121,13 +122,9 @@ def test_a_device_whose_disk_is_full_loses_nothing(
         nonlocal filled
         if not filled and standings[2].iteration >= 10:
             filled = time.monotonic()
-            with filler.open("wb") as file:
-                while True:
-                    try:
-                        file.write(bytes(4096))
-                        file.flush()
-                    except OSError:
-                        break
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
         elif filled and time.monotonic() > filled + 2:
             filler.unlink(missing_ok=True)
 
