@@ -19,6 +19,7 @@ from joulemesh.deploy.messages import Flood, Message
 from joulemesh.deploy.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
+from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.audit import Audit, InvariantError, majority_of
 from joulemesh.deploy.virtual.cases import Case, Fault
 from joulemesh.deploy.virtual.hardware import Battery, Disk
@@ -250,6 +251,8 @@ class VirtualFleet:
         that were there all the time, since before anybody had ended.
         """
         newest, left = self.audit.newest(), self._unfinished()
+        if self._nobody_can_give(newest):
+            return []
         for part in _parts(left, self.case.setup.links):
             members = sorted(part.intersection(newest.members))
             if len(members) >= majority_of(newest):
@@ -258,6 +261,16 @@ class VirtualFleet:
             return []
         since = {one: max(self.machines[one].since, self.case.well_s) for one in left}
         return [one for one in newest.members if one in left and since[one] <= self._first_end]
+
+    def _nobody_can_give(self, view: View) -> bool:
+        """Do newcomers wait for parameters, and no battery of those who hold them pays for one?"""
+        newcomers = {newcomer for newcomer, _ in view.gifts}
+        size = 8 * self.case.setup.size
+        return bool(newcomers) and all(
+            self.machines[one].battery.left_j() < self.machines[one].battery.send_j(other, size)
+            for one in set(view.members) - newcomers
+            for other in self.case.setup.neighbours(one)
+        )
 
     def _has_ended(self) -> None:
         owed = self._owed()
