@@ -17,13 +17,13 @@ import numpy as np
 import joulemesh
 from benchmarks.common import progress
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.equality import states_of
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.history import History, read_history
-from joulemesh.deploy.local import RUN, LocalFleet, open_fleet
-from joulemesh.deploy.pack import DEVICES
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.pack import DEVICES
+from joulemesh.deploy.local.equality import states_of
+from joulemesh.deploy.local.local import RUN, LocalFleet, open_fleet
+from joulemesh.deploy.operator.standing import Standing
+from joulemesh.deploy.record.history import History, read_history
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.standing import Standing
 
 DEVICES_COUNT = 8
 PATIENCE_S = 4.0

@@ -15,11 +15,11 @@ import numpy as np
 
 import joulemesh
 from benchmarks.common import ROOT, progress
-from joulemesh.deploy.emulate import emulated, measured
-from joulemesh.deploy.identity import Authority, Identity, make_identity
-from joulemesh.deploy.local import open_fleet
+from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
+from joulemesh.deploy.local.emulate import emulated, measured
+from joulemesh.deploy.local.local import open_fleet
+from joulemesh.deploy.local.namespaces import LinkRate, Namespaces, links_of
 from joulemesh.deploy.messages import Part
-from joulemesh.deploy.namespaces import LinkRate, Namespaces, links_of
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Address, Roster
 from joulemesh.deploy.transport.grpc import GrpcTransport

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import progress
-from joulemesh.deploy.history import read_history
-from joulemesh.deploy.local import RUN
-from joulemesh.deploy.pack import DEVICES
+from joulemesh.deploy.fleet.pack import DEVICES
+from joulemesh.deploy.local.local import RUN
+from joulemesh.deploy.record.history import read_history
 
 SIZES = (8, 20)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from joulemesh.cli.main import main
-from joulemesh.deploy.pack import DevicePack
+from joulemesh.deploy.fleet.pack import DevicePack
 
 Command: TypeAlias = Callable[..., SimpleNamespace]
 THREE = ("--set", "devices.count=3", "--set", "plan.iterations=2")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from joulemesh.cli.main import main
-from joulemesh.deploy import local
-from joulemesh.deploy.namespaces import why_not
+from joulemesh.deploy.local import local
+from joulemesh.deploy.local.namespaces import why_not
 from tests.deploy.test_local import NODE
 
 _REFUSAL = why_not()
@@ -104,7 +104,7 @@ def test_an_interrupted_local_run_says_how_to_go_on(
 
 
 def test_emulate_refuses_where_it_cannot(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("joulemesh.deploy.emulate.why_not", lambda: "the moon is full")
+    monkeypatch.setattr("joulemesh.deploy.local.emulate.why_not", lambda: "the moon is full")
     done = command("emulate", *SMALL)
     assert (done.code, done.out) == (2, "")
     assert done.err.strip().endswith("links cannot be emulated here: the moon is full")

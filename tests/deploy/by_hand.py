@@ -25,7 +25,7 @@ from joulemesh.deploy.effects import (
     Trained,
 )
 from joulemesh.deploy.messages import Beat, Body, Flood, Message
-from joulemesh.deploy.node import Node
+from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.hardware import Battery

@@ -15,13 +15,13 @@ from unittest.mock import patch
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.effects import Durable, Effect, Event, Planned, Received, Save, Saved
 from joulemesh.deploy.messages import Fetch, Flood, Part, Promise
-from joulemesh.deploy.supplies import Supplies
+from joulemesh.deploy.node.supplies import Supplies
+from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.cases import Case, case_of
 from joulemesh.deploy.virtual.fleet import Outcome, make_node, simulate
 from joulemesh.deploy.virtual.hardware import Battery
 from joulemesh.deploy.virtual.machine import Machine, NodeLike
-from joulemesh.deploy.work import Work
 
 Make = Callable[[Machine, Case], NodeLike]
 

@@ -12,14 +12,14 @@ import numpy as np
 import joulemesh
 from joulemesh.aggregation.execute import execute
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.device import RUN, Device, Wanted
+from joulemesh.deploy.device.device import RUN, Device, Wanted
+from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.hosts import Host
-from joulemesh.deploy.local import free_ports
-from joulemesh.deploy.pack import DEVICES, DevicePack, make_fleet
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.pack import DEVICES, DevicePack, make_fleet
+from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.store import Owner, Store
 from joulemesh.planning.plan import Plan
 
 PATIENT = Settings(patience_s=6.0)  # nodes of one process share its one interpreter
@@ -27,7 +27,7 @@ PATIENT = Settings(patience_s=6.0)  # nodes of one process share its one interpr
 
 def packed(folder: Path, plan: Plan, settings: Settings = PATIENT) -> Fleet:
     """A fleet whose devices are all here, each on a free port."""
-    from joulemesh.deploy.deployable import roster_names
+    from joulemesh.deploy.fleet.deployable import roster_names
 
     names = roster_names(plan)
     ports = free_ports(len(names))

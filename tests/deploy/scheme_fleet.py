@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.deploy.continuation import Replanner, first_view
-from joulemesh.deploy.course import Course, Done, course_of
+from joulemesh.deploy.device.continuation import Replanner, first_view
+from joulemesh.deploy.device.meter import Modelled, Tariff
 from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Plan, Send, Train, Trained
-from joulemesh.deploy.meter import Modelled, Tariff
-from joulemesh.deploy.node import Node
+from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.plans import Learner
+from joulemesh.deploy.record.course import Course, Done, course_of
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork, Weather
 from joulemesh.deploy.view import View

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from joulemesh.deploy.chronicle import views_of
+from joulemesh.deploy.device.journal import Journal
 from joulemesh.deploy.effects import Commit, Durable, Note, Received
-from joulemesh.deploy.history import read_history
-from joulemesh.deploy.journal import Journal
 from joulemesh.deploy.messages import Refused
-from joulemesh.deploy.node import Node
+from joulemesh.deploy.node.node import Node
+from joulemesh.deploy.record.chronicle import views_of
+from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import View
 

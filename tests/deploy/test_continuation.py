@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.view import View
 from joulemesh.planning.digest import digest_of
 from joulemesh.planning.ground import Ground
@@ -185,7 +185,7 @@ def test_a_scheme_with_a_price_but_no_messages_is_refused_in_one_line() -> None:
 LIGHT = """
 import sys, time
 import joulemesh
-from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.planning.ground import Ground
 
 begun = time.process_time()
@@ -210,7 +210,7 @@ def test_planning_on_a_device_takes_little_memory_and_time() -> None:
 
 DIGESTS = """
 import joulemesh
-from joulemesh.deploy.continuation import Replanner, first_view
+from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.view import View
 from joulemesh.planning.ground import Ground
 

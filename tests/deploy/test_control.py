@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.deploy import control, probing
-from joulemesh.deploy.control import STATUS, Control
-from joulemesh.deploy.hosts import Host
-from joulemesh.deploy.identity import Authority, make_identity
-from joulemesh.deploy.local import free_ports
-from joulemesh.deploy.operator import HERE, Operator
-from joulemesh.deploy.pack import DevicePack, make_fleet
-from joulemesh.deploy.port import farewell, grpc_transport
-from joulemesh.deploy.probing import MOST_BYTES, probe
-from joulemesh.deploy.standing import Probe, Standing
+from joulemesh.deploy.device.port import farewell, grpc_transport
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.identity import Authority, make_identity
+from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
+from joulemesh.deploy.local.local import free_ports
+from joulemesh.deploy.operator import control, probing
+from joulemesh.deploy.operator.control import STATUS, Control
+from joulemesh.deploy.operator.operator import HERE, Operator
+from joulemesh.deploy.operator.probing import MOST_BYTES, probe
+from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.deploy.transport.grpc import GrpcTransport

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.device import RUN, Device, Wanted
+from joulemesh.deploy.device.device import RUN, Device, Wanted
+from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
-from joulemesh.deploy.history import read_history
-from joulemesh.deploy.pack import DevicePack, make_fleet
+from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
+from joulemesh.deploy.local.supervisor import Exit
+from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.store import Owner, Store
-from joulemesh.deploy.supervisor import Exit
 from joulemesh.deploy.transport import Receive
 from joulemesh.errors import ScenarioError
 from joulemesh.files.lock import FolderLock
@@ -166,7 +166,7 @@ def test_how_a_device_stands(fleet: Path) -> None:
 
 
 def test_two_nodes_of_one_device_cannot_run(fleet: Path) -> None:
-    from joulemesh.deploy.device import run_device
+    from joulemesh.deploy.device.device import run_device
 
     folder = fleet / "devices" / "device-1"
     (folder / RUN).mkdir()
@@ -199,7 +199,7 @@ def test_own_vectors_are_not_shared(fleet: Path) -> None:
     ],
 )
 def test_exit_codes_tell_what_to_do(fleet: Path, end: End, ended: str, code: Exit) -> None:
-    from joulemesh.deploy import device as module
+    from joulemesh.deploy.device import device as module
 
     said: list[str] = []
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.replay import plans_of, replay
+from joulemesh.deploy.record.replay import plans_of, replay
 from joulemesh.deploy.transport.memory import Weather
 from joulemesh.deploy.view import FINISHED
 from joulemesh.registries import SCHEMES

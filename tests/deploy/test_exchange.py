@@ -14,7 +14,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.schemes.gossip import PairPeer
 from joulemesh.aggregation.schemes.metropolis import MetropolisPeer
 from joulemesh.aggregation.schemes.ring import RingPeer
-from joulemesh.deploy.exchange import Awaited, Exchange
+from joulemesh.deploy.node.exchange import Awaited, Exchange
 from joulemesh.deploy.virtual.setup import Setup, exchanges
 from joulemesh.registries import SCHEMES
 

@@ -18,7 +18,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from joulemesh.deploy.identity import Identity, make_identity
+from joulemesh.deploy.fleet.identity import Identity, make_identity
 from joulemesh.deploy.messages import Beat, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel

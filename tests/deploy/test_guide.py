@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from joulemesh.deploy.local import free_ports
+from joulemesh.deploy.local.local import free_ports
 
 NAMES = ("farm-01", "farm-02", "farm-03")
 

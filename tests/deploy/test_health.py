@@ -15,12 +15,12 @@ import pytest
 
 import joulemesh
 from joulemesh.cli.main import main
-from joulemesh.deploy import health
-from joulemesh.deploy.health import examine_folder, examine_machine
-from joulemesh.deploy.hosts import Host
-from joulemesh.deploy.identity import Authority, make_identity
-from joulemesh.deploy.local import free_ports
-from joulemesh.deploy.pack import make_fleet
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.identity import Authority, make_identity
+from joulemesh.deploy.fleet.pack import make_fleet
+from joulemesh.deploy.local.local import free_ports
+from joulemesh.deploy.operator import health
+from joulemesh.deploy.operator.health import examine_folder, examine_machine
 from joulemesh.files.lock import FolderLock
 from joulemesh.scenario import Scenario
 
@@ -95,7 +95,7 @@ def test_what_is_missing_is_said(fleet: Path) -> None:
 
 def test_a_clock_before_the_installation_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[str] = []
-    monkeypatch.setattr("joulemesh.deploy.health.time.time", lambda: 0.0)
+    monkeypatch.setattr("joulemesh.deploy.operator.health.time.time", lambda: 0.0)
     examine_machine(problems)
     assert problems[0].startswith("the clock says 1970-01-01 00:00 UTC, before Joulemesh was")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.deploy.hosts import Host, read_hosts, require_addresses, write_hosts
+from joulemesh.deploy.fleet.hosts import Host, read_hosts, require_addresses, write_hosts
 from joulemesh.errors import ScenarioError
 
 NAMES = ("farm-01", "farm-02", "farm-03")

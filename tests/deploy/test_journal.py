@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.deploy.journal import JOURNAL, Journal, journals_in
+from joulemesh.deploy.device.journal import JOURNAL, Journal, journals_in
 from joulemesh.files import Disk, using
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.deploy.learner import LateLearner, load_learner
-from joulemesh.deploy.task import Task
+from joulemesh.deploy.device.learner import LateLearner, load_learner
+from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
 
 GOOD = """
@@ -86,7 +86,7 @@ def data(path: Path, **changes: Any) -> Path:
 
 
 def test_own_samples_are_scaled_and_labelled_as_everybody_else_s(tmp_path: Path) -> None:
-    from joulemesh.deploy.simulated import own_data
+    from joulemesh.deploy.device.simulated import own_data
 
     found = own_data(data(tmp_path / "a.npz"), TASK)
     assert found.normalise(found.x_train).tolist() == [[0.0, 0.0], [1.0, 1.0]]
@@ -118,7 +118,7 @@ def test_own_samples_are_scaled_and_labelled_as_everybody_else_s(tmp_path: Path)
 def test_samples_of_another_kind_are_refused(
     tmp_path: Path, changes: dict[str, Any], names: tuple[str, ...], said: str
 ) -> None:
-    from joulemesh.deploy.simulated import own_data
+    from joulemesh.deploy.device.simulated import own_data
 
     with pytest.raises(ScenarioError, match=said):
         own_data(

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.deploy.emulate import measured
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.local import LocalFleet, environment, free_ports, open_fleet
-from joulemesh.deploy.pack import DevicePack
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.pack import DevicePack
+from joulemesh.deploy.local.emulate import measured
+from joulemesh.deploy.local.local import LocalFleet, environment, free_ports, open_fleet
+from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.standing import Standing
 from joulemesh.errors import ScenarioError
 from joulemesh.files.lock import FolderLock
 from joulemesh.planning.plan import Plan
@@ -114,7 +114,7 @@ def test_a_fleet_is_run_once_at_a_time(fleet: Fleet, plan: Plan) -> None:
 
 def test_ports_are_free_and_few_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(free_ports(40))) == 40
-    monkeypatch.setattr("joulemesh.deploy.local._PORTS", range(20_000, 20_002))
+    monkeypatch.setattr("joulemesh.deploy.local.local._PORTS", range(20_000, 20_002))
     with pytest.raises(ScenarioError, match="for 3 devices"):
         free_ports(3)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from joulemesh.deploy.membership import next_view
 from joulemesh.deploy.messages import Join, Promise
+from joulemesh.deploy.node.membership import next_view
 from joulemesh.deploy.view import View
 
 #  0 - 1

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulemesh.deploy.ceiling import SPENDING, SPENT, Ceiling
-from joulemesh.deploy.meter import Measured, Modelled, Tariff, make_meter
-from joulemesh.deploy.sensors import Sensor, battery_sensor, processor_sensor
+from joulemesh.deploy.device.ceiling import SPENDING, SPENT, Ceiling
+from joulemesh.deploy.device.meter import Measured, Modelled, Tariff, make_meter
+from joulemesh.deploy.device.sensors import Sensor, battery_sensor, processor_sensor
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.static import plan_of
@@ -175,7 +175,9 @@ def test_after_a_crash_nothing_that_was_spent_is_forgotten(
         spent += float(draw.uniform(0, 0.5))
         ceiling.raise_over(spent, ahead_j=0.25)
         if cut == "power cut":
-            monkeypatch.setattr("joulemesh.deploy.ceiling._boot", lambda now=number: f"b{now}")
+            monkeypatch.setattr(
+                "joulemesh.deploy.device.ceiling._boot", lambda now=number: f"b{now}"
+            )
         if cut == "torn":
             (tmp_path / SPENDING).write_bytes(b"\0" * 64)
         found = Ceiling(tmp_path).joules

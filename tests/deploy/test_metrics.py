@@ -6,10 +6,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from joulemesh.deploy.local import free_ports
-from joulemesh.deploy.metrics import listen_on, serve_metrics
-from joulemesh.deploy.standing import Standing
-from joulemesh.deploy.tally import Tally
+from joulemesh.deploy.device.metrics import listen_on, serve_metrics
+from joulemesh.deploy.device.tally import Tally
+from joulemesh.deploy.local.local import free_ports
+from joulemesh.deploy.operator.standing import Standing
 from joulemesh.errors import ScenarioError
 
 

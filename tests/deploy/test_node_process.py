@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.device import RUN
-from joulemesh.deploy.hosts import Host
-from joulemesh.deploy.journal import journals_in
-from joulemesh.deploy.local import environment, free_ports
-from joulemesh.deploy.pack import DevicePack, make_fleet
+from joulemesh.deploy.device.device import RUN
+from joulemesh.deploy.device.journal import journals_in
+from joulemesh.deploy.device.store import Owner, Store
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
+from joulemesh.deploy.local.local import environment, free_ports
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.store import Owner, Store
 from joulemesh.planning.plan import Plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]

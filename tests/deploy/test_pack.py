@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.hosts import Host
-from joulemesh.deploy.identity import Identity
-from joulemesh.deploy.pack import DevicePack, make_fleet, refresh
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.identity import Identity
+from joulemesh.deploy.fleet.pack import DevicePack, make_fleet, refresh
 from joulemesh.deploy.settings import Settings
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.planning.plan import Plan
@@ -149,7 +149,7 @@ def test_nothing_is_left_of_a_fleet_that_failed(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("joulemesh.deploy.pack.os.rename", full)
+    monkeypatch.setattr("joulemesh.deploy.fleet.pack.os.rename", full)
     with pytest.raises(ScenarioError, match="No space left on device; choose another place"):
         make_fleet(tmp_path / "fleet", planned())
     assert list(tmp_path.iterdir()) == []

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.costs import QUANTITIES, metered, planned, simulated
-from joulemesh.deploy.history import FIGURES, History, history_of, read_history
-from joulemesh.deploy.receipt import KINDS, Receipt
+from joulemesh.deploy.record.costs import QUANTITIES, metered, planned, simulated
+from joulemesh.deploy.record.history import FIGURES, History, history_of, read_history
+from joulemesh.deploy.record.receipt import KINDS, Receipt
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from tests.deploy.journals import MODELLED, Fleet, Outage

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.continuation import Replanner, first_view
-from joulemesh.deploy.exchange import Awaited, Exchange
+from joulemesh.deploy.device.continuation import Replanner, first_view
+from joulemesh.deploy.node.exchange import Awaited, Exchange
 from joulemesh.planning.ground import Ground
 from joulemesh.registries import SCHEMES
 

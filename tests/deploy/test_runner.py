@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.deploy.ceiling import Ceiling
+from joulemesh.deploy.device.ceiling import Ceiling
+from joulemesh.deploy.device.journal import JOURNAL
+from joulemesh.deploy.device.runner import Runner
+from joulemesh.deploy.device.tools import Tools
 from joulemesh.deploy.effects import (
     Begin,
     Commit,
@@ -41,10 +44,7 @@ from joulemesh.deploy.effects import (
     TrainFailed,
     Undelivered,
 )
-from joulemesh.deploy.journal import JOURNAL
 from joulemesh.deploy.messages import Beat, Part
-from joulemesh.deploy.runner import Runner
-from joulemesh.deploy.tools import Tools
 from joulemesh.deploy.transport import Receive
 from joulemesh.deploy.view import View
 from tests.deploy.loopback import Loopback, ToyLearner, tools

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulemesh.deploy.device.store import STATE, Owner, Store
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Part
-from joulemesh.deploy.store import STATE, Owner, Store
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
 from joulemesh.files import Disk, using

@@ -20,7 +20,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from joulemesh.deploy.identity import Authority, Identity, make_identity
+from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Beat, Part
 from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.deploy.transport.channel import open_channel

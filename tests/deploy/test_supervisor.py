@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.deploy.supervisor import Exit, Job, Process, Supervisor
+from joulemesh.deploy.local.supervisor import Exit, Job, Process, Supervisor
 
 PATIENT = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(143))\ntime.sleep(60)"
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up')\ntime.sleep(60)"
@@ -128,7 +128,7 @@ def test_what_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent")
 def test_processes_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib\nfrom joulemesh.deploy.supervisor import *\n"
+        "import sys, pathlib\nfrom joulemesh.deploy.local.supervisor import *\n"
         f"log = pathlib.Path({str(tmp_path)!r}, 'log')\n"
         "made = Supervisor([Job('a', [sys.executable, '-Sc', 'import time; time.sleep(60)'], log)])"
         "\nmade.run(lambda: print(made.processes[0].pid, flush=True), 0.1)"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.deploy.learner import OwnLearner
-from joulemesh.deploy.torch_device import TorchDevice
+from joulemesh.deploy.device.learner import OwnLearner
+from joulemesh.deploy.device.torch_device import TorchDevice
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

@@ -18,10 +18,10 @@ import typer
 
 import joulemesh
 from joulemesh.cli.main import app
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.hosts import PORT, read_hosts
-from joulemesh.deploy.pack import make_fleet
-from joulemesh.deploy.supervisor import Exit
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.hosts import PORT, read_hosts
+from joulemesh.deploy.fleet.pack import make_fleet
+from joulemesh.deploy.local.supervisor import Exit
 
 yaml: Any = pytest.importorskip("yaml")  # a dependency of Flax
 ROOT = Path(__file__).parents[2]

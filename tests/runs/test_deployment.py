@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.cli.main import app
-from joulemesh.deploy.continuation import Replanner
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.history import read_history
-from joulemesh.deploy.pack import make_fleet
+from joulemesh.deploy.device.continuation import Replanner
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.pack import make_fleet
+from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.static import plan_of

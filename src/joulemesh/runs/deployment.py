@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from joulemesh._version import __version__
-from joulemesh.deploy.chronicle import Seen, views_of
-from joulemesh.deploy.continuation import Replanner
-from joulemesh.deploy.costs import Costs, continued, planned, simulated
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.history import History, history_of, read_history
-from joulemesh.deploy.journal import journals_in
-from joulemesh.deploy.pack import DEVICES
-from joulemesh.deploy.receipt import Receipt
+from joulemesh.deploy.device.continuation import Replanner
+from joulemesh.deploy.device.journal import journals_in
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.pack import DEVICES
+from joulemesh.deploy.record.chronicle import Seen, views_of
+from joulemesh.deploy.record.costs import Costs, continued, planned, simulated
+from joulemesh.deploy.record.history import History, history_of, read_history
+from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.planning.digest import digest_of

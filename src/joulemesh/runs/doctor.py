@@ -159,7 +159,7 @@ def _size(folder: Path) -> int:
 
 def _deploy(folder: Path | None, problems: list[str]) -> dict[str, Any]:
     """What taking part in a fleet needs."""
-    from joulemesh.deploy.health import examine_folder, examine_machine
+    from joulemesh.deploy.operator.health import examine_folder, examine_machine
 
     found = examine_machine(problems)
     if folder is None:

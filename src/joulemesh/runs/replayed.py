@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.chronicle import accuracies
-from joulemesh.deploy.course import course_of_histories
-from joulemesh.deploy.fleet import Fleet
-from joulemesh.deploy.history import History
-from joulemesh.deploy.replay import plans_of, replay
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.record.chronicle import accuracies
+from joulemesh.deploy.record.course import course_of_histories
+from joulemesh.deploy.record.history import History
+from joulemesh.deploy.record.replay import plans_of, replay
 from joulemesh.errors import ScenarioError
 from joulemesh.views.deployment.charts import Curve
 from joulemesh.views.deployment.fragments import name_list
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.simulated import SimulatedLearner
+    from joulemesh.deploy.device.simulated import SimulatedLearner
 
 
 def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
@@ -45,7 +45,7 @@ def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
     wanted = set(accuracies(histories)[0].tolist())
     if not wanted:
         raise ScenarioError("the devices have measured no accuracy yet; leave --replay out")
-    from joulemesh.deploy.simulated import simulated_learner
+    from joulemesh.deploy.device.simulated import simulated_learner
 
     learners = [simulated_learner(fleet, device) for device in range(len(fleet.names))]
     course = course_of_histories(histories, len(fleet.names))

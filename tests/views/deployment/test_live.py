@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from joulemesh.deploy.standing import Standing
+from joulemesh.deploy.operator.standing import Standing
 from joulemesh.views.deployment.live import FleetDisplay
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.chronicle import disagreements, presence, views_of
-from joulemesh.deploy.costs import planned, simulated
-from joulemesh.deploy.history import Event, History, history_of, read_history
-from joulemesh.deploy.receipt import Receipt
+from joulemesh.deploy.record.chronicle import disagreements, presence, views_of
+from joulemesh.deploy.record.costs import planned, simulated
+from joulemesh.deploy.record.history import Event, History, history_of, read_history
+from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
 from joulemesh.views.deployment.page import DeploymentView, render_deployment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from joulemesh.deploy.standing import Probe, Standing
+from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.views.deployment.tables import (
     check_summary,
     show_check,

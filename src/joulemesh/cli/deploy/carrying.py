@@ -16,8 +16,8 @@ import typer
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.fleet import Fleet
-    from joulemesh.deploy.local import LocalFleet
+    from joulemesh.deploy.fleet.fleet import Fleet
+    from joulemesh.deploy.local.local import LocalFleet
     from joulemesh.planning.plan import Plan
     from joulemesh.scenario import Scenario
 
@@ -56,7 +56,7 @@ class Wanted:
         slow_down: float = 1.0,
     ) -> Wanted:
         """Plan a scenario and pack it, or take up the fleet that is there."""
-        from joulemesh.deploy.local import open_fleet
+        from joulemesh.deploy.local.local import open_fleet
         from joulemesh.deploy.settings import Settings
         from joulemesh.planning.static import plan
         from joulemesh.units import parse
@@ -124,7 +124,7 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
 
 def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
     """The report, and how far the parameters are from the simulated ones."""
-    from joulemesh.deploy.equality import largest_difference
+    from joulemesh.deploy.local.equality import largest_difference
     from joulemesh.runs.deployment import SIMULATED, report_of_fleet
 
     made = report_of_fleet(wanted.folder, simulate=simulate)

@@ -14,7 +14,7 @@ from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_fil
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.operator import Operator
+    from joulemesh.deploy.operator.operator import Operator
 
 __all__ = ["check"]
 
@@ -36,7 +36,7 @@ def check(
     The devices must be running (`joulemesh node run`). Each is asked from here, and probes its
     neighbours itself. The exit code is 1 if something is wrong.
     """
-    from joulemesh.deploy.operator import Operator
+    from joulemesh.deploy.operator.operator import Operator
 
     load_files(load)
     operator = Operator.load(fleet)

@@ -61,7 +61,7 @@ def emulate(
     command goes on where they stopped.
     """
     from joulemesh.cli.deploy.carrying import Wanted, carry_out
-    from joulemesh.deploy.emulate import check_emulation, emulated, too_fast
+    from joulemesh.deploy.local.emulate import check_emulation, emulated, too_fast
 
     check_emulation()
     scenario = read_scenario(file, preset, changes, load)
@@ -97,7 +97,7 @@ def emulate(
 
 def _measured(wanted: Wanted, slow_down: float, *, shown: bool) -> dict[str, Any]:
     """Measured exchanges and links beside the plan's."""
-    from joulemesh.deploy.emulate import measured
+    from joulemesh.deploy.local.emulate import measured
 
     found = measured(wanted.folder, wanted.fleet, wanted.plan, slow_down)
     names = wanted.fleet.names

@@ -64,7 +64,7 @@ def init(
     The folder holds the key of the fleet's certificate authority: keep it on your machine. Then
     fill in hosts.csv, and let each device ask for its certificate with `joulemesh node enroll`.
     """
-    from joulemesh.deploy.pack import make_fleet
+    from joulemesh.deploy.fleet.pack import make_fleet
     from joulemesh.deploy.settings import Settings
     from joulemesh.errors import ScenarioError
     from joulemesh.units import parse
@@ -105,8 +105,8 @@ def _planned(scenario: Any, method: str | None) -> Any:
 
 
 def _hosts(path: Path, plan: Any) -> Any:
-    from joulemesh.deploy.deployable import roster_names
-    from joulemesh.deploy.hosts import read_hosts
+    from joulemesh.deploy.fleet.deployable import roster_names
+    from joulemesh.deploy.fleet.hosts import read_hosts
 
     return read_hosts(path, roster_names(plan))
 

@@ -62,7 +62,7 @@ def local(
     certificate. Ctrl-C stops them all; the same command goes on where they stopped.
     """
     from joulemesh.cli.deploy.carrying import Wanted, carry_out
-    from joulemesh.deploy.local import LocalFleet
+    from joulemesh.deploy.local.local import LocalFleet
 
     scenario = read_scenario(file, preset, changes, load)
     folder = out or Path(f"{preset if file is None else file.stem}-local")

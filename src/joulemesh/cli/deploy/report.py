@@ -56,7 +56,7 @@ def report(
     Journals are looked for in FLEET/journals/NAME, where `--collect` and you copy them, and in
     FLEET/devices/NAME/run, where devices on this machine write them.
     """
-    from joulemesh.deploy.fleet import Fleet
+    from joulemesh.deploy.fleet.fleet import Fleet
     from joulemesh.runs.deployment import report_of_fleet
 
     load_files(load)
@@ -81,8 +81,8 @@ def _collect(fleet: Path) -> None:
     """Copy what running devices have written; those that do not answer are named."""
     import asyncio
 
-    from joulemesh.deploy.journal import journals_in
-    from joulemesh.deploy.operator import JOURNALS, Operator
+    from joulemesh.deploy.device.journal import journals_in
+    from joulemesh.deploy.operator.operator import JOURNALS, Operator
 
     failed = asyncio.run(Operator.load(fleet).collect())
     for name, reason in failed.items():

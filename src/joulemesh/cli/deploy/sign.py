@@ -42,9 +42,9 @@ def sign(
     are brought up to date with hosts.csv.
     """
     from joulemesh.cli.blocks import pasted_text
-    from joulemesh.deploy.enroll import answer_again, read_request
-    from joulemesh.deploy.enroll import sign as answer
-    from joulemesh.deploy.pack import refresh
+    from joulemesh.deploy.fleet.enroll import answer_again, read_request
+    from joulemesh.deploy.fleet.enroll import sign as answer
+    from joulemesh.deploy.fleet.pack import refresh
     from joulemesh.errors import ScenarioError
 
     if not requests:

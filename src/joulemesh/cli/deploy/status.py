@@ -13,7 +13,7 @@ from joulemesh.cli.common import FleetArgument, JsonOption
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.operator import Operator
+    from joulemesh.deploy.operator.operator import Operator
 
 __all__ = ["status"]
 
@@ -34,7 +34,7 @@ def status(
 
     Nothing is changed by it. The exit code is 1 if no device answers.
     """
-    from joulemesh.deploy.operator import Operator
+    from joulemesh.deploy.operator.operator import Operator
     from joulemesh.units import parse
 
     operator, every_s = Operator.load(fleet), max(0.1, parse(every, "s"))
@@ -79,7 +79,7 @@ async def _watch(operator: Operator, every_s: float, collect: bool) -> bool:
 
 
 async def _collect(operator: Operator) -> None:
-    from joulemesh.deploy.operator import JOURNALS
+    from joulemesh.deploy.operator.operator import JOURNALS
 
     failed = await operator.collect()
     say(f"copied the journals of {len(operator.hosts) - len(failed)} devices", err=True)

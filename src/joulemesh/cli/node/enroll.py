@@ -43,8 +43,8 @@ def enroll(
 
 
 def _ask(home: Path, name: str, address: str | None, port: int, anew: bool) -> None:
-    from joulemesh.deploy.enroll import ask
-    from joulemesh.deploy.hosts import checked_host, own_address
+    from joulemesh.deploy.fleet.enroll import ask
+    from joulemesh.deploy.fleet.hosts import checked_host, own_address
 
     where = own_address() if address is None else address
     block = ask(home, checked_host("--address", name, where, str(port)), anew=anew)
@@ -55,7 +55,7 @@ def _ask(home: Path, name: str, address: str | None, port: int, anew: bool) -> N
 
 def _accept(home: Path, name: str, answer: Path) -> None:
     from joulemesh.cli.blocks import pasted_text
-    from joulemesh.deploy.enroll import accept
+    from joulemesh.deploy.fleet.enroll import accept
 
     if answer == Path("-"):
         say("paste the answer of `joulemesh deploy sign`:", err=True)

@@ -72,8 +72,8 @@ def run(
     Exit code 0 when all is done, 130 or 143 when it was stopped, 3 when it cannot go on at
     present, and 2 if something must be corrected first.
     """
-    from joulemesh.deploy.device import Wanted, run_device
-    from joulemesh.deploy.fleet import Fleet
+    from joulemesh.deploy.device.device import Wanted, run_device
+    from joulemesh.deploy.fleet.fleet import Fleet
     from joulemesh.units import parse
 
     load_files(load)

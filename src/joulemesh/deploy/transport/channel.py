@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from joulemesh.deploy import CIPHERS, ONLY_RSA
-from joulemesh.deploy.identity import Identity
+from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.transport import Address
 from joulemesh.errors import JoulemeshError
 from joulemesh.optional import require

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joulemesh.deploy.identity import Identity, IdentityError, Role, bearer_of
+from joulemesh.deploy.fleet.identity import Identity, IdentityError, Role, bearer_of
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
 from joulemesh.deploy.transport.halves import Half, SecureHalf
 from joulemesh.deploy.transport.tls import alert_reason, server_context

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
-from joulemesh.deploy.identity import Identity
+from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import (
     Address,

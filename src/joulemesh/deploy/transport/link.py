@@ -7,7 +7,7 @@ __all__ = ["EXCHANGE", "Link", "bytes_in"]
 import asyncio
 from typing import Any
 
-from joulemesh.deploy.identity import Identity
+from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.deploy.transport.channel import open_channel

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from joulemesh.deploy.identity import Identity
+from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.transport import Address, Reason, TransportError
 
 _ALPN = ["h2"]

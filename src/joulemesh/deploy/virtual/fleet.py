@@ -16,7 +16,7 @@ import numpy as np
 
 from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Send, Trained
 from joulemesh.deploy.messages import Flood, Message
-from joulemesh.deploy.node import Node
+from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
 from joulemesh.deploy.view import View

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.chronicle import accuracies, presence
-from joulemesh.deploy.costs import Costs
-from joulemesh.deploy.history import Event, History
-from joulemesh.deploy.receipt import KINDS
+from joulemesh.deploy.record.chronicle import accuracies, presence
+from joulemesh.deploy.record.costs import Costs
+from joulemesh.deploy.record.history import Event, History
+from joulemesh.deploy.record.receipt import KINDS
 from joulemesh.views.plan.digest import every
 
 if TYPE_CHECKING:

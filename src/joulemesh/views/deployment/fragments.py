@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.chronicle import accuracies
+from joulemesh.deploy.record.chronicle import accuracies
 from joulemesh.units import duration, energy
 from joulemesh.views.deployment.charts import elapsed
 from joulemesh.views.run.fragments import text

@@ -13,7 +13,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
-from joulemesh.deploy.standing import Standing
+from joulemesh.deploy.operator.standing import Standing
 from joulemesh.printable import say
 from joulemesh.views.deployment.tables import status_summary, status_table
 from joulemesh.views.terminal import open_console

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Template
 
-from joulemesh.deploy.chronicle import LinkRate, Seen, disagreements, link_rates, views_of
-from joulemesh.deploy.history import History
-from joulemesh.deploy.receipt import Receipt
+from joulemesh.deploy.record.chronicle import LinkRate, Seen, disagreements, link_rates, views_of
+from joulemesh.deploy.record.history import History
+from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
 from joulemesh.views.asset import asset

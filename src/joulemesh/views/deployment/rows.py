@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.history import Event
+from joulemesh.deploy.record.history import Event
 from joulemesh.units import column, duration, si
 from joulemesh.views.deployment.charts import event_words
 from joulemesh.views.deployment.fragments import has_journal, name_list, share_words

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from joulemesh.deploy.standing import Probe, Standing
+from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.printable import printable
 from joulemesh.units import duration, energy, si
 from joulemesh.views.terminal import Cell, Column, fitted, show_table

@@ -1,0 +1,1 @@
+"""One device as a process: what drives its state machine, and what that is driven with."""

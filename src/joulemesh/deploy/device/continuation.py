@@ -1,0 +1,198 @@
+"""The plan of a view, as one device follows it: what answers the effect `Plan`.
+
+Every device makes the same plan from the same view; its digest says so (`digest_of_timeline`: what
+is decided, no joules and no seconds). Nothing of training is loaded.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DevicePlan", "Replanner", "first_view", "require_peers"]
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from joulemesh.aggregation.peer import Peer
+from joulemesh.aggregation.route import Route
+from joulemesh.data.naming import named_refusals
+from joulemesh.deploy.device.rounded import RoundedPeer
+from joulemesh.deploy.effects import Planned
+from joulemesh.deploy.plans import Price, ViewPlan
+from joulemesh.deploy.view import View
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.continuation import Continuation, continue_plan
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.remaining import Remaining
+from joulemesh.planning.static import plan_of
+from joulemesh.planning.workload import Workload
+from joulemesh.scenario import Scenario
+from joulemesh.world import build_world
+
+
+def first_view(devices: int) -> View:
+    """View 0: all devices, with full batteries, from the first iteration on.
+
+    Its joules are left out: they are those of the plan.
+
+    >>> first_view(3) == View(number=0, start=1, members=(0, 1, 2))
+    True
+    """
+    return View(0, 1, tuple(range(devices)))
+
+
+@dataclass(frozen=True, eq=False)
+class DevicePlan:
+    """The plan of one view, for one device: a `ViewPlan`.
+
+    Attributes:
+        view: with its digest.
+        device: whose part it is.
+        rest: everybody's.
+        wire: the type in which numbers travel, if it has fewer digits than they are computed with.
+    """
+
+    view: View
+    device: int
+    rest: Continuation
+    wire: np.dtype[Any] | None = None
+
+    @property
+    def last(self) -> int:
+        """The last iteration."""
+        return self.rest.last
+
+    def rounds(self, iteration: int) -> int:
+        """Local rounds of this device."""
+        return int(self.rest.rounds(iteration)[self.device])
+
+    def active(self, iteration: int) -> tuple[int, ...]:
+        """The members that take part: those who can pay, and are not cut off by others."""
+        return tuple(self.rest.active(iteration).nonzero()[0].tolist())
+
+    def route(self, iteration: int) -> Route | None:
+        """Everybody's messages of the exchange; None where there is no exchange."""
+        return self.rest.route(iteration)
+
+    def peer(self, iteration: int) -> Peer | None:
+        """What this device does in the exchange; None where it takes no part in one."""
+        route = self.rest.route(iteration)
+        if route is None or not (route.edges == self.device).any():
+            return None
+        made = self.rest.scheme(iteration).peer(self.device, route)
+        return made if self.wire is None else RoundedPeer(made, self.wire)
+
+    def exact(self, iteration: int) -> bool:
+        """Does everybody that takes part hold the same mean after the exchange?"""
+        return self.rest.exact(iteration)
+
+    def price(self, iteration: int) -> Price:
+        """What the iteration costs this device."""
+        devices, exchange_s = self.rest.ground.world.devices, self.rest.exchange_s(iteration)
+        return Price(
+            round_j=float(devices.round_energy_j[self.device]),
+            round_s=float(devices.round_latency_s[self.device]),
+            exchange_j=float(self.rest.exchange_j(iteration)[self.device]),
+            exchange_s=exchange_s,
+            iteration_s=self.rest.training_s(iteration) + exchange_s,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, one line each: who takes no part and why, above all."""
+        said = [
+            f"iteration {event.iteration}: {event.kind} {', '.join(map(str, event.devices))} "
+            f"({event.detail})"
+            for event in self.rest.events
+        ]
+        return (*self.rest.notes, *said)
+
+
+class Replanner:
+    """Makes the plans of views, on one device.
+
+    Args:
+        ground: the scenario, made ready.
+        device: whose part is wanted.
+
+    >>> import joulemesh
+    >>> ground = Ground.of(joulemesh.Scenario.preset("adaptive"))
+    >>> mine = Replanner(ground, 3).plan(first_view(20))
+    >>> from joulemesh.planning.orders import orders
+    >>> told = orders(joulemesh.plan(ground.scenario), 3)
+    >>> mine.last, mine.rounds(1) == told.rounds_of(1), mine.view.digest == told.plan
+    (100, True, True)
+    """
+
+    def __init__(self, ground: Ground, device: int) -> None:
+        self.ground, self.device = ground, device
+        self.wire: np.dtype[Any] | None = None
+        """The type in which numbers travel, if it has fewer digits than devices compute with."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, work: Workload, device: int) -> Replanner:
+        """From a scenario and its sizes, which a device is told: it has not everybody's data."""
+        return cls(Ground(scenario, work, build_world(scenario, work.round_samples)), device)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan_of(self.ground)
+
+    def plan(self, view: View) -> DevicePlan:
+        """The plan of a view.
+
+        Raises:
+            InfeasibleError: nothing of it can be paid for in time.
+            ScenarioError: the view does not fit the plan.
+        """
+        with named_refusals(lambda: self.ground.names):
+            made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
+            require_peers(made)
+        return DevicePlan(replace(view, digest=made.digest), self.device, made, self.wire)
+
+    def _rest(self, view: View) -> Continuation:
+        rest = Remaining.of(
+            self.ground,
+            start=view.start,
+            members=view.members,
+            left_j=view.left_j,
+            cut=view.cut,
+            elapsed_s=view.elapsed_s,
+        )
+        return continue_plan(self._plan, rest)
+
+    def answer(self, view: View) -> Planned:
+        """What follows the effect `Plan`: the plan, or why there is none, in one line."""
+        try:
+            return Planned(view, self.plan(view))
+        except (InfeasibleError, ScenarioError) as refusal:
+            return Planned(view, None, " ".join(str(refusal).split()))
+
+
+def require_peers(made: Continuation) -> None:
+    """Refuse a plan whose schemes do not say what one device does.
+
+    Raises:
+        ScenarioError: one line that says why it is for simulation only.
+    """
+    exchanged, first = made.timeline.exchanged, made.timeline.first
+    for since, scheme in made.timeline.schemes:
+        row = since - first + int(exchanged[since - first :].argmax())
+        route = made.route(made.start + row)
+        if route is None:
+            continue
+        try:
+            made.scheme(made.start + row).peer(int(route.edges[0, 0]), route)
+        except (AttributeError, NotImplementedError):
+            raise ScenarioError(
+                f"the scheme {scheme.name!r} is for simulation only: it says what an exchange does "
+                "to all devices, and not what one device does (it has no peer); choose another "
+                "plan.aggregation"
+            ) from None
+
+
+def _is_a_view_plan(plan: DevicePlan) -> ViewPlan:
+    """Checked by mypy."""
+    return plan

@@ -1,0 +1,295 @@
+"""One device of a fleet as a process: everything that a node is driven with, made from its folder.
+
+``run/`` in the device's folder holds the state (`store`), the joules that may have been spent
+(`ceiling`) and the journal, and is locked while the node runs. Started again, it resumes.
+"""
+
+from __future__ import annotations
+
+__all__ = ["RUN", "Device", "Wanted", "run_device"]
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulemesh._version import __version__
+from joulemesh.data.naming import named
+from joulemesh.deploy.device.ceiling import Ceiling
+from joulemesh.deploy.device.continuation import Replanner, first_view
+from joulemesh.deploy.device.journal import Journal
+from joulemesh.deploy.device.learner import LateLearner, load_learner
+from joulemesh.deploy.device.meter import RunMeter, Tariff, make_meter
+from joulemesh.deploy.device.metrics import serve_metrics
+from joulemesh.deploy.device.port import farewell, grpc_transport
+from joulemesh.deploy.device.runner import Runner
+from joulemesh.deploy.device.store import Owner, Store
+from joulemesh.deploy.device.tools import Tools
+from joulemesh.deploy.device.training import Training, own_vector
+from joulemesh.deploy.effects import Commit, Durable, End
+from joulemesh.deploy.fleet.pack import DevicePack
+from joulemesh.deploy.local.supervisor import Exit
+from joulemesh.deploy.node.node import Node
+from joulemesh.deploy.operator.standing import Standing
+from joulemesh.deploy.plans import Learner
+from joulemesh.deploy.transport import Refusal, Transport
+from joulemesh.deploy.wire import wire_type
+from joulemesh.errors import ScenarioError
+from joulemesh.files import make_folder
+from joulemesh.files.lock import FolderLock
+
+if TYPE_CHECKING:
+    from joulemesh.deploy.operator.control import Control
+
+RUN = "run"
+_POWER_CUT = 1 / 200  # of the battery may be counted as spent that was not, by a power cut
+_SETTLE_S = 0.5  # a terminal and a parent may both pass on one Ctrl-C
+_CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
+Tell = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a device is to be run.
+
+    Attributes:
+        data: its own samples (``.npz``) in the place of those that the scenario gives it.
+        learner: the user's own, ``FILE.py:NAME``.
+        meter: one of `meter.METERS`.
+        metrics: ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere.
+        linger_s: seconds after its end in which the operator may still ask, and copy the journal.
+    """
+
+    data: Path | None = None
+    learner: str | None = None
+    meter: str = "auto"
+    metrics: str | None = None
+    linger_s: float = 0.0
+
+
+class Device:
+    """A device's node with all that it is driven with.
+
+    Args:
+        pack: the device's folder, which the caller has locked.
+        wanted: how it is to be run.
+        tell: called with every line of the journal, for whoever watches.
+        transport: made by this, of the device; gRPC unless given.
+
+    Raises:
+        ScenarioError: the state is damaged or another device's, or the learner does not fit.
+    """
+
+    def __init__(
+        self,
+        pack: DevicePack,
+        wanted: Wanted,
+        tell: Tell = lambda kind, figures: None,
+        transport: Callable[[Device], Transport] | None = None,
+    ) -> None:
+        self.pack, self.folder = pack, make_folder(pack.folder / RUN)
+        self.control: Control | None = None
+        fleet, device = pack.fleet, pack.device
+        store = Store(self.folder, Owner(fleet.id, fleet.digest, device))
+        ground = fleet.ground()
+        self.planner = Replanner(ground, device)
+        learner = LateLearner(partial(_learner, pack, wanted), fleet.work.parameters)
+        state = store.load() or self._first(learner)
+        self.state, self.dtype = state, state.commit.vector.dtype
+        wire = np.dtype(wire_type(fleet.scenario.network.bits_per_parameter))
+        self.planner.wire = wire if wire.itemsize < self.dtype.itemsize else None
+        ceiling = Ceiling(self.folder, _POWER_CUT * pack.orders.battery_j)
+        tariff = Tariff.of(ground, device, self.dtype.itemsize)
+        spent_j = max(state.commit.spent_j, ceiling.joules)
+        self.meter: RunMeter = make_meter(wanted.meter, pack.orders.battery_j, tariff, spent_j)
+        self.meter.iteration = state.commit.iteration + 1
+        self.tools = Tools(
+            transport=(transport or grpc_transport)(self),
+            store=store,
+            training=Training(learner, fleet.scenario.training.eval_every),
+            planner=self.planner,
+            meter=self.meter,
+            ceiling=ceiling,
+            journal=Journal(self.folder),
+        )
+        node = Node(device, fleet.links, state, self.meter, fleet.settings)
+        self.runner = Runner(node, self.tools, tell, self.dtype)
+        self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
+        self._planned = (0, 0.0, 0.0)
+
+    def _first(self, learner: Learner) -> Durable:
+        """The state before the first start."""
+        fleet = self.pack.fleet
+        view = self.planner.plan(first_view(len(fleet.names))).view
+        if view.digest != fleet.digest:
+            raise ScenarioError(
+                f"this device makes another plan of the scenario ({view.digest[:12]}) than the "
+                f"fleet's ({fleet.digest[:12]}); use Joulemesh {fleet.version} here (now "
+                f"{__version__})"
+            )
+        vector = np.array(learner.parameters())
+        memory = {name: np.array(one) for name, one in learner.save().items()}
+        return Durable(0, (view,), Commit(0, own_vector(vector, like=vector), memory))
+
+    async def run(self) -> End:
+        """Run until the node ends."""
+        commit, fleet = self.state.commit, self.pack.fleet
+        self.tools.journal.write(
+            "start",
+            {
+                "device": self.pack.device,
+                "name": self.pack.name,
+                "incarnation": self.state.incarnation + 1,
+                "fleet": fleet.id,
+                "plan": fleet.digest,
+                "version": __version__,
+                "meter": self.meter.source,
+                "iteration": commit.iteration,
+                "battery_j": self.pack.orders.battery_j,
+                "spent_j": self.meter.spent_j(),
+            },
+        )
+        return await self.runner.run()
+
+    def refused(self, refusal: Refusal) -> None:
+        """Journal what the transport would not take."""
+        who = refusal.peer or refusal.address
+        figures = {"sender": who, "reason": str(refusal.reason), "detail": refusal.detail}
+        self.runner.write("refused", figures)
+
+    def standing(self) -> Standing:
+        """How the device stands at the moment."""
+        runner, names = self.runner, self.pack.fleet.names
+        beat, iteration = runner.beat, runner.iteration
+        planned_j, planned_s = self._up_to(iteration)
+        return Standing(
+            device=self.pack.device,
+            name=self.pack.name,
+            phase=beat.phase if beat else "starting",
+            view=runner.view,
+            iteration=iteration,
+            iterations=self.pack.orders.iterations if runner.plan is None else runner.plan.last,
+            spent_j=self.meter.spent_j(),
+            planned_j=planned_j,
+            battery_j=self.pack.orders.battery_j,
+            elapsed_s=runner.elapsed_s,
+            planned_s=planned_s,
+            waiting=tuple(sorted({names[one] for one, _ in beat.waiting})) if beat else (),
+            accuracy=runner.figures.get("accuracy"),
+            trouble=runner.trouble,
+        )
+
+    def _up_to(self, iteration: int) -> tuple[float, float]:
+        """Joules and seconds that plans give the device up to an iteration."""
+        plan, (done, joules, seconds) = self.runner.plan, self._planned
+        if plan is None:
+            return joules, seconds
+        for t in range(max(done + 1, plan.view.start), min(iteration, plan.last) + 1):
+            price = plan.price(t)
+            joules += plan.rounds(t) * price.round_j + price.exchange_j
+            seconds += price.iteration_s
+            self._planned = (t, joules, seconds)
+        return joules, seconds
+
+
+def _learner(pack: DevicePack, wanted: Wanted) -> Learner:
+    """The learner that is asked for; only this loads JAX, and only for the scenario's own."""
+    if wanted.learner is not None:
+        seed = pack.fleet.scenario.seed
+        given = {"device": pack.device, "name": pack.name, "seed": seed, "data": wanted.data}
+        return load_learner(wanted.learner, given)
+    from joulemesh.deploy.device.simulated import simulated_learner
+
+    return simulated_learner(pack.fleet, pack.device, wanted.data)
+
+
+def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], None]) -> int:
+    """Run the device of a folder until it ends, or until somebody stops it.
+
+    Args:
+        folder: of the device.
+        wanted: how it is to be run.
+        tell: called with every line of the journal.
+        say: called with lines for the user.
+
+    Returns:
+        An exit code: see `supervisor.Exit`.
+
+    Raises:
+        JoulemeshError: the folder, the data or the learner cannot be used.
+    """
+    pack = DevicePack.load(folder)
+    make_folder(folder / RUN)
+    with ExitStack() as stack:
+        stack.enter_context(FolderLock(folder / RUN))
+        with _ended_by_signals():
+            device = Device(pack, wanted, tell)
+        if device.state.ended:
+            say(f"{pack.name} has ended: {device.state.ended}; nothing to do")
+            asyncio.run(farewell(device, wanted.linger_s, say))
+            return Exit.DONE
+        if wanted.metrics is not None:
+            stack.callback(serve_metrics(wanted.metrics, device.standing, device.runner.tally))
+        code = asyncio.run(_until_stopped(device, say))
+        if code in (Exit.DONE, Exit.ENDED):
+            asyncio.run(farewell(device, wanted.linger_s, say))
+    if device.runner.busy:  # a training that nobody waits for must not delay the end
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """While data and learner are loaded, a signal ends the process: nothing has been begun."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {
+        number: signal.signal(number, lambda got, frame: os._exit(_CODES[signal.Signals(got)]))
+        for number in (_CODES if main else ())
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
+    """Run a device; the first signal asks it to stop, the second ends it at once."""
+    loop, asked = asyncio.get_running_loop(), list[tuple[float, signal.Signals]]()
+
+    def on_signal(number: signal.Signals) -> None:
+        if asked and loop.time() - asked[0][0] > _SETTLE_S:
+            os._exit(_CODES[number])
+        if not asked:
+            asked.append((loop.time(), number))
+            say("stopping, everything is being saved; once more to stop at once")
+            device.runner.stop("Ctrl-C" if number == signal.SIGINT else number.name)
+
+    for number in _CODES:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        end = await device.run()
+    finally:
+        for number in _CODES:
+            loop.remove_signal_handler(number)
+    reason = named(end.reason, device.pack.fleet.given_names)
+    if end.complete:
+        say(f"{device.pack.name}: {reason}")
+        return Exit.DONE
+    again = "; started again, it resumes" if end.resumable else ""
+    say(f"{device.pack.name} stopped after iteration {device.runner.iteration}: {reason}{again}")
+    if asked:
+        return _CODES[asked[0][1]]
+    # What is neither over for good nor may be tried again, the user has to correct.
+    return Exit.ENDED if end.resumable or device.runner.ended else Exit.REFUSED

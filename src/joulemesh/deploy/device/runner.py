@@ -1,0 +1,347 @@
+"""Drives a node's state machine with real time, a network, a disk, a learner and a planner.
+
+Everything that takes time is done elsewhere, in threads or by the transport, and what comes of it
+comes back as an event: beats go on while a device trains or waits for its disk. Time is that of a
+clock which nobody sets.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Runner"]
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from joulemesh.deploy.device.rest import give_back_memory
+from joulemesh.deploy.device.tally import Cost, Tally
+from joulemesh.deploy.device.timers import Timers
+from joulemesh.deploy.device.tools import Machine, Tools
+from joulemesh.deploy.device.worker import Worker
+from joulemesh.deploy.effects import (
+    Begin,
+    Delivered,
+    Effect,
+    End,
+    Evaluate,
+    Event,
+    Note,
+    Plan,
+    Planned,
+    Received,
+    Save,
+    Saved,
+    SaveFailed,
+    Send,
+    SetTimer,
+    StopAsked,
+    Tick,
+    Train,
+    Undelivered,
+)
+from joulemesh.deploy.messages import Beat, Given, Message, Part
+from joulemesh.deploy.plans import ViewPlan
+from joulemesh.deploy.transport import TransportError
+from joulemesh.errors import JoulemeshError
+
+_FLUSH, _REST = "flush", "rest"
+_FLUSH_S = 1.0  # what a power cut may take of the journal's ordinary lines
+_REST_S = 3.0
+_LINGER_S = 2.0
+_EVALUATE_S = 60.0
+_ORDINARY = ("trained", "committed", "evaluated", "refused", "undelivered")
+
+
+class Runner:
+    """Runs one node until it ends.
+
+    Args:
+        node: the state machine, with the state that the store gave.
+        tools: what it is driven with.
+        tell: called with every line of the journal, kind and figures, for whoever watches.
+        dtype: of the parameters, which may travel with fewer digits; as they come unless given.
+    """
+
+    def __init__(
+        self,
+        node: Machine,
+        tools: Tools,
+        tell: Callable[[str, dict[str, Any]], None] = lambda kind, figures: None,
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:
+        self._node, self._tools, self._tell, self._dtype = node, tools, tell, dtype
+        self.tally = Tally()
+        self.plan: ViewPlan | None = None
+        self.view, self.iteration, self.elapsed_s = 0, 0, 0.0
+        self.beat: Beat | None = None
+        self.figures: dict[str, float] = {}
+        self.trouble, self.ended = "", ""
+        self._timers = Timers(lambda name: self.take(Tick(name)))
+        self._chores = Timers(self._chore)
+        self._line: dict[str, Any] | None = None
+        self._unanswered = Counter[int]()
+        self._early: list[tuple[int, Message]] | None = []  # what comes before the node begins
+        self._sending: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[End] | None = None
+        self._carry: dict[type, Callable[[Any], None]] = {
+            Send: self._send,
+            Train: self._train,
+            Save: self._save,
+            Plan: self._make_plan,
+            Evaluate: tools.training.evaluate,
+            SetTimer: lambda effect: self._timers.set(effect.name, effect.after_s),
+            Note: lambda effect: self.write(effect.kind, dict(effect.figures)),
+            End: self._end,
+        }
+
+    async def run(self) -> End:
+        """Begin, and go on until the node ends.
+
+        Returns:
+            Why and how it ended.
+
+        Raises:
+            JoulemeshError: the transport cannot listen, or the disk cannot be written at all.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._disk, self._planning = Worker("store"), Worker("planner")
+        tools = self._tools
+        await tools.transport.start(self._received)
+        try:
+            tools.training.begin(self._learner_note, lambda: self._chores.set(_REST, _REST_S))
+            self.take(Begin())
+            early, self._early = self._early or [], None
+            for sender, message in early:
+                self._received(sender, message)
+            end = await self._ended
+            if self._sending:
+                await asyncio.wait(self._sending, timeout=_LINGER_S)
+            if end.complete:  # the last evaluation is the one that everybody asks for
+                await tools.training.evaluated(_EVALUATE_S)
+            self._write_end(end)
+        finally:
+            await self._close()
+        return end
+
+    async def _close(self) -> None:
+        self._timers.close()
+        self._chores.close()
+        for task in tuple(self._sending):
+            task.cancel()
+        await self._tools.transport.close()
+        written = self._loop.create_future()
+        self._disk.do(self._write_last, lambda value, error: written.set_result(error))
+        await written
+        for worker in (self._disk, self._planning):
+            worker.close()
+        self._tools.training.close()
+
+    def _write_last(self) -> None:
+        """Write what a node that ends in order owes: the exact joules, and the last lines."""
+        try:
+            self._tools.ceiling.settle(self._tools.meter.spent_j())
+        finally:
+            self._tools.journal.flush()
+
+    @property
+    def _over(self) -> bool:
+        return self._ended is None or self._ended.done()
+
+    def stop(self, reason: str) -> None:
+        """Ask the node to save everything and end."""
+        if self._over:
+            return
+        self.write("stopped", {"reason": reason})
+        self.take(StopAsked(reason))
+
+    @property
+    def busy(self) -> bool:
+        """Is a thread still training, which nobody waits for?"""
+        return self._tools.training.busy
+
+    # Events -------------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """Let the node handle an event, and carry out what follows."""
+        if self._over:
+            return
+        try:
+            effects = self._node.handle(event, self._loop.time())
+            self._pay(effects)
+            for effect in effects:
+                self._carry[type(effect)](effect)
+        except Exception as error:
+            self._fail(error)
+
+    def _pay(self, effects: list[Effect]) -> None:
+        """Before anything is spent beyond the ceiling, raise it on the disk."""
+        for effect in effects:
+            if isinstance(effect, Train):
+                self._tools.meter.iteration = effect.iteration
+        spent_j = self._tools.meter.spent_j()
+        if spent_j > self._tools.ceiling.joules:
+            self._tools.ceiling.raise_over(spent_j, self._exchange_j())
+
+    def _exchange_j(self) -> float:
+        """Joules of the exchange that comes next, as planned."""
+        if self.plan is None or self.iteration >= self.plan.last:
+            return 0.0
+        return self.plan.price(max(self.iteration + 1, self.plan.view.start)).exchange_j
+
+    def _received(self, sender: int, message: Message) -> None:
+        if self._early is not None:
+            self._early.append((sender, message))
+            return
+        if isinstance(message, Part | Given):
+            if self._dtype is not None and message.payload.dtype != self._dtype:
+                message = replace(message, payload=message.payload.astype(self._dtype))
+            self.tally.received(message.iteration, sender, message.payload.nbytes)
+        self.take(Received(sender, message))
+
+    # Effects ------------------------------------------------------------------------------------
+
+    def _send(self, effect: Send) -> None:
+        if isinstance(effect.message, Beat):
+            self.beat = effect.message
+        task = self._loop.create_task(self._deliver(effect))
+        self._sending.add(task)
+        task.add_done_callback(self._delivered)
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    async def _deliver(self, effect: Send) -> None:
+        message, began = effect.message, self._loop.time()
+        part = message if isinstance(message, Part | Given) else None
+        if part is not None:
+            self._unanswered[part.iteration] += 1
+            self.tally.sending(effect.to, began)
+        try:
+            await self._tools.transport.send(effect.to, message, effect.within_s)
+        except TransportError as error:
+            event: Event = Undelivered(effect.token, str(error))
+            if not self._over:
+                kind, reason = type(message).__name__.lower(), str(error.reason)
+                self.write("undelivered", {"to": effect.to, "message": kind, "reason": reason})
+        else:
+            event = Delivered(effect.token)
+            if part is not None:
+                self.tally.sent(part.iteration, effect.to, part.payload.nbytes)
+        if part is not None:
+            self.tally.answered(part.iteration, effect.to, self._loop.time())
+            self._unanswered -= Counter([part.iteration])  # which drops what has come to 0
+            self._write_commit(unless_sending=True)
+        self.take(event)
+
+    def _train(self, effect: Train) -> None:
+        self._chores.cancel(_REST)
+        began, before_j = self._loop.time(), self._tools.meter.spent_j()
+
+        def then(event: Event) -> None:
+            now, spent_j = self._loop.time(), self._tools.meter.spent_j()
+            # A model was charged when training was decided on; a sensor has seen it happen.
+            meter = self._tools.meter
+            joules = spent_j - before_j if meter.measures else meter.train_j(effect.rounds)
+            cost = Cost(effect.rounds, joules, round(now - began, 6))
+            self.tally.trained(effect.iteration, cost, now=now, spent_j=spent_j)
+            self.write("trained", {"iteration": effect.iteration, **cost._asdict()})
+            self._chores.set(_REST, _REST_S)
+            self.take(event)
+
+        self._tools.training.train(effect, then)
+
+    def _save(self, effect: Save) -> None:
+        commit, line = effect.state.commit, None
+        if commit.iteration > self.iteration:
+            line = {
+                "iteration": commit.iteration,
+                "view": effect.state.views[-1].number,
+                **self.tally.costs(commit, self._loop.time()),
+                "spent_j": commit.spent_j,
+                "left_j": self._tools.meter.left_j(),
+                "elapsed_s": commit.elapsed_s,
+                "absent": commit.absent,
+            }
+
+        def then(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self.trouble = str(error)
+                self.write("not-saved", {"reason": self.trouble})
+                self.take(SaveFailed(effect.token, self.trouble))
+                return
+            self.trouble, self.view = "", effect.state.views[-1].number
+            self.iteration = max(self.iteration, commit.iteration)
+            self.elapsed_s, self.ended = commit.elapsed_s, effect.state.ended
+            if line is not None:
+                self._write_commit()
+                self._line = line
+                self._write_commit(unless_sending=True)
+            self.take(Saved(effect.token))
+
+        self._disk.do(lambda: self._tools.store.save(effect.state), then)
+
+    def _write_commit(self, unless_sending: bool = False) -> None:
+        """Write the line of the last commit, once its messages are acknowledged if possible."""
+        line = self._line
+        if line is None or (unless_sending and self._unanswered[line["iteration"]]):
+            return
+        self._line = None
+        self.write("committed", {**line, **self.tally.traffic(line["iteration"])})
+
+    def _make_plan(self, effect: Plan) -> None:
+        def then(planned: Planned | None, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, JoulemeshError):
+                self._fail(error)
+                return
+            if planned is None:
+                planned = Planned(effect.view, None, " ".join(str(error).split()))
+            if planned.plan is not None:
+                self.plan = planned.plan
+                self._tools.training.last = planned.plan.last
+            self.take(planned)
+
+        self._planning.do(lambda: self._tools.planner.answer(effect.view), then)
+
+    def _learner_note(self, kind: str, figures: dict[str, Any]) -> None:
+        if kind == "evaluated":
+            self.figures = {name: one for name, one in figures.items() if name != "iteration"}
+        self.write(kind, figures)
+
+    def _end(self, effect: End) -> None:
+        if not self._over and self._ended is not None:
+            self._ended.set_result(effect)
+
+    def _write_end(self, end: End) -> None:
+        self._write_commit()
+        meter = self._tools.meter
+        figures = {"reason": end.reason, "complete": end.complete, "resumable": end.resumable}
+        joules = {"spent_j": meter.spent_j(), "left_j": meter.left_j()}
+        self.write("end", {**figures, "iteration": self.iteration, **joules})
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._over and self._ended is not None:
+            self._ended.set_exception(error)
+
+    # The journal, and rest ----------------------------------------------------------------------
+
+    def write(self, kind: str, figures: dict[str, Any]) -> None:
+        """Add a line to the journal; ordinary ones may wait a second for the disk."""
+        self._tools.journal.write(kind, figures)
+        self._tell(kind, figures)
+        if kind not in _ORDINARY:
+            self._chores.set(_FLUSH, 0.0)
+        elif _FLUSH not in self._chores:
+            self._chores.set(_FLUSH, _FLUSH_S)
+
+    def _chore(self, name: str) -> None:
+        if name == _REST:
+            give_back_memory()
+        else:
+            self._disk.do(self._tools.journal.flush, lambda value, error: None)

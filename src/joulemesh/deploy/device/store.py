@@ -1,0 +1,324 @@
+"""A node's state on disk: what it was when the last save returned, whatever happened since.
+
+``state.log`` is only ever added to, and a save is one append and one wait for the disk. Arrays
+that are the same objects as at an earlier save are not written again: the state refers to all of
+them by number. A last record that is not whole is a save that never returned. When little of the
+log is still referred to, it is written anew, whole or not at all.
+"""
+
+from __future__ import annotations
+
+__all__ = ["STATE", "Owner", "Store"]
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from joulemesh.deploy.device.records import framed, records_in
+from joulemesh.deploy.effects import Commit, Durable
+from joulemesh.deploy.messages import Part
+from joulemesh.deploy.view import View
+from joulemesh.errors import ScenarioError
+from joulemesh.files import DISK, make_folder, write_bytes
+from joulemesh.files.bounded import open_bounded
+from joulemesh.files.limits import NODE_STATE
+from joulemesh.files.whole import sweep
+from joulemesh.training.tensors import Arrays
+
+STATE = "state.log"
+FORMAT = "joulemesh node 1"
+_LEAST_LOG = 4 * 2**20
+_MOST_STALE = 4  # times as many bytes as are still referred to
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose state it is: that of another fleet, plan or device is not taken up.
+
+    Attributes:
+        fleet: its identity.
+        plan: digest of the plan.
+        device: its number.
+    """
+
+    fleet: str
+    plan: str
+    device: int
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Where an iteration's parameters are, and what the optimiser remembers by name."""
+
+    iteration: int
+    vector: int
+    memory: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    to: int
+    view: int
+    iteration: int
+    step: int
+    payload: int
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The state, with numbers in the place of arrays."""
+
+    format: str
+    owner: Owner
+    incarnation: int
+    views: tuple[View, ...]
+    promised: tuple[int, int] | None
+    accepted: tuple[tuple[int, int], View] | None
+    commit: _Kept
+    spent_j: float
+    elapsed_s: float
+    absent: tuple[tuple[int, int], ...]
+    average: _Kept | None
+    view: int
+    trained: _Kept | None
+    sent: tuple[_Sent, ...]
+    gift: _Kept | None
+    ended: str
+
+
+class _Held(NamedTuple):
+    number: int
+    array: NDArray[Any]
+
+
+_RECORD = TypeAdapter(_Record)
+
+
+class Store:
+    """Keeps the state of one node. Saves must not overlap: one thread carries them out.
+
+    Nobody may change in place an array that was saved.
+
+    Args:
+        folder: made if need be.
+        owner: whose state it is.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> mine = Owner("f1", "ab12", 3)
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     store = Store(Path(place), mine)
+    ...     store.load() is None
+    ...     store.save(Durable(1, (View(0, 1, (2, 3)),), Commit(7, np.arange(3.0))))
+    ...     found = Store(Path(place), mine).load()
+    ...     found.commit.iteration, found.commit.vector.tolist(), found.views[0].members
+    True
+    (7, [0.0, 1.0, 2.0], (2, 3))
+    """
+
+    def __init__(self, folder: Path, owner: Owner) -> None:
+        self.folder, self.owner = make_folder(folder), owner
+        self.path = folder / STATE
+        self._held: dict[int, _Held] = {}  # arrays of the last state, by identity
+        self._number, self._size, self._whole = 0, 0, False
+        self._texts: dict[int, tuple[View, dict[str, Any]]] = {}
+        sweep(self.folder)
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def save(self, state: Durable) -> None:
+        """Make a state durable; what was there before stays whole until this one is.
+
+        Raises:
+            ScenarioError: the disk is full or cannot be written.
+        """
+        before, number, fresh = dict(self._held), self._number, dict[str, NDArray[Any]]()
+        record = self._record(state, fresh)
+        used = _numbers_in(record)
+        content = framed(record, fresh)
+        try:
+            if not self._whole or self._size + len(content) > self._most(used):
+                everything = {
+                    str(h.number): h.array for h in self._held.values() if h.number in used
+                }
+                content = framed(record, everything)
+                write_bytes(self.path, content)
+                self._size = 0
+            else:
+                self._append(content)
+        except BaseException:
+            self._held, self._number = before, number
+            raise
+        self._size, self._whole = self._size + len(content), True
+        self._held = {key: held for key, held in self._held.items() if held.number in used}
+
+    def _most(self, used: set[int]) -> int:
+        """Bytes to which the log may grow before it is written anew."""
+        live = sum(held.array.nbytes for held in self._held.values() if held.number in used)
+        return max(_LEAST_LOG, _MOST_STALE * live)
+
+    def _append(self, content: bytes) -> None:
+        try:
+            DISK.get().append(self.path, content)
+        except OSError as error:
+            self._whole = False  # the next save writes the log anew, without half a record
+            raise ScenarioError(
+                f"cannot write {self.path}: {error.strerror}; make room on the disk"
+            ) from None
+
+    def _record(self, state: Durable, fresh: dict[str, NDArray[Any]]) -> dict[str, Any]:
+        """The state as plain values; arrays that are not in the log yet are put into ``fresh``."""
+
+        def number(array: NDArray[Any]) -> int:
+            found = self._held.get(id(array))
+            if found is None or found.array is not array:
+                self._number += 1
+                found = self._held[id(array)] = _Held(self._number, array)
+                fresh[str(found.number)] = array
+            return found.number
+
+        def kept(iteration: int, vector: Any, memory: Mapping[str, Any]) -> dict[str, Any]:
+            numbers = {name: number(one) for name, one in memory.items()}
+            return {"iteration": iteration, "vector": number(vector), "memory": numbers}
+
+        def sent(to: int, part: Part) -> dict[str, int]:
+            at = {"view": part.view, "iteration": part.iteration, "step": part.step}
+            return {"to": to, **at, "payload": number(part.payload)}
+
+        commit, accepted = state.commit, state.accepted
+        return {
+            "format": FORMAT,
+            "owner": asdict(self.owner),
+            "incarnation": state.incarnation,
+            "views": [self._plain(view) for view in state.views],
+            "promised": state.promised,
+            "accepted": accepted and (accepted[0], self._plain(accepted[1])),
+            "commit": kept(commit.iteration, commit.vector, commit.memory),
+            "spent_j": commit.spent_j,
+            "elapsed_s": commit.elapsed_s,
+            "absent": commit.absent,
+            "average": commit.average and kept(*commit.average, {}),
+            "view": commit.view,
+            "trained": state.trained and kept(*state.trained),
+            "sent": [sent(to, part) for to, part in state.sent],
+            "gift": state.gift and kept(*state.gift, {}),
+            "ended": state.ended,
+        }
+
+    def _plain(self, view: View) -> dict[str, Any]:
+        """A view as plain values; the same views are saved again and again."""
+        found = self._texts.get(id(view))
+        if found is None or found[0] is not view:
+            if len(self._texts) > 16:
+                self._texts.clear()
+            found = self._texts[id(view)] = (view, asdict(view))
+        return found[1]
+
+    # Reading ------------------------------------------------------------------------------------
+
+    def load(self) -> Durable | None:
+        """The state that was saved last; None if there is none.
+
+        Raises:
+            ScenarioError: it is damaged, or that of another fleet, plan or device.
+        """
+        if not (self.path.exists() or self.path.is_symlink()):
+            return None
+        try:
+            arrays, record, self._size = self._newest()
+            self._require_own(record.owner)
+            state = _state(record, arrays)
+        except ScenarioError:
+            raise
+        except (OSError, ValueError, KeyError) as error:
+            raise ScenarioError(
+                f"{self.path} is damaged ({_reason(error)}); restore it from a copy, or remove "
+                f"{self.folder}: the device then asks to be taken in as a new one"
+            ) from None
+        self._number = max(arrays)
+        self._held = {id(array): _Held(number, array) for number, array in arrays.items()}
+        self._whole = self._size == self.path.stat().st_size
+        return state
+
+    def _newest(self) -> tuple[dict[int, NDArray[Any]], _Record, int]:
+        """The arrays and the state of the last whole record, and where it ends."""
+        arrays, plain, size = dict[int, NDArray[Any]](), dict[str, Any](), 0
+        with open_bounded(self.path, NODE_STATE.now) as file:
+            for plain, found, end in records_in(file):
+                if plain.get("format") != FORMAT:
+                    break
+                arrays |= {int(name): one for name, one in found.items()}
+                used, size = _numbers_in(plain), end
+                arrays = {number: one for number, one in arrays.items() if number in used}
+        if not plain:
+            raise ValueError("it holds no whole record")
+        if plain.get("format") != FORMAT:
+            raise ScenarioError(
+                f"{self.path} is not of the format {FORMAT!r}; use the version that wrote it"
+            )
+        return arrays, _RECORD.validate_python(plain), size
+
+    def _require_own(self, found: Owner) -> None:
+        for what, one, other in (
+            ("fleet", found.fleet, self.owner.fleet),
+            ("plan", found.plan, self.owner.plan),
+            ("device", str(found.device), str(self.owner.device)),
+        ):
+            if one != other:
+                raise ScenarioError(
+                    f"{self.folder} holds the state of another {what} ({one:.12}, not "
+                    f"{other:.12}); run that one, or remove the folder to begin this one"
+                )
+
+
+def _numbers_in(record: Mapping[str, Any]) -> set[int]:
+    kept = [one for name in ("commit", "average", "trained", "gift") if (one := record[name])]
+    vectors = {number for one in kept for number in (one["vector"], *one["memory"].values())}
+    return vectors | {one["payload"] for one in record["sent"]}
+
+
+def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
+    def vector(kept: _Kept) -> NDArray[Any]:
+        if arrays[kept.vector].ndim != 1:
+            raise ValueError(f"array {kept.vector} holds no parameters")
+        return arrays[kept.vector]
+
+    def memory(kept: _Kept) -> Arrays:
+        return {name: arrays[number] for name, number in kept.memory.items()}
+
+    kept, average, trained, gift = record.commit, record.average, record.trained, record.gift
+    commit = Commit(
+        iteration=kept.iteration,
+        vector=vector(kept),
+        memory=memory(kept),
+        spent_j=record.spent_j,
+        elapsed_s=record.elapsed_s,
+        average=(average.iteration, vector(average)) if average else None,
+        absent=record.absent,
+        view=record.view,
+    )
+    return Durable(
+        incarnation=record.incarnation,
+        views=record.views,
+        commit=commit,
+        promised=record.promised,
+        accepted=record.accepted,
+        trained=(trained.iteration, vector(trained), memory(trained)) if trained else None,
+        sent=tuple(
+            (one.to, Part(one.view, one.iteration, one.step, arrays[one.payload]))
+            for one in record.sent
+        ),
+        gift=(gift.iteration, vector(gift)) if gift else None,
+        ended=record.ended,
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:160]
+    return (getattr(error, "strerror", None) or " ".join(str(error).split()))[:160]

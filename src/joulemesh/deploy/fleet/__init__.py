@@ -1,0 +1,1 @@
+"""A fleet as folders: what its devices know and share, and who they are."""

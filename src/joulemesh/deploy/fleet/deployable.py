@@ -1,0 +1,75 @@
+"""Whether a plan can be carried out by real devices, and how it travels to them."""
+
+from __future__ import annotations
+
+__all__ = ["check_deployable", "portable", "roster_names"]
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from joulemesh.data.chosen import device_names
+from joulemesh.deploy.device.continuation import require_peers
+from joulemesh.deploy.fleet.fleet import numbered_names
+from joulemesh.deploy.fleet.identity import IdentityError, check_name
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.continuation import Continuation
+from joulemesh.planning.orders import digest_of
+from joulemesh.planning.plan import Plan
+from joulemesh.scenario import Scenario
+from joulemesh.scenario.given import INPUTS
+from joulemesh.scenario.inputs import input_files, with_files
+
+_SUFFIX = re.compile(r"[^A-Za-z0-9.]")
+_DATA = "training."  # samples stay where they are: every device has its own
+
+
+def check_deployable(plan: Plan) -> None:
+    """Refuse a plan that real devices cannot carry out.
+
+    Raises:
+        ScenarioError: one line that says why it is for simulation only.
+
+    >>> import joulemesh
+    >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
+    """
+    require_peers(Continuation.of_plan(plan))
+
+
+def roster_names(plan: Plan) -> tuple[str, ...]:
+    """What the devices are called: as in their table, otherwise by their numbers.
+
+    Raises:
+        ScenarioError: a name is used twice, or cannot stand in a certificate.
+
+    >>> import joulemesh
+    >>> roster_names(joulemesh.plan(joulemesh.Scenario(devices={"count": 12})))[-1]
+    'device-11'
+    """
+    names, count = device_names(plan.scenario), plan.scenario.devices.count
+    table = plan.scenario.devices.table
+    if not names:
+        return numbered_names(count)
+    for device, name in enumerate(names):
+        try:
+            check_name(name)
+        except IdentityError as error:
+            raise ScenarioError(f"{table}, device {device}: {error}") from None
+    return names
+
+
+def portable(plan: Plan) -> tuple[Scenario, str, dict[str, tuple[str, Path]]]:
+    """A plan's scenario with names of its files that hold on every device.
+
+    Returns:
+        The scenario; the digest of the plan, made from it; and by field the name that a file has
+        in the folder ``inputs``, and where it lies now. Samples do not travel.
+    """
+    named = {
+        field: (f"{field.replace('.', '-')}{_SUFFIX.sub('', path.suffix)}", path)
+        for field, path in input_files(plan.scenario).items()
+        if not field.startswith(_DATA)
+    }
+    inside = {field: f"{INPUTS}/{name}" for field, (name, _) in named.items()}
+    stated = with_files(plan.scenario, inside)
+    return stated, digest_of(replace(plan, ground=replace(plan.ground, scenario=stated))), named

@@ -1,0 +1,243 @@
+"""How a device joins a fleet: it asks with a block of text, and is answered with another one.
+
+The device makes its key and keeps it. Its request holds its name, where it thinks that it is
+reached, and the proof that it has the key; the operator, who knows which device it came from,
+signs it. The answer holds all that the device needs.
+"""
+
+from __future__ import annotations
+
+__all__ = ["REQUEST_FILE", "Request", "accept", "answer_again", "ask", "read_request", "sign"]
+
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulemesh._version import __version__
+from joulemesh.deploy.fleet.block import from_block, to_block
+from joulemesh.deploy.fleet.fleet import FILE, Fleet
+from joulemesh.deploy.fleet.hosts import HOSTS, Host, checked_host, fill_in, require_addresses
+from joulemesh.deploy.fleet.identity import (
+    AUTHORITY,
+    CERTIFICATE,
+    KEY,
+    Authority,
+    Identity,
+    check_name,
+    make_key,
+    make_request,
+    name_in_request,
+)
+from joulemesh.deploy.fleet.pack import (
+    DEVICES,
+    ORDERS,
+    DevicePack,
+    device_files,
+    fleet_hosts,
+    write_files,
+)
+from joulemesh.deploy.fleet.pem import read_pem, same_key, write_pem
+from joulemesh.errors import ScenarioError
+from joulemesh.files import make_folder, write_text
+from joulemesh.files.bounded import parse_json
+
+REQUEST_FILE = "request.txt"
+_ASK, _ANSWER = "joulemesh node enroll", "joulemesh deploy sign"
+_FILES = {FILE, ORDERS, HOSTS, AUTHORITY, CERTIFICATE}
+_INPUT = re.compile(r"inputs/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a device asks for.
+
+    Attributes:
+        pem: the request for a certificate.
+        host: its name, and where it thinks that it is reached; the address may be empty.
+        version: of Joulemesh there.
+    """
+
+    pem: str
+    host: Host
+    version: str = __version__
+
+
+# On the device ----------------------------------------------------------------------------------
+
+
+def ask(folder: Path, host: Host, *, anew: bool = False) -> str:
+    """Make a device's key, if it has none, and its request.
+
+    Args:
+        folder: of the device; made if need be.
+        host: its name, and where it is reached.
+        anew: make another key although there is one.
+
+    Returns:
+        The block of text to show to the operator, which is kept in the folder, too.
+
+    Raises:
+        ScenarioError: the device has a certificate already, or the folder cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     read_request(ask(Path(place, "farm-07"), Host("farm-07", "10.0.0.7"))).host
+    Host(name='farm-07', address='10.0.0.7', port=7100)
+    """
+    check_name(host.name)
+    make_folder(folder)
+    if (folder / CERTIFICATE).exists() and not anew:
+        raise ScenarioError(
+            f"{folder} has a certificate already; `joulemesh node run {folder}` takes part, and "
+            "--anew makes another key, which has to be signed again"
+        )
+    if anew or not (folder / KEY).exists():
+        write_pem(folder / KEY, make_key(), private=True)
+    pem = make_request(host.name, read_pem(folder / KEY, private=True))
+    record = {"address": host.address, "port": host.port, "version": __version__}
+    files = {"request.pem": pem.encode(), "host.json": json.dumps(record).encode()}
+    block = to_block("REQUEST", files, f"{host.name} asks to take part")
+    write_text(folder / REQUEST_FILE, f"{block}\n")
+    return block
+
+
+def accept(folder: Path, text: str, name: str) -> DevicePack:
+    """Take up the operator's answer; nothing is changed unless it fits the device's key.
+
+    Args:
+        folder: of the device.
+        text: with the block that `sign` made in it.
+        name: of the device.
+
+    Returns:
+        What the device now has.
+
+    Raises:
+        ScenarioError: the block is damaged, or is for another device.
+    """
+    files = from_block("ANSWER", text, _ANSWER)
+    strange = [name for name in files if name not in _FILES and not _INPUT.fullmatch(name)]
+    lacking = sorted(_FILES - set(files))
+    if strange or lacking:
+        odd = f"has a file {strange[0]!r:.60}" if strange else f"lacks {lacking[0]}"
+        raise ScenarioError(f"the block {odd}; use the same version of Joulemesh on both sides")
+    if not (folder / KEY).exists():
+        raise ScenarioError(f"{folder} has no key; ask first: `{_ASK} {name}`")
+    key = read_pem(folder / KEY, private=True)
+    draft = folder / f".{secrets.token_hex(8)}.part"
+    try:
+        write_files(draft, files)
+        write_pem(draft / KEY, key, private=True)
+        found = DevicePack.load(draft)
+        bears = Identity.load(draft).bearer.name
+        if not bears == found.name == name:
+            raise ScenarioError(
+                f"the answer is for {found.name} (its certificate for {bears}), not for {name}; "
+                f"paste the answer to the request of {name}"
+            )
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    write_files(folder, files)
+    (folder / REQUEST_FILE).unlink(missing_ok=True)
+    return DevicePack.load(folder)
+
+
+# On the operator's machine ----------------------------------------------------------------------
+
+
+def read_request(text: str) -> Request:
+    """The request in a text.
+
+    Raises:
+        ScenarioError: there is none, or it is damaged.
+    """
+    files = from_block("REQUEST", text, _ASK)
+    try:
+        pem = files["request.pem"].decode()
+        record = parse_json(files["host.json"])
+        address, port, version = (record[name] for name in ("address", "port", "version"))
+        name = name_in_request(pem)
+        host = checked_host("the request", name, str(address), str(port))
+        return Request(pem, host, str(version)[:100])
+    except (KeyError, TypeError, UnicodeDecodeError):
+        raise ScenarioError(
+            f"the request is incomplete; copy what `{_ASK} NAME` printed again"
+        ) from None
+
+
+def sign(
+    folder: Path, requests: Sequence[Request], *, again: bool = False, days: float = 365
+) -> dict[str, str]:
+    """Sign requests, and pack what each of the devices needs.
+
+    Addresses that ``hosts.csv`` lacks are taken from the requests, and stay there even if others
+    are still missing.
+
+    Args:
+        folder: of the fleet.
+        requests: of some of its devices.
+        again: sign also for a device that has another key already.
+        days: for which the certificates are valid.
+
+    Returns:
+        A block of text for each device, by name.
+
+    Raises:
+        ScenarioError: a device is unknown, has a certificate for another key, or the address of one
+            of its neighbours is not known yet.
+    """
+    fleet, authority = Fleet.load(folder), Authority.load(folder)
+    for one in requests:
+        _check(folder, fleet, one, again=again)
+    names = [one.host.name for one in requests]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ScenarioError(f"two of the requests are of {twice}; sign its newest one only")
+    fill_in(folder / HOSTS, [one.host for one in requests if one.host.address])
+    hosts = fleet_hosts(folder, fleet)
+    for one in requests:
+        device = fleet.number(one.host.name)
+        near = [fleet.names[other] for other in (device, *fleet.neighbours(device))]
+        require_addresses(folder / HOSTS, hosts, near, ", or sign its request in the same command")
+    blocks = {}
+    for one in requests:
+        name = one.host.name
+        certificate = authority.sign(one.pem, days=days)
+        write_pem(folder / DEVICES / name / CERTIFICATE, certificate)
+        content = device_files(folder, fleet, hosts, name)
+        write_files(folder / DEVICES / name, content)
+        blocks[name] = to_block("ANSWER", content, f"for {name} of fleet {fleet.id}")
+    return blocks
+
+
+def answer_again(folder: Path, name: str) -> str:
+    """The block for a device that was signed before, with what ``hosts.csv`` says now.
+
+    Raises:
+        ScenarioError: it has no certificate yet, or an address is missing.
+    """
+    fleet = Fleet.load(folder)
+    device, hosts = fleet.number(name), fleet_hosts(folder, fleet)
+    near = [fleet.names[other] for other in (device, *fleet.neighbours(device))]
+    require_addresses(folder / HOSTS, hosts, near)
+    content = device_files(folder, fleet, hosts, name)
+    if CERTIFICATE not in content:
+        raise ScenarioError(f"{name} has no certificate yet; sign its request first")
+    write_files(folder / DEVICES / name, content)
+    return to_block("ANSWER", content, f"for {name} of fleet {fleet.id}")
+
+
+def _check(folder: Path, fleet: Fleet, request: Request, *, again: bool) -> None:
+    """Refuse a request that must not be signed."""
+    name = request.host.name
+    fleet.number(name)
+    issued = folder / DEVICES / name / CERTIFICATE
+    if issued.exists() and not again and not same_key(read_pem(issued), request.pem):
+        raise ScenarioError(
+            f"{name} has a certificate for another key already; if the device lost its key, add "
+            "--again"
+        )

@@ -1,0 +1,300 @@
+"""What all devices of a fleet know: ``fleet.json``, the same bytes on every one of them.
+
+It holds the scenario as it was resolved, and the sizes of the model and of a round: with these a
+device makes the plan again, and every later one, without the data and without the model.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes", "numbered_names"]
+
+from dataclasses import asdict, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
+
+from joulemesh._version import __version__
+from joulemesh.deploy.fleet.identity import check_name
+from joulemesh.deploy.fleet.task import Task
+from joulemesh.deploy.settings import Settings
+from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.files.bounded import parse_json, read_bounded
+from joulemesh.files.limits import FLEET
+from joulemesh.files.manifest import sha256_of
+from joulemesh.planning.workload import Workload
+from joulemesh.scenario import Origin, Scenario
+from joulemesh.scenario.given import INPUTS, absolute_paths
+
+if TYPE_CHECKING:
+    from joulemesh.planning.ground import Ground
+
+FILE = "fleet.json"
+FORMAT = "joulemesh fleet 1"
+_MOST_DEVICES = 100_000
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_AnyName = Annotated[str, Field(pattern=r"^[^/\\\x00]{1,255}$")]
+_FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
+
+
+_LONGEST_S = 7 * 86400.0
+
+
+def _settings(value: Any) -> Settings:
+    """Settings of plain values, each within sensible bounds."""
+    made = value if isinstance(value, Settings) else Settings(**_known(value))
+    if made.on_failure not in ("go-on", "stop"):
+        raise ValueError(f"on_failure is {made.on_failure!r:.20}, not go-on or stop")
+    for name, figure in asdict(made).items():
+        least, most = (1.0, 1e6) if name == "slack" else (0.05, _LONGEST_S)
+        number = isinstance(figure, int | float) and not isinstance(figure, bool)
+        if name != "on_failure" and not (number and least <= figure <= most):
+            raise ValueError(f"{name} is {figure!r:.20}, not between {least:g} and {most:g}")
+    return made
+
+
+def _known(value: Any) -> dict[str, Any]:
+    names = {one.name for one in fields(Settings)}
+    if not isinstance(value, dict) or not set(value) <= names:
+        raise ValueError("they are not those of this version")
+    return value
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sizes(_Record):
+    """The workload, as plain values; see `Workload`."""
+
+    parameters: Annotated[int, Field(ge=1, le=2**53)]
+    model_bits: Annotated[float, Field(gt=0)]
+    round_samples: Annotated[tuple[float, ...], Field(min_length=1, max_length=_MOST_DEVICES)]
+    operations: float | None = None
+
+
+class Input(_Record):
+    """A file that the scenario names and that travels with the fleet.
+
+    Attributes:
+        name: within the folder ``inputs``.
+        sha256: of its bytes.
+    """
+
+    name: _FileName
+    sha256: _Digest
+
+
+class Fleet(_Record):
+    """What all devices of a fleet know.
+
+    Attributes:
+        format: of the file.
+        id: of the fleet, drawn at random.
+        version: of Joulemesh that made it.
+        digest: of the plan.
+        names: of the devices, by their numbers.
+        links: of the graph, each (lower, higher), ascending: who may talk to whom.
+        settings: how devices treat each other.
+        task: what devices with data of their own have to share.
+        code: the user's own files that must be loaded, and their SHA-256.
+        inputs: files that the scenario names, by field.
+        stated: the scenario's values; files that travel with the fleet by their relative names.
+        origins: where the values come from.
+        sizes: of the model and of a round.
+    """
+
+    format: str = FORMAT
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    version: Annotated[str, Field(max_length=100)] = __version__
+    digest: _Digest
+    names: Annotated[tuple[str, ...], Field(min_length=2, max_length=_MOST_DEVICES)]
+    links: Annotated[tuple[tuple[int, int], ...], Field(min_length=1, max_length=2**20)]
+    settings: Annotated[Settings, BeforeValidator(_settings)] = Settings()
+    task: Task
+    code: dict[_AnyName, _Digest] = {}
+    inputs: dict[str, Input] = {}
+    stated: dict[str, Any]
+    origins: dict[str, str] = {}
+    sizes: Sizes
+
+    _folder: Path = PrivateAttr(default=Path())
+
+    @field_validator("names")
+    @classmethod
+    def _each_its_own(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError("two devices have one name")
+        return tuple(check_name(name) for name in names)
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse parts that do not belong together."""
+        count = len(self.names)
+        if len(self.sizes.round_samples) != count:
+            raise ValueError(f"it has {count} names for {len(self.sizes.round_samples)} devices")
+        ordered = all(0 <= low < high < count for low, high in self.links)
+        if not ordered or list(self.links) != sorted(set(self.links)):
+            raise ValueError("its links are not pairs of devices in ascending order")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``fleet.json`` of a fleet's or of a device's folder, and check what it names.
+
+        Raises:
+            ScenarioError: it is missing, damaged, of another format, or an input has changed.
+        """
+        path = folder / FILE
+        try:
+            found = cls.parse(read_bounded(path, FLEET.now), str(path))
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot read {path}: {error.strerror}; name a folder that `joulemesh deploy init` "
+                "or `joulemesh node enroll` made"
+            ) from None
+        found._folder = folder
+        for field, one in found.inputs.items():
+            _check_input(field, one, folder / INPUTS / one.name)
+        return found
+
+    @classmethod
+    def parse(cls, text: bytes, where: str) -> Self:
+        """The fleet that a JSON text describes.
+
+        Raises:
+            ScenarioError: it describes none.
+        """
+        try:
+            values = parse_json(text)
+            made = values.get("format") if isinstance(values, dict) else None
+            if made != FORMAT:
+                raise ScenarioError(
+                    f"{where} is of the format {made!r:.60}, not {FORMAT!r}; use the version of "
+                    "Joulemesh that made it"
+                )
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            place = ".".join(map(str, first["loc"]))[:80]
+            reason = f"{place}: {first['msg']}" if place else first["msg"]
+        except JoulemeshError:
+            raise
+        except ValueError as error:
+            reason = str(error)
+        raise ScenarioError(
+            f"{where} is damaged ({' '.join(reason.split())[:200]}); copy it again"
+        ) from None
+
+    def to_json(self) -> str:
+        """As one JSON object, always the same bytes."""
+        return self.model_dump_json() + "\n"
+
+    @property
+    def folder(self) -> Path:
+        """That it was read from."""
+        return self._folder
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario, with the places of its files in this folder.
+
+        Raises:
+            ScenarioError: it is none, or needs the user's own files loaded first.
+        """
+        values: dict[str, Any] = {
+            name: dict(part) if isinstance(part, dict) else part
+            for name, part in self.stated.items()
+        }
+        made = Scenario(**absolute_paths(values, self._folder))
+        return made.with_origins({name: Origin.parse(text) for name, text in self.origins.items()})
+
+    @cached_property
+    def work(self) -> Workload:
+        """Sizes of the model and of a round."""
+        sizes = self.sizes
+        samples = np.array(sizes.round_samples, np.float64)
+        return Workload(sizes.parameters, sizes.model_bits, samples, sizes.operations)
+
+    def ground(self) -> Ground:
+        """What every plan of the fleet stands on, made without data and model."""
+        from joulemesh.planning.ground import Ground
+        from joulemesh.world import build_world
+
+        return Ground(self.scenario, self.work, build_world(self.scenario, self.work.round_samples))
+
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        """The devices' names, if somebody gave them; empty where they only repeat the numbers."""
+        return () if self.names == numbered_names(len(self.names)) else self.names
+
+    def number(self, name: str) -> int:
+        """The number of a device.
+
+        Raises:
+            ScenarioError: the fleet has none of this name.
+        """
+        if name not in self.names:
+            shown = ", ".join(self.names[:8]) + ("" if len(self.names) <= 8 else ", …")
+            raise ScenarioError(f"the fleet has no device {name!r:.80}; its devices are {shown}")
+        return self.names.index(name)
+
+    def neighbours(self, device: int) -> tuple[int, ...]:
+        """The devices that share a link with one, ascending."""
+        return self._near.get(device, ())
+
+    @cached_property
+    def _near(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        for low, high in self.links:
+            found.setdefault(low, []).append(high)
+            found.setdefault(high, []).append(low)
+        return {device: tuple(sorted(near)) for device, near in found.items()}
+
+    def check_code(self, loaded: tuple[Path, ...]) -> None:
+        """Refuse to go on without the user's own files that the fleet was made with.
+
+        Args:
+            loaded: the files given with ``--load``.
+
+        Raises:
+            ScenarioError: one is missing, or is not the same.
+        """
+        given = {path.name: path for path in loaded}
+        for name, digest in self.code.items():
+            if name not in given:
+                raise ScenarioError(f"the fleet was made with --load {name}; add --load {name}")
+            if sha256_of(given[name]) != digest:
+                raise ScenarioError(
+                    f"{given[name]} is not the file that the fleet was made with (SHA-256 "
+                    f"{digest[:12]}…); copy that one here"
+                )
+
+
+def numbered_names(count: int) -> tuple[str, ...]:
+    """Names of devices that nobody has named.
+
+    >>> numbered_names(11)[9:]
+    ('device-09', 'device-10')
+    """
+    digits = len(str(count - 1))
+    return tuple(f"device-{device:0{digits}}" for device in range(count))
+
+
+def _check_input(field: str, one: Input, path: Path) -> None:
+    try:
+        same = sha256_of(path) == one.sha256
+    except OSError as error:
+        raise ScenarioError(
+            f"{field}: cannot read {path}: {error.strerror}; copy the folder again"
+        ) from None
+    if not same:
+        raise ScenarioError(f"{field}: {path} has changed since the fleet was made; copy it again")

@@ -1,0 +1,1 @@
+"""The rules of one device: a state machine without network, clock or disk."""

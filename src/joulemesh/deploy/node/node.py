@@ -1,0 +1,307 @@
+"""One device of a fleet: a state machine without any network, clock or disk.
+
+`Node.handle` takes what happened and gives what is to be done. The rules are in the parts that it
+puts together: `work` (train, exchange, commit), `council` (agreement on views), `watch` (who is
+alive), `floods` (telling everybody).
+"""
+
+from __future__ import annotations
+
+__all__ = ["Node"]
+
+from dataclasses import replace
+
+from joulemesh.deploy.effects import (
+    Begin,
+    Delivered,
+    Durable,
+    Effect,
+    End,
+    Event,
+    Planned,
+    Received,
+    Saved,
+    SaveFailed,
+    StopAsked,
+    Tick,
+    Trained,
+    TrainFailed,
+    Undelivered,
+)
+from joulemesh.deploy.messages import (
+    Absent,
+    Accept,
+    Accepted,
+    Beat,
+    Fetch,
+    Flood,
+    Given,
+    Join,
+    Leave,
+    Part,
+    Prepare,
+    Promise,
+    Refused,
+    Replan,
+    Suspect,
+)
+from joulemesh.deploy.node.council import Council, Hooks
+from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.ending import COMPLETE, Ending
+from joulemesh.deploy.node.floods import Floods
+from joulemesh.deploy.node.grounds import Grounds
+from joulemesh.deploy.node.petitions import Petitions
+from joulemesh.deploy.node.signs import Signs
+from joulemesh.deploy.node.watch import Watch
+from joulemesh.deploy.node.work import Work
+from joulemesh.deploy.plans import Meter
+from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import View
+
+_VIEWS_WITHOUT = 3  # in which nobody gives a device what it lacks: then it leaves
+
+
+class Node:
+    """What one device does, event by event.
+
+    Args:
+        device: its number.
+        links: all links of the fleet's graph, each (lower, higher).
+        state: what is on disk; at the first start, incarnation 0 with view 0 and the initial
+            parameters.
+        meter: what its battery holds.
+        settings: the fleet's.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        links: tuple[tuple[int, int], ...],
+        state: Durable,
+        meter: Meter,
+        settings: Settings,
+    ) -> None:
+        self._desk = desk = Desk(device, links, state, meter, settings)
+        self._watch, self._floods = Watch(desk), Floods(desk)
+        self._grounds = Grounds(desk)
+        self._work = Work(desk, self._watch, self._cannot_pay)
+        hooks = Hooks(self._standing, self._work.advance, self._installed)
+        self._council = Council(desk, self._floods, self._grounds, self._work.plans, hooks)
+        self._petitions = Petitions(desk, self._floods, self._grounds, self._council)
+        self._signs = Signs(desk, self._watch, self._work)
+        self._ending = Ending(
+            desk, self._watch, self._work, self._signs, self._petitions, self._grounds
+        )
+        self._ticks = 0
+        self._last_event = 0.0
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take an event; what is to be done, in order."""
+        desk = self._desk
+        if desk.ended:
+            return []
+        desk.now = now
+        if now - self._last_event > desk.settings.patience_s / 2.0:
+            self._thaw()
+        self._last_event = now
+        self._dispatch(event)
+        return desk.take()
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case Received():
+                self._received(event)
+            case Delivered():
+                self._desk.answered(event.token, True)
+            case Undelivered():
+                self._desk.answered(event.token, False)
+            case Saved():
+                self._desk.saved(event.token)
+            case SaveFailed():
+                self._desk.not_saved(event.reason)
+            case Tick():
+                self._tick(event.name)
+            case Trained():
+                self._work.trained(event)
+            case TrainFailed():
+                self._leave(f"training failed in iteration {event.iteration}: {event.reason}")
+            case Planned():
+                if not self._council.planned(event):
+                    self._work.planned(event)
+            case StopAsked():
+                self._ending.stop(event.reason)
+            case Begin():
+                self._begin()
+        self._ending.check()
+
+    # Beginning and ending ---------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        desk = self._desk
+        if desk.state.ended:
+            desk.emit(End(desk.state.ended, desk.state.ended == COMPLETE, resumable=False))
+            desk.ended = True
+            return
+        state = replace(desk.state, incarnation=desk.state.incarnation + 1)
+        desk.save(state, self._begun)
+        desk.timer("tick", desk.settings.tick_s)
+
+    def _begun(self) -> None:
+        self._watch.begin()
+        self._work.begin()
+        self._signs.to_all()
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """Begin to work as soon as all neighbours are there."""
+        if not self._work.ready and not self._petitions.leaving and self._watch.complete():
+            self._work.ready = True
+            self._work.advance()
+
+    def _thaw(self) -> None:
+        """This device was stopped for a while: others may not have been."""
+        self._watch.patient()
+        self._work.averaging.parcels.patient()
+        self._work.supplies.patient()
+        if self._council.since is not None:
+            self._council.since = self._desk.now
+
+    # Messages ---------------------------------------------------------------------------------
+
+    def _received(self, event: Received) -> None:
+        sender, message = event.sender, event.message
+        if sender not in self._desk.neighbours:
+            return
+        self._watch.hear(sender)
+        match message:
+            case Part():
+                self._work.part(sender, message)
+            case Beat():
+                self._heard(sender, message)
+            case Flood():
+                if self._floods.receive(sender, message):
+                    self._flooded(message)
+            case Fetch():
+                self._work.supplies.asked(sender, message)
+            case Given():
+                self._work.supplies.given(sender, message)
+            case Absent():
+                self._work.absent(sender, message)
+            case Refused():
+                self._council.learn(message.views)
+
+    def _heard(self, sender: int, beat: Beat) -> None:
+        desk = self._desk
+        if self._watch.beat(sender, beat):
+            if beat.view < desk.view.number:
+                views = tuple(one for one in desk.state.views if one.number > beat.view)
+                desk.send(sender, Refused(f"view {beat.view} is over", views))
+            elif beat.view > desk.view.number:
+                self._signs.to(sender)  # it will answer with the views that are missing here
+            self._signs.heard(beat)
+            self._work.beat(sender, beat)
+        self._look_around()
+
+    def _flooded(self, flood: Flood) -> None:
+        origin, body = flood.origin, flood.body
+        self._watch.meet(origin)
+        match body:
+            case Prepare():
+                self._council.prepare(body)
+            case Promise():
+                self._council.promise(origin, body)
+            case Accept():
+                self._council.accept(body)
+            case Accepted():
+                self._council.accepted(origin, body)
+            case _ if not self._floods.of_now(flood):
+                return
+            case Suspect():
+                self._suspect(body)
+            case Join():
+                self._grounds.join(origin, body)
+            case Leave():
+                self._grounds.leave(origin, body)
+            case Replan():
+                self._grounds.replan(origin, body)
+        self._council.consider()
+
+    # Chores -----------------------------------------------------------------------------------
+
+    def _tick(self, name: str) -> None:
+        desk = self._desk
+        if name == "soon":
+            self._signs.to_all()
+            return
+        self._ticks += 1
+        desk.timer("tick", desk.settings.tick_s)
+        desk.save_again()
+        if desk.on_disk.incarnation != desk.state.incarnation:
+            return  # not begun yet
+        self._floods.tick()
+        self._look_around()
+        self._work.tick()
+        self._suspect_silent()
+        if self._ticks % 4 == 0:
+            self._petitions.say_again()
+            self._ask_for_supplies()
+        if self._ticks % 2 == 0:
+            self._signs.to_all()
+        self._council.tick()
+        self._ending.give_up(self._council.since)
+
+    def _ask_for_supplies(self) -> None:
+        """Nobody gives what this device lacks: another view may find another giver, or none."""
+        views = self._work.supplies.overdue()
+        if views > _VIEWS_WITHOUT:
+            self._leave("no neighbour gives it the parameters that it lacks")
+        elif views:
+            self._petitions.plan_anew("nobody gives it the parameters that it lacks")
+
+    def _suspect_silent(self) -> None:
+        stuck = self._work.averaging.parcels.stuck(self._desk.settings.patience_s)
+        suspects = self._watch.suspects(self._work.plans.iteration_s)
+        for device, reason in [*suspects, *((one, "takes no messages") for one in stuck)]:
+            said = self._petitions.suspect(device, reason)
+            if said is not None:
+                self._suspect(said)
+
+    def _suspect(self, said: Suspect) -> None:
+        if not self._grounds.suspect(said):
+            return
+        self._desk.note("suspected", device=said.device, reason=said.reason)
+        if self._desk.settings.on_failure == "stop":
+            self._ending.stop(
+                f'device {said.device} failed ({said.reason}), and on_failure is "stop"'
+            )
+        else:
+            self._council.consider()
+
+    # Views ------------------------------------------------------------------------------------
+
+    def _standing(self, promise: Promise) -> Promise:
+        desk, work = self._desk, self._work
+        return replace(
+            promise,
+            iteration=desk.on_disk.commit.iteration,
+            left_j=desk.meter.left_j(),
+            elapsed_s=work.elapsed_s,
+            cut=self._watch.cut(),
+            pending=work.supplies.pending,
+        )
+
+    def _installed(self, view: View) -> None:
+        for newcomer, _ in view.gifts:
+            self._watch.patient(newcomer)
+        self._work.installed()
+        self._petitions.installed()
+        self._signs.soon()
+
+    def _cannot_pay(self, reason: str) -> None:
+        """Ask for a plan that this device can pay; if the plan is new already, leave."""
+        old = self._desk.view.start < self._work.iteration
+        (self._petitions.plan_anew if old else self._leave)(reason)
+
+    def _leave(self, reason: str) -> None:
+        self._work.ready = False
+        self._petitions.leave(reason)

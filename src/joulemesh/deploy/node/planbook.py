@@ -1,0 +1,86 @@
+"""The plans of the views that a device works by."""
+
+from __future__ import annotations
+
+__all__ = ["Planbook"]
+
+from joulemesh.deploy.effects import Plan, Planned
+from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.plans import ViewPlan
+from joulemesh.deploy.view import FINISHED, governing
+
+
+class Planbook:
+    """Asks for the plan of each view once, and checks that it is the one that was agreed on."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._plans: dict[int, ViewPlan] = {}
+        self._asked: set[int] = set()
+        self.prepared: ViewPlan | None = None  # of a view that this device proposes
+
+    def get(self, number: int) -> ViewPlan | None:
+        """The plan of a view, if it is there."""
+        return self._plans.get(number)
+
+    def of(self, iteration: int) -> ViewPlan | None:
+        """The plan that an iteration follows; it is asked for if it is not there."""
+        view = governing(self._desk.state.views, iteration)
+        plan = self._plans.get(view.number)
+        if plan is None and self.prepared is not None and self.prepared.view == view:
+            plan = self._plans[view.number] = self.prepared
+        if plan is None and view.digest != FINISHED and view.number not in self._asked:
+            self._asked.add(view.number)
+            self._desk.emit(Plan(view))
+        return plan
+
+    def take(self, event: Planned) -> bool:
+        """The plan of a view that is installed; False if the node cannot go on by it."""
+        number, agreed = event.view.number, event.view.digest
+        self._asked.discard(number)
+        if event.plan is None:
+            why = f"there is no plan for view {number}: {event.refusal}"
+            self._desk.end(why, resumable=False)
+            return False
+        own = event.plan.view.digest
+        if own != agreed:
+            self._desk.note("digest", view=number, own=own, agreed=agreed)
+            self._desk.refuse_to_go_on(
+                f"the plan of view {number} has digest {own[:12]} here and {agreed[:12]} on the "
+                "others; give all devices the same version of Joulemesh and the same fleet folder"
+            )
+            return False
+        self._plans[number] = event.plan
+        return True
+
+    def last(self) -> int | None:
+        """The last iteration, if it is known yet."""
+        view = self._desk.view
+        if view.digest == FINISHED:
+            return view.start - 1
+        return next((plan.last for plan in self._plans.values()), None)
+
+    def done(self, iteration: int) -> bool:
+        """Is there nothing to do in an iteration, nor after it?
+
+        Either it is beyond the last, or the plan has no part for this device any more. Such a
+        device stays where it is: what it has committed says how far the others are.
+        """
+        view = governing(self._desk.state.views, iteration)
+        plan = self._plans.get(view.number)
+        if plan is None:
+            return view.digest == FINISHED
+        if iteration > plan.last:
+            return True
+        return view is self._desk.view and self._desk.device not in plan.active(iteration)
+
+    def iteration_s(self, iteration: int) -> float:
+        """Planned seconds of an iteration on the slowest device; 0 if they are not known."""
+        plan = self._plans.get(governing(self._desk.state.views, iteration).number)
+        known = plan is not None and 1 <= iteration <= plan.last
+        return plan.price(iteration).iteration_s if plan is not None and known else 0.0
+
+    def forget(self, iteration: int) -> None:
+        """Drop the plans of views that govern nothing from an iteration on."""
+        oldest = governing(self._desk.state.views, iteration).number
+        self._plans = {number: plan for number, plan in self._plans.items() if number >= oldest}

@@ -1,0 +1,261 @@
+"""The iterations of a device: train, exchange, commit."""
+
+from __future__ import annotations
+
+__all__ = ["Work"]
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.effects import Commit, Evaluate, Planned, Train, Trained
+from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
+from joulemesh.deploy.node.averaging import Averaging
+from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.planbook import Planbook
+from joulemesh.deploy.node.supplies import Supplies
+from joulemesh.deploy.node.watch import Watch
+from joulemesh.deploy.plans import ViewPlan
+from joulemesh.deploy.view import REFUSED
+
+
+class Work:
+    """Carries out one iteration after the other, each by the plan of the view that governs it.
+
+    `advance` does whatever can be done now; it may be called at any time.
+
+    Args:
+        desk: the node's.
+        watch: what is known of its neighbours.
+        short: called with a reason when the battery does not hold enough for the plan.
+    """
+
+    def __init__(self, desk: Desk, watch: Watch, short: Callable[[str], None]) -> None:
+        self._desk, self._watch, self._short = desk, watch, short
+        self.plans = Planbook(desk)
+        self.supplies = Supplies(desk, watch, self._supplied)
+        self.averaging = Averaging(desk, self.plans, short)
+        self.phase = "starting"
+        self.ready = False
+        self.halting = False  # stop where nothing is lost
+        self._trainings: list[int] = []  # under way, in order; 0: no longer wanted
+        self._saving = False
+        self._elapsed_s, self._begun = desk.state.commit.elapsed_s, 0.0
+
+    def begin(self) -> None:
+        """The node is started."""
+        self._begun = self._desk.now
+        self.averaging.parcels.remember()
+        self.plans.of(self.iteration)
+
+    @property
+    def iteration(self) -> int:
+        """The one that is being worked on."""
+        return self._desk.state.commit.iteration + 1
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds so far, of this start and those before."""
+        return self._elapsed_s + self._desk.now - self._begun
+
+    @property
+    def frozen(self) -> bool:
+        """Has this device promised to commit nothing until a view is decided?"""
+        return self._desk.state.promised is not None
+
+    @property
+    def finished(self) -> bool:
+        """Is the last iteration committed?"""
+        return not self.supplies.pending and self.plans.done(self.iteration)
+
+    @property
+    def halted(self) -> bool:
+        """Has it stopped where nothing is lost?"""
+        busy = self._saving or any(self._trainings) or self.averaging.under_way
+        return self.halting and not busy
+
+    @property
+    def at_end(self) -> bool:
+        """Has this device finished, and is that on disk?"""
+        if self.phase != "ended" or self._desk.on_disk.commit is not self._desk.state.commit:
+            return False
+        return self._desk.member and self.finished
+
+    def planned(self, event: Planned) -> None:
+        """The plan of a view that is installed."""
+        if self.plans.take(event):
+            self.advance()
+
+    # One iteration ----------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Do whatever can be done now."""
+        desk = self._desk
+        if desk.ended or self._saving or not self.ready:
+            return
+        if not desk.member:
+            self.phase = "waiting"
+            return
+        if self.supplies.pending:
+            self.phase = "fetching"
+            self.supplies.want(Fetch(desk.view.number, desk.view.start - 1, gift=True))
+            return
+        if self.finished:
+            self.phase = "ended"
+            return
+        plan = self.plans.of(self.iteration)
+        if plan is None or self.frozen:
+            self.phase = "frozen" if self.frozen else "waiting"
+        elif not self.halted:
+            self._work(plan)
+
+    def _work(self, plan: ViewPlan) -> None:
+        t, trained = self.iteration, self._desk.state.trained
+        if trained is None or trained[0] != t:
+            self._train(plan)
+        elif plan.exact(t) and t < self._desk.view.start and not self.averaging.done(plan, t):
+            self.phase = "fetching"  # somebody has finished it
+            self.supplies.want(Fetch(plan.view.number, t))
+        else:
+            self._average(plan, trained[1])
+
+    def _train(self, plan: ViewPlan) -> None:
+        t, desk = self.iteration, self._desk
+        self.phase = "training"
+        if t in self._trainings:
+            return
+        rounds = plan.rounds(t)
+        if not desk.affords(desk.meter.train_j(rounds) + plan.price(t).exchange_j):
+            self._short(f"its battery does not pay for iteration {t}")
+        elif rounds == 0:
+            commit = desk.state.commit
+            self._keep_trained(plan, Trained(t, commit.vector, commit.memory, repeatable=True))
+        else:
+            self._trainings.append(t)
+            desk.meter.train(rounds)
+            desk.emit(Train(t, rounds, desk.state.commit))
+
+    def trained(self, event: Trained) -> None:
+        """The learner is done."""
+        wanted = self._trainings.pop(0) if self._trainings else 0
+        plan = self.plans.of(self.iteration)
+        if event.iteration == wanted == self.iteration and plan is not None:
+            self._keep_trained(plan, event)
+
+    def _keep_trained(self, plan: ViewPlan, event: Trained) -> None:
+        desk = self._desk
+        state = replace(desk.state, trained=(event.iteration, event.vector, event.memory))
+        if event.repeatable or plan.peer(event.iteration) is None:
+            desk.state = state  # nobody hears of it before it is committed, or it can be repeated
+            self.advance()
+        else:
+            self._saving = True
+            desk.save(state, self._saved)
+
+    def _saved(self) -> None:
+        self._saving = False
+        self.advance()
+
+    def _average(self, plan: ViewPlan, own: Vector) -> None:
+        t = self.iteration
+        if not self.averaging.begin(plan, t, own):
+            return
+        self.phase = "exchanging"
+        self.supplies.within_s = self.averaging.within_s
+        if self.averaging.done(plan, t):
+            vector, absent = self.averaging.result(own)
+            exact = self.averaging.under_way and plan.exact(t)
+            self._commit(plan, vector, exact=exact, absent=absent)
+
+    def _commit(
+        self,
+        plan: ViewPlan,
+        vector: Vector,
+        *,
+        exact: bool,
+        absent: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        desk, t = self._desk, self.iteration
+        before, trained = desk.state.commit, desk.state.trained
+        assert trained is not None
+        commit = Commit(
+            iteration=t,
+            vector=vector,
+            memory=trained[2],
+            spent_j=desk.meter.spent_j(),
+            elapsed_s=self.elapsed_s,
+            average=(t, vector) if exact else before.average,
+            absent=absent,
+            view=plan.view.number,
+        )
+        gift = desk.state.gift if self.supplies.owed() else None
+        if self.supplies.owed() and before.iteration == desk.view.start - 1:
+            gift = (before.iteration, before.vector)
+        if exact:
+            self.averaging.parcels.averaged((plan.view.number, t))
+        self._save_commit(commit, gift)
+
+    def _save_commit(self, commit: Commit, gift: tuple[int, Vector] | None = None) -> None:
+        self._saving = True
+        self.averaging.close()
+        self.supplies.enough()
+        sent = self.averaging.parcels.mixed()
+        state = replace(self._desk.state, commit=commit, trained=None, sent=sent, gift=gift)
+        self._desk.save(state, self._committed)
+
+    def _committed(self) -> None:
+        commit = self._desk.state.commit
+        self._desk.emit(Evaluate(commit.iteration, commit.vector))
+        self.averaging.forget()
+        self._saved()
+
+    def _supplied(self, fetch: Fetch, vector: Vector) -> None:
+        """The average of this iteration has come, or what a newcomer begins with."""
+        desk, commit = self._desk, self._desk.state.commit
+        plan, trained = self.plans.of(self.iteration), desk.state.trained
+        if self.frozen or self._saving:
+            return
+        if fetch.gift:
+            self._trainings = [0] * len(self._trainings)  # they began from something else
+            given = replace(commit, iteration=fetch.iteration, vector=vector, view=fetch.view)
+            spent_j = desk.meter.spent_j()
+            self._save_commit(replace(given, average=None, absent=(), spent_j=spent_j))
+        elif plan is not None and trained is not None and trained[0] == fetch.iteration:
+            self._commit(plan, vector, exact=True)
+
+    # What happens around it -------------------------------------------------------------------
+
+    def part(self, sender: int, part: Part) -> None:
+        """A message of an exchange has come."""
+        if self.averaging.part(sender, part):
+            self.advance()
+
+    def absent(self, sender: int, absent: Absent) -> None:
+        """A neighbour was started again and has nothing more for this mixing."""
+        if self.averaging.absent(sender, absent):
+            self.advance()
+
+    def beat(self, sender: int, beat: Beat) -> None:
+        """A neighbour says how far it is, and what it waits for."""
+        self.averaging.beat(sender, beat)
+
+    def installed(self) -> None:
+        """Another view governs the iterations from its start on."""
+        self.supplies.enough()
+        self.plans.forget(self.iteration)
+        if not self._desk.member or self.supplies.pending:
+            self.averaging.close()  # what it was about is over for this device
+        self.averaging.installed()
+        if self._desk.view.digest == REFUSED:
+            self.plans.of(self._desk.view.start)  # to say why
+        self.advance()
+
+    def tick(self) -> None:
+        """Chores: send again, ask again, fetch where nothing comes any more."""
+        self.averaging.parcels.tick()
+        self.supplies.tick()
+        stalled = None if self.frozen else self.averaging.stalled()
+        if stalled is not None and any(
+            beat.iteration >= stalled.iteration for beat in self._watch.beats.values()
+        ):
+            self.supplies.want(stalled)

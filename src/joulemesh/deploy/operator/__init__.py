@@ -1,0 +1,1 @@
+"""What the operator of a fleet asks of it, and what devices answer."""

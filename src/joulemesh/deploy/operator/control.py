@@ -1,0 +1,164 @@
+"""What a running node tells the fleet's operator, and lets neighbours measure; it changes nothing.
+
+The calls share the node's port and its gate. ``Status``, ``Probe`` and ``Journal`` are for the
+holder of the operator's certificate, ``Echo`` also for the node's neighbours.
+"""
+
+from __future__ import annotations
+
+__all__ = ["JOURNAL_CALL", "PROBE", "STATUS", "Control"]
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulemesh._version import __version__
+from joulemesh.deploy.device.journal import journals_in
+from joulemesh.deploy.fleet.pack import DevicePack
+from joulemesh.deploy.operator.probing import ECHO, MOST_BYTES, Greeting, probe
+from joulemesh.deploy.operator.standing import Standing
+from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.files.bounded import open_bounded, parse_json
+from joulemesh.files.limits import JOURNAL
+
+import grpc  # isort: skip  (probing prepares it, and says what to install where it is missing)
+
+if TYPE_CHECKING:
+    from joulemesh.deploy.transport.grpc import GrpcTransport
+
+STATUS = "/joulemesh.Control/Status"
+PROBE = "/joulemesh.Control/Probe"
+JOURNAL_CALL = "/joulemesh.Control/Journal"
+_PIECE = 64 * 1024
+
+
+class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Serves the operator's calls on a node's port.
+
+    Args:
+        transport: whose port it is; it knows who calls.
+        pack: the device's folder.
+        standing: how the device stands.
+        run: folder of its journal.
+    """
+
+    def __init__(
+        self,
+        transport: GrpcTransport,
+        pack: DevicePack,
+        standing: Callable[[], Standing],
+        run: Path,
+    ) -> None:
+        self._transport, self._pack, self._standing, self._run = transport, pack, standing, run
+        self._until = pack.identity.bearer.not_after.timestamp()
+        self._probing = asyncio.Lock()
+        self.collected = asyncio.Event()
+        """Set when the operator has copied the journal."""
+        self.collected_at = -math.inf
+        """When the operator last did so, by the monotonic clock."""
+
+    def service(self, handler_call_details: Any) -> Any:
+        """What serves a call; None if it is another's."""
+        served = {
+            STATUS: grpc.unary_unary_rpc_method_handler(self._guarded(self._status)),
+            PROBE: grpc.unary_unary_rpc_method_handler(self._guarded(self._probe)),
+            JOURNAL_CALL: grpc.unary_stream_rpc_method_handler(self._journal),
+            ECHO: grpc.stream_unary_rpc_method_handler(self._echo),
+        }
+        return served.get(handler_call_details.method)
+
+    def _guarded(self, answer: Callable[[bytes], Any]) -> Callable[[bytes, Any], Any]:
+        """An answer for the operator only."""
+
+        async def serve(request: bytes, context: Any) -> bytes:
+            try:
+                self._require_operator(context)
+                return json.dumps(await answer(request), allow_nan=False).encode()
+            except TransportError as error:
+                await self._transport.refuse(context, error)
+
+        return serve
+
+    def _require_operator(self, context: Any) -> None:
+        peer = self._transport.peer_of(context)
+        if peer.role != "operator":
+            raise TransportError(
+                Reason.NOT_PERMITTED, f"{peer.name} is not the operator; only the operator may ask"
+            )
+
+    async def _status(self, request: bytes) -> Any:
+        return asdict(self._standing())
+
+    async def _probe(self, request: bytes) -> Any:
+        """Probe the neighbours, one after another, so that they do not share the air."""
+        wanted = _sizes(request)
+        if self._probing.locked():
+            raise TransportError(Reason.TOO_MANY, f"{self._pack.name} is being checked already")
+        pack, found = self._pack, []
+        async with self._probing:
+            for one in pack.neighbours:
+                host = pack.hosts[one]
+                payload = wanted.get(host.name, 0)
+                plan = pack.fleet.digest
+                found.append(
+                    await probe(pack.identity, pack.name, host, plan, payload_bytes=payload)
+                )
+        return [asdict(one) for one in found]
+
+    async def _journal(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        """Every journal that the operator does not have yet: a line about it, and its bytes."""
+        try:
+            self._require_operator(context)
+            have = _sizes(request)
+        except TransportError as error:
+            await self._transport.refuse(context, error)
+        for path in journals_in(self._run):
+            size = path.stat().st_size
+            if have.get(path.name) == size:
+                continue
+            yield json.dumps({"file": path.name, "bytes": size}).encode()
+            with open_bounded(path, JOURNAL.now) as file:
+                left = size
+                while left and (piece := file.read(min(_PIECE, left))):
+                    left -= len(piece)
+                    yield piece
+        self.collected_at = time.monotonic()
+        self.collected.set()
+
+    async def _echo(self, pieces: Any, context: Any) -> bytes:
+        taken, pack = 0, self._pack
+        try:
+            peer = self._transport.peer_of(context)
+            if peer.role != "operator" and peer.device not in pack.neighbours:
+                raise TransportError(
+                    Reason.NOT_A_NEIGHBOUR, f"{peer.name} is no neighbour of {pack.name}"
+                )
+            async for piece in pieces:
+                taken += len(piece)
+                if taken > MOST_BYTES:
+                    raise TransportError(Reason.TOO_LARGE, f"more than {MOST_BYTES:,} bytes")
+        except TransportError as error:
+            await self._transport.refuse(context, error)
+        digest = pack.fleet.digest
+        said = Greeting(pack.name, time.time(), __version__, digest, self._until, taken)
+        return json.dumps(asdict(said)).encode()
+
+
+def _sizes(request: bytes) -> dict[str, int]:
+    """Numbers of bytes by name, as a request gives them.
+
+    >>> _sizes(b'{"a": 3}')
+    {'a': 3}
+    """
+    try:
+        values = parse_json(request)
+        if isinstance(values, dict) and all(type(one) is int for one in values.values()):
+            return values
+    except ValueError:
+        pass
+    raise TransportError(Reason.MALFORMED, "the question makes no sense")

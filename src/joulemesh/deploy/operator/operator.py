@@ -1,0 +1,231 @@
+"""The operator's side: ask all devices of a fleet how they stand, and what they find on links."""
+
+from __future__ import annotations
+
+__all__ = ["JOURNALS", "Operator"]
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from joulemesh.deploy.device.journal import journals_in
+from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.identity import Identity
+from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts
+from joulemesh.deploy.operator.control import JOURNAL_CALL, PROBE, STATUS
+from joulemesh.deploy.operator.probing import call_error, probe
+from joulemesh.deploy.operator.standing import Probe, Standing
+from joulemesh.deploy.transport import Address, Reason, TransportError
+from joulemesh.deploy.transport.channel import open_channel
+from joulemesh.files import make_folder, write_bytes
+from joulemesh.files.bounded import parse_json
+from joulemesh.files.limits import JOURNAL
+
+import grpc.aio  # isort: skip  (channel prepares it, and says what to install where it is missing)
+
+JOURNALS = "journals"
+HERE = "this machine"
+_CALL_S = 5.0
+_PROBE_S = 600.0
+_AT_ONCE = 32
+_MOST_ANSWER = 4 * 2**20
+_JOURNAL_NAME = re.compile(r"journal(-\d{6})?\.jsonl")
+_STANDING, _PROBES = TypeAdapter(Standing), TypeAdapter(list[Probe])
+# A rate is measured by what the link should carry in half a second, within bounds.
+_RATE_S, _LEAST, _MOST, _UNKNOWN = 0.5, 64 * 1024, 4 * 2**20, 512 * 1024
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Whoever holds the operator's certificate of a fleet.
+
+    Attributes:
+        folder: of the fleet.
+        fleet: what it holds.
+        identity: the operator's.
+        hosts: where devices are reached, by name.
+    """
+
+    folder: Path
+    fleet: Fleet
+    identity: Identity
+    hosts: dict[str, Host]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a fleet's folder.
+
+        Raises:
+            JoulemeshError: a file is missing or damaged.
+        """
+        fleet = Fleet.load(folder)
+        return cls(folder, fleet, Identity.load(folder / OPERATOR), fleet_hosts(folder, fleet))
+
+    async def standings(self) -> list[Standing]:
+        """How all devices stand, in their order; those that do not answer say why."""
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(device: int, host: Host) -> Standing:
+            async with room:
+                return await self._standing(device, host)
+
+        hosts = enumerate(self.hosts.values())
+        return list(await asyncio.gather(*(one(device, host) for device, host in hosts)))
+
+    async def _standing(self, device: int, host: Host) -> Standing:
+        silent = Standing(device, host.name)
+        try:
+            async with self._channel(host) as channel:
+                answer = await channel.unary_unary(STATUS)(b"", timeout=_CALL_S)
+                found = _STANDING.validate_json(answer)
+            return replace(found, device=device, name=host.name)
+        except TransportError as error:
+            return replace(silent, trouble=_with_remedy(error))
+
+    async def check(
+        self,
+        planned_bps: Callable[[str, str], float | None],
+        *,
+        rate: bool = True,
+        done: Callable[[str], None] = lambda name: None,
+    ) -> list[Probe]:
+        """Probe every device from here, and every link from its two ends.
+
+        Args:
+            planned_bps: rate from one device to another by the plan; None if it is not used.
+            rate: measure rates, too; devices then take their turns, so as not to share the air.
+            done: called with the name of each device that has been asked.
+
+        Returns:
+            What was found: from here to each device first, then from each device.
+        """
+        hosts, digest = list(self.hosts.values()), self.fleet.digest
+        direct = await asyncio.gather(*(probe(self.identity, HERE, one, digest) for one in hosts))
+        found = [replace(one, trouble=_down(one)) for one in direct]
+        room = asyncio.Semaphore(1 if rate else _AT_ONCE)
+
+        async def from_device(host: Host) -> list[Probe]:
+            async with room:
+                seen = await self._from_device(host, planned_bps, rate=rate)
+                done(host.name)
+                return seen
+
+        up = [host for host, one in zip(hosts, direct, strict=True) if one.version]
+        for seen in await asyncio.gather(*(from_device(host) for host in up)):
+            found += seen
+        return found
+
+    async def _from_device(
+        self, host: Host, planned_bps: Callable[[str, str], float | None], *, rate: bool
+    ) -> list[Probe]:
+        names = self.fleet.names
+        near = [names[one] for one in self.fleet.neighbours(self.fleet.number(host.name))]
+        planned = {name: planned_bps(host.name, name) for name in near}
+        sizes = {name: _size(bps) if rate else 0 for name, bps in planned.items()}
+        try:
+            async with self._channel(host) as channel:
+                ask = channel.unary_unary(PROBE)
+                answer = await ask(json.dumps(sizes).encode(), timeout=_PROBE_S)
+                seen = _PROBES.validate_json(answer)
+        except TransportError as error:
+            return [
+                Probe(host.name, name, "", reachable=False, trouble=str(error)) for name in near
+            ]
+        known = {one.there: one for one in seen}
+        lost = Probe(host.name, "", "", reachable=False, trouble=f"{host.name} does not say")
+        return [
+            replace(known.get(name, lost), here=host.name, there=name, planned_bps=planned[name])
+            for name in near
+        ]
+
+    async def collect(self) -> dict[str, str]:
+        """Copy the journals of running devices into the fleet's folder.
+
+        Returns:
+            Why nothing could be copied, by the names of those devices.
+        """
+        room, failed = asyncio.Semaphore(_AT_ONCE), {}
+
+        async def one(host: Host) -> None:
+            async with room:
+                try:
+                    await self._collect(host, make_folder(self.folder / JOURNALS / host.name))
+                except TransportError as error:
+                    failed[host.name] = _with_remedy(error)
+
+        await asyncio.gather(*(one(host) for host in self.hosts.values()))
+        return failed
+
+    async def _collect(self, host: Host, place: Path) -> None:
+        have = {path.name: path.stat().st_size for path in journals_in(place)}
+        async with self._channel(host) as channel:
+            call = channel.unary_stream(JOURNAL_CALL)(json.dumps(have).encode(), timeout=_PROBE_S)
+            async for name, data in _files(call):
+                write_bytes(place / name, data)
+
+    @asynccontextmanager
+    async def _channel(self, host: Host) -> AsyncIterator[Any]:
+        """A channel to a device; whatever goes wrong on it becomes a `TransportError`."""
+        if not host.address:
+            raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")
+        address = Address(host.address, host.port)
+        channel = open_channel(self.identity, host.name, address, most_bytes=_MOST_ANSWER)
+        try:
+            yield channel
+        except (grpc.aio.AioRpcError, ValidationError) as error:
+            raise await call_error(self.identity, host.name, address, error) from None
+        finally:
+            await channel.close()
+
+
+async def _files(call: Any) -> AsyncIterator[tuple[str, bytes]]:
+    """Names and contents of the journals that a device sends."""
+    name, data, size = "", bytearray(), 0
+    async for piece in call:
+        if len(data) == size:  # the line before a file
+            if name:
+                yield name, bytes(data)
+            name, size = _announced(piece)
+            data = bytearray()
+        else:
+            data += piece
+            if len(data) > size:
+                raise TransportError(Reason.MALFORMED, f"{name} is longer than announced")
+    if name:
+        yield name, bytes(data)
+
+
+def _announced(piece: bytes) -> tuple[str, int]:
+    try:
+        record = parse_json(piece)
+        name, size = record["file"], record["bytes"]
+        if _JOURNAL_NAME.fullmatch(name) and type(size) is int and 0 <= size <= JOURNAL.now:
+            return name, size
+    except (ValueError, TypeError, LookupError):
+        pass
+    raise TransportError(Reason.MALFORMED, "it sends something that is no journal")
+
+
+def _size(planned_bps: float | None) -> int:
+    """Bytes by which a link's rate is measured."""
+    if planned_bps is None:
+        return _UNKNOWN
+    return int(min(max(planned_bps * _RATE_S / 8, _LEAST), _MOST))
+
+
+def _with_remedy(error: TransportError) -> str:
+    down = error.reason is Reason.UNREACHABLE
+    return f"{error.detail}; is `joulemesh node run` running there?" if down else str(error)
+
+
+def _down(one: Probe) -> str:
+    silent = not one.reachable and one.trouble.startswith(str(Reason.UNREACHABLE))
+    return f"{one.trouble}; is `joulemesh node run` running there?" if silent else one.trouble

@@ -1,0 +1,1 @@
+"""What a fleet did, read from its journals: history, costs, receipt, and the run played again."""

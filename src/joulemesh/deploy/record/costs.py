@@ -1,0 +1,144 @@
+"""Joules and seconds of every device and iteration: by the plan, by simulation, by meters."""
+
+from __future__ import annotations
+
+__all__ = ["QUANTITIES", "Costs", "continued", "metered", "planned", "simulated"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.deploy.record.history import History
+from joulemesh.deploy.view import View
+from joulemesh.planning.continuation import Continuation
+from joulemesh.planning.plan import Plan
+
+FloatArray = NDArray[np.float64]
+
+QUANTITIES = ("rounds", "train_j", "exchange_j", "train_s", "exchange_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What iterations cost, by one source; NaN where a device takes no part or nothing is known.
+
+    Attributes:
+        source: where the figures come from, in words.
+        rounds: float64 [n, N], local rounds.
+        train_j: float64 [n, N], joules of local training.
+        exchange_j: float64 [n, N], joules of the exchange.
+        train_s: float64 [n, N], seconds of local training.
+        exchange_s: float64 [n, N], seconds from the end of a device's own training to the end of
+            the iteration: the exchange, and the wait for slower devices.
+    """
+
+    source: str
+    rounds: FloatArray
+    train_j: FloatArray
+    exchange_j: FloatArray
+    train_s: FloatArray
+    exchange_s: FloatArray
+
+    @property
+    def joules(self) -> FloatArray:
+        """float64 [n, N]: joules of training and exchange together."""
+        return self.train_j + self.exchange_j
+
+    @property
+    def seconds(self) -> FloatArray:
+        """float64 [n, N]: seconds of the whole iteration."""
+        return self.train_s + self.exchange_s
+
+
+def _empty(source: str, iterations: int, devices: int) -> Costs:
+    shape = (iterations, devices)
+    return Costs(source, *(np.full(shape, np.nan) for _ in QUANTITIES))
+
+
+def planned(plan: Plan) -> Costs:
+    """What a plan costs, by its own physics.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> costs = planned(made)
+    >>> bool(np.allclose(costs.joules.sum(axis=0), made.spent_j))
+    True
+    >>> bool(np.allclose(costs.seconds[:, 7], made.latency_s))
+    True
+    """
+    active = plan.active
+    train_s = plan.rounds * plan.world.devices.round_latency_s
+    figures = (
+        plan.rounds.astype(np.float64),
+        plan.compute_j,
+        np.broadcast_to(plan.exchange_j, active.shape),
+        train_s,
+        plan.latency_s[:, None] - train_s,
+    )
+    return Costs("the plan", *(np.where(active, one, np.nan) for one in figures))
+
+
+def continued(plan: Continuation, iterations: int) -> Costs:
+    """What the rest of a plan costs, in the rows from its first iteration on.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> whole = continued(Continuation.of_plan(made), made.iterations)
+    >>> bool(np.array_equal(whole.joules, planned(made).joules))
+    True
+    """
+    made = _empty("the plan of a view", iterations, plan.timeline.rounds.shape[1])
+    devices = plan.ground.world.devices
+    for t in range(plan.start, min(plan.last, iterations) + 1):
+        rounds, active = plan.rounds(t), plan.active(t)
+        train_s = rounds * devices.round_latency_s
+        figures = (
+            rounds,
+            rounds * devices.round_energy_j,
+            plan.exchange_j(t),
+            train_s,
+            plan.training_s(t) + plan.exchange_s(t) - train_s,
+        )
+        for name, figure in zip(QUANTITIES, figures, strict=True):
+            getattr(made, name)[t - 1] = np.where(active, figure, np.nan)
+    return made
+
+
+def simulated(first: Costs, later: Sequence[tuple[View, Costs]]) -> Costs:
+    """What was to be done, view after view, by the plan's physics.
+
+    Args:
+        first: the costs of the plan.
+        later: each view that was installed, with the costs of the plan that follows from it; its
+            rows before the view's start are not used.
+
+    >>> one = Costs("the plan", *(np.ones((3, 2)) for _ in QUANTITIES))
+    >>> two = Costs("the plan", *(np.full((3, 2), 5.0) for _ in QUANTITIES))
+    >>> simulated(one, [(View(1, 3, (0,)), two)]).train_j.tolist()
+    [[1.0, 1.0], [1.0, 1.0], [5.0, nan]]
+    """
+    made = {name: getattr(first, name).copy() for name in QUANTITIES}
+    for view, costs in later:
+        absent = np.ones(first.rounds.shape[1], dtype=np.bool_)
+        absent[list(view.members)] = False
+        for name, figures in made.items():
+            figures[view.start - 1 :] = np.nan
+            rows = getattr(costs, name)[view.start - 1 : len(figures)]
+            figures[view.start - 1 : view.start - 1 + len(rows)] = rows
+            figures[view.start - 1 :, absent] = np.nan
+    count = "1 view change" if len(later) == 1 else f"{len(later):,} view changes"
+    views = f", planned again for {count}" if later else ""
+    return Costs(f"simulation of the scenario{views}", **made)
+
+
+def metered(histories: Sequence[History], iterations: int) -> Costs:
+    """What the devices' meters say, from their journals."""
+    made = _empty("meters of the devices, from their journals", iterations, len(histories))
+    for place, history in enumerate(histories):
+        known = (history.iterations >= 1) & (history.iterations <= iterations)
+        rows = history.iterations[known] - 1
+        for name in QUANTITIES:
+            getattr(made, name)[rows, place] = history.column(name)[known]
+    return made

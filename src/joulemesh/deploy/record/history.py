@@ -1,0 +1,288 @@
+"""What the devices of a fleet did, read from their journals.
+
+`joulemesh.deploy.device.journal` says what the lines are. A power cut may leave half a line, and a
+card that fails may leave worse: what cannot be read is counted and left out, and the rest stands.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FIGURES", "Event", "History", "Sent", "history_of", "read_history"]
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.deploy.device.journal import journals_in
+from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import open_bounded
+from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
+
+FIGURES = ("view", "rounds", "train_j", "train_s", "exchange_j", "exchange_s", "spent_j", "at")
+"""What is kept of every committed iteration: the columns of `History.committed`."""
+
+# What training took is said again when the iteration is committed: a third of all lines.
+_TWICE = (b'"kind": "trained"', b'"kind":"trained"')
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a device found worth a line, other than its daily work.
+
+    Attributes:
+        at: when, in Unix seconds by the device's own clock, as it was set in the end.
+        device: who wrote it.
+        kind: what it is, in a word.
+        figures: what belongs to it.
+    """
+
+    at: float
+    device: int
+    kind: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What went to one neighbour.
+
+    Attributes:
+        payload_bytes: bytes of parameters.
+        seconds: from the first byte to the acknowledgement, summed.
+        messages: how many.
+    """
+
+    payload_bytes: float = 0.0
+    seconds: float = 0.0
+    messages: int = 0
+
+    @property
+    def rate_bps(self) -> float | None:
+        """Bits per second; None where nothing was timed.
+
+        >>> Sent(1e6, 0.8, 3).rate_bps, Sent().rate_bps
+        (10000000.0, None)
+        """
+        return 8 * self.payload_bytes / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What one device did.
+
+    Attributes:
+        device: its number.
+        name: what it calls itself.
+        iterations: int64 [k], those that it committed, ascending.
+        committed: float64 [k, figures]: what each of them was and took, in the order of `FIGURES`.
+        evaluations: float64 [e, 3]: iteration, accuracy, and when.
+        sent: by neighbour.
+        events: everything else, in order.
+        first_at: the earliest time in its journal; NaN if it is empty.
+        last_at: the latest.
+        damaged: lines that could not be read.
+        absent: by iteration, the messages that its exchange went without: (step, sender).
+    """
+
+    device: int
+    name: str
+    iterations: NDArray[np.int64]
+    committed: NDArray[np.float64]
+    evaluations: NDArray[np.float64]
+    sent: Mapping[int, Sent]
+    events: tuple[Event, ...]
+    first_at: float
+    last_at: float
+    damaged: int = 0
+    absent: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    def column(self, figure: str) -> NDArray[np.float64]:
+        """float64 [k]: one of the `FIGURES` of every committed iteration."""
+        return self.committed[:, FIGURES.index(figure)]
+
+    @property
+    def starts(self) -> tuple[Event, ...]:
+        """Every start of the node."""
+        return tuple(event for event in self.events if event.kind == "start")
+
+    @property
+    def meter(self) -> str:
+        """Where its joules come from, in words; empty if the journal does not say."""
+        said = [str(event.figures["meter"]) for event in self.starts if "meter" in event.figures]
+        return " / ".join(dict.fromkeys(said))
+
+    @property
+    def end(self) -> Event | None:
+        """How it ended; None if it has not, or was cut off."""
+        ends = [event for event in self.events if event.kind in ("start", "end")]
+        return ends[-1] if ends and ends[-1].kind == "end" else None
+
+
+def read_history(folder: Path, device: int, name: str) -> History:
+    """The history of one device, from the journals in its folder.
+
+    Args:
+        folder: where ``journal*.jsonl`` lie.
+        device: its number.
+        name: what the roster calls it.
+
+    Raises:
+        ScenarioError: the folder holds no journal, or that of another device.
+    """
+    paths = journals_in(folder)
+    if not paths:
+        raise ScenarioError(
+            f"{folder} holds no journal of {name}; copy its run folder there, or start its node"
+        )
+    made = history_of(_lines(paths), device, name)
+    for start in made.starts:
+        other = start.figures.get("device", device)
+        if other != device:
+            raise ScenarioError(
+                f"{folder} holds the journal of device {other} "
+                f"({start.figures.get('name', 'no name')}), not of device {device} ({name}); "
+                "copy each device's journal into its own folder"
+            )
+    return made
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with open_bounded(path, JOURNAL.now) as file:
+            while line := file.readline(JOURNAL_LINE.now):
+                yield line
+
+
+def history_of(lines: Iterable[bytes], device: int, name: str) -> History:
+    """The history that the lines of a journal tell.
+
+    Args:
+        lines: of the journal, oldest first.
+        device: whose it is.
+        name: what it is called.
+
+    >>> lines = [
+    ...     b'{"at": 1.0, "kind": "start", "device": 3, "meter": "modelled"}',
+    ...     b'{"at": 2.0, "kind": "committed", "iteration": 1, "view": 0, "rounds": 2,'
+    ...     b' "train_j": 0.5, "train_s": 0.8, "exchange_j": 0.1, "exchange_s": 0.1,'
+    ...     b' "spent_j": 0.6, "sent": {"4": [1000, 0.01, 1]}}',
+    ...     b'{"at": 2.1, "ki',
+    ... ]
+    >>> made = history_of(lines, 3, "farm-03")
+    >>> made.iterations.tolist(), made.column("train_j").tolist(), made.sent[4].rate_bps
+    ([1], [0.5], 800000.0)
+    >>> made.meter, made.damaged
+    ('modelled', 1)
+    """
+    reader = _Reader(device)
+    for line in lines:
+        if line.strip() and not any(mark in line for mark in _TWICE):
+            reader.take(line)
+    return reader.history(name)
+
+
+class _Reader:
+    """Takes up one line after the other."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.committed: dict[int, list[float]] = {}
+        self.evaluations: list[list[float]] = []
+        self.sent: dict[int, list[float]] = {}
+        self.events: list[Event] = []
+        self.life: list[tuple[float, float | None, str, dict[str, Any]]] = []
+        self.ends: list[float] = []
+        self.damaged = 0
+        self.absent: dict[int, tuple[tuple[int, int], ...]] = {}
+
+    def take(self, line: bytes) -> None:
+        """Read a line; what was written between two starts is heeded together."""
+        try:
+            record = json.loads(line)
+            at, kind = _finite(record["at"]), str(record["kind"])
+            since = _finite(record["t"]) if "t" in record else None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self.damaged += 1
+            return
+        if kind == "start":
+            self._heed()
+        self.life.append((at, since, kind, record))
+
+    def _heed(self) -> None:
+        """Take up what one life of the node wrote, by the clock as it was set at the end of it.
+
+        A small machine may begin with a wrong clock that is set while the node runs.
+        """
+        offsets = [at - since for at, since, _, _ in self.life if since is not None]
+        for at, since, kind, record in self.life:
+            when = at if since is None else since + offsets[-1]
+            try:
+                self._line(kind, {**record, "at": when}, when)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                self.damaged += 1
+                continue
+            self.ends = [min([when, *self.ends]), max([when, *self.ends])]
+        self.life = []
+
+    def _line(self, kind: str, record: Mapping[str, Any], at: float) -> None:
+        if kind == "committed":
+            self._commit(record)
+        elif kind == "evaluated":
+            self._evaluate(record, at)
+        else:
+            figures = {k: v for k, v in record.items() if k not in ("at", "kind", "t")}
+            self.events.append(Event(at, self.device, kind, figures))
+
+    def _commit(self, record: Mapping[str, Any]) -> None:
+        figures = [_finite(record[name]) for name in FIGURES]
+        sent = {int(to): [_finite(one) for one in what] for to, what in record["sent"].items()}
+        if any(len(what) != 3 for what in sent.values()):
+            raise ValueError("bytes, seconds, messages")
+        iteration = _count(record["iteration"])
+        gone = tuple((_count(step), _count(sender)) for step, sender in record.get("absent", ()))
+        self.committed[iteration] = figures
+        if gone:
+            self.absent[iteration] = gone
+        for to, what in sent.items():
+            before = self.sent.get(to, [0.0, 0.0, 0.0])
+            self.sent[to] = [a + b for a, b in zip(before, what, strict=True)]
+
+    def _evaluate(self, record: Mapping[str, Any], at: float) -> None:
+        if "accuracy" in record:  # a learner of the user's own may measure something else
+            self.evaluations.append([_count(record["iteration"]), _finite(record["accuracy"]), at])
+
+    def history(self, name: str) -> History:
+        self._heed()
+        order = sorted(self.committed)
+        first, last = self.ends or (math.nan, math.nan)
+        return History(
+            self.device,
+            name,
+            np.array(order, dtype=np.int64),
+            np.array([self.committed[t] for t in order]).reshape(-1, len(FIGURES)),
+            np.array(self.evaluations).reshape(-1, 3),
+            {to: Sent(a, b, int(c)) for to, (a, b, c) in sorted(self.sent.items())},
+            tuple(self.events),
+            first,
+            last,
+            self.damaged,
+            self.absent,
+        )
+
+
+def _finite(value: Any) -> float:
+    figure = float(value)
+    if not math.isfinite(figure):
+        raise ValueError("not finite")
+    return figure
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 2**53:
+        raise ValueError("not a count")
+    return value

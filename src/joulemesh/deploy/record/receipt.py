@@ -1,0 +1,220 @@
+"""The receipt of a deployment: joules and seconds of every device and iteration, three times.
+
+*Planned* is what the plan gave before anything began. *Simulated* is what the same physics gives
+for what was to be done after every change of view. *Metered* is what the device's own meter says.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FORMAT", "KINDS", "Receipt"]
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.deploy.record.costs import QUANTITIES, Costs, metered
+from joulemesh.deploy.record.history import History
+
+FloatArray = NDArray[np.float64]
+
+FORMAT = "joulemesh receipt 1"
+KINDS = ("planned", "simulated", "metered")
+
+
+@dataclass(frozen=True, eq=False)
+class Receipt:
+    """Planned, simulated and metered costs of a fleet, each with its source.
+
+    Attributes:
+        fleet: what the fleet is called.
+        plan: digest of its plan.
+        devices: the devices' numbers.
+        names: what the roster calls them.
+        battery_j: float64 [N], joules that each may spend.
+        planned: before the run.
+        simulated: for the views that were installed.
+        metered: by the devices.
+        spent_j: float64 [N], all that each device's meter counted, what was lost and repeated
+            included; NaN without a journal.
+        meters: [N], where each device's joules come from.
+        views: float64 [n, N], the view of each committed iteration.
+    """
+
+    fleet: str
+    plan: str
+    devices: tuple[int, ...]
+    names: tuple[str, ...]
+    battery_j: FloatArray
+    planned: Costs
+    simulated: Costs
+    metered: Costs
+    spent_j: FloatArray
+    meters: tuple[str, ...]
+    views: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        histories: Sequence[History],
+        before: Costs,
+        after: Costs,
+        *,
+        fleet: str,
+        plan: str,
+        battery_j: FloatArray,
+    ) -> Receipt:
+        """The receipt of devices with their histories.
+
+        Args:
+            histories: one for each device; an empty one where its journal is missing.
+            before: the planned costs.
+            after: the simulated costs.
+            fleet: what the fleet is called.
+            plan: digest of its plan.
+            battery_j: joules that each device may spend.
+        """
+        iterations = len(before.rounds)
+        views = np.full(before.rounds.shape, np.nan)
+        for place, one in enumerate(histories):
+            known = (one.iterations >= 1) & (one.iterations <= iterations)
+            views[one.iterations[known] - 1, place] = one.column("view")[known]
+        spent = [one.column("spent_j")[-1] if len(one.iterations) else np.nan for one in histories]
+        return cls(
+            fleet,
+            plan,
+            tuple(one.device for one in histories),
+            tuple(one.name for one in histories),
+            battery_j,
+            before,
+            after,
+            metered(histories, iterations),
+            np.array(spent),
+            tuple(one.meter for one in histories),
+            views,
+        )
+
+    @property
+    def iterations(self) -> int:
+        """How many the plan has."""
+        return len(self.planned.rounds)
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """int64 [N]: iterations of each device's views of which its journal says nothing.
+
+        They were not carried out, or not written down: a crash may do either.
+        """
+        wanted = np.isfinite(self.simulated.rounds) & np.isnan(self.metered.rounds)
+        return np.asarray(wanted.sum(axis=0))
+
+    @property
+    def outside_j(self) -> FloatArray:
+        """float64 [N]: joules metered outside of committed iterations.
+
+        Work that was lost in a crash and done again, messages sent twice, parameters given to
+        others.
+        """
+        return np.asarray(self.spent_j - np.nansum(self.metered.joules, axis=0))
+
+    def to_json(self) -> str:
+        """As one JSON object: sources, totals, and each device's figures by iteration."""
+        sources = {kind: getattr(self, kind).source for kind in KINDS}
+        devices = [self._device(place) for place in range(len(self.names))]
+        record = {
+            "format": FORMAT,
+            "fleet": self.fleet,
+            "plan": self.plan,
+            "sources": sources,
+            "devices": devices,
+        }
+        return json.dumps(record, allow_nan=False) + "\n"
+
+    def _device(self, place: int) -> dict[str, Any]:
+        figures: dict[str, Any] = {
+            name: {kind: _figures(getattr(getattr(self, kind), name)[:, place]) for kind in KINDS}
+            for name in QUANTITIES
+        }
+        totals = {
+            kind: {
+                "joules": _total(getattr(self, kind).joules[:, place]),
+                "seconds": _total(getattr(self, kind).seconds[:, place]),
+            }
+            for kind in KINDS
+        }
+        return {
+            "device": self.devices[place],
+            "name": self.names[place],
+            "battery_j": float(self.battery_j[place]),
+            "meter": self.meters[place],
+            "spent_j": _plain(self.spent_j[place]),
+            "missing_iterations": int(self.missing[place]),
+            "totals": totals,
+            "iteration": list(range(1, self.iterations + 1)),
+            "view": [_whole(v) for v in self.views[:, place].tolist()],
+            **figures,
+        }
+
+    def to_csv(self) -> str:
+        """One row for each device and iteration; ``meter`` says where metered joules come from."""
+        heads = [f"{kind}_{name}" for name in QUANTITIES for kind in KINDS]
+        lines = [",".join(["device", "name", "iteration", "view", *heads, "meter"])]
+        shape = ",".join(["%d", "%.9g", *["%.9g"] * len(heads)])
+        for place, name in enumerate(self.names):
+            first = f"{self.devices[place]},{_cell(name)},"
+            last = f",{_cell(self.meters[place] or 'no journal')}"
+            rows = np.column_stack(
+                [
+                    np.arange(1, self.iterations + 1),
+                    self.views[:, place],
+                    *(
+                        getattr(getattr(self, kind), quantity)[:, place]
+                        for quantity in QUANTITIES
+                        for kind in KINDS
+                    ),
+                ]
+            )
+            lines += [
+                first + (shape % tuple(row)).replace("nan", "") + last for row in rows.tolist()
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text as a cell of a CSV file."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([text])
+    return line.getvalue()
+
+
+def _figures(values: FloatArray) -> list[float | None]:
+    """Figures with nine digits; None where there is none.
+
+    >>> _figures(np.array([1 / 3, np.nan, 0.0, 12345.678901234]))
+    [0.333333333, None, 0.0, 12345.6789]
+    """
+    known = np.isfinite(values) & (values != 0)
+    scale = 10.0 ** (8 - np.floor(np.log10(np.abs(np.where(known, values, 1.0)))))
+    short = np.where(known, np.rint(values * scale) / scale, 0.0)
+    return [
+        one if there else None
+        for one, there in zip(short.tolist(), np.isfinite(values).tolist(), strict=True)
+    ]
+
+
+def _plain(value: float) -> float | None:
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if math.isfinite(value) else None
+
+
+def _total(values: FloatArray) -> float | None:
+    return _plain(float(np.nansum(values))) if np.isfinite(values).any() else None
