@@ -33,7 +33,7 @@ ONE_PLACE: dict[str, tuple[str, set[str]]] = {
         r"def mean_weights|sizes\.astype\(np\.float64\)|sizes\w*\)? / \w*\.?sizes",
         {"training/schedule.py", "planning/workload.py"},  # the latter: samples of a pass
     ),
-    "driving the engine": (r"(?<!programs)\.advance\(", {"training/driver.py"}),
+    "driving the engine": (r"\b(?:learner|engine)\.advance\(", {"training/driver.py"}),
     "the user's cache folder": (r"\bos_cache\(|XDG_CACHE_HOME|~/\.cache", {"files/cache.py"}),
     "palette and style": (
         r"#[0-9A-Fa-f]{6}\b|rc_context|rcParams\[|font\.family",

@@ -185,6 +185,7 @@ def test_what_a_killed_process_has_left_is_removed_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("joulemesh.deploy.transport.gate._LONGEST_PATH", 4096)
     left, fresh, held = (tmp_path / f"joulemesh-in-{n}" for n in ("left", "fresh", "held"))
     for one in (left, fresh, held):
         one.mkdir()
