@@ -94,12 +94,12 @@ def test_names_of_entries_are_listed_in_one_place(registry: Registry[Any]) -> No
     lists = []
     for path in HOME.rglob("*.py"):
         here = path.relative_to(HOME)
-        # Figures of the paper choose among them, as a user's script would.
+        # Figures of the paper and simulated fleets choose among them, as a user's script would.
         if (
             ".".join(["joulemesh", *here.with_suffix("").parts]) in homes
             or str(here) in NAME_ROUTES
             or here.name == "registries.py"
-            or "reproduce" in here.parts
+            or {"reproduce", "virtual"} & {*here.parts}
         ):
             continue
         named = texts(path) & {*registry.built_in}

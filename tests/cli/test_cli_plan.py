@@ -169,7 +169,7 @@ def test_init_does_not_overwrite_unless_told(command: Command, tmp_path: Path) -
     refused(command("init", "fleet.toml"), "fleet.toml exists", "--force")
     assert (tmp_path / "fleet.toml").read_text() == "mine"
     assert command("init", "fleet.toml", "--force").code == 0
-    assert joulemesh.Scenario.load(tmp_path / "fleet.toml") == joulemesh.Scenario.preset("adaptive")
+    assert joulemesh.Scenario.load(tmp_path / "fleet.toml") == joulemesh.Scenario.preset("default")
 
 
 def test_schema_is_json_with_every_section(command: Command) -> None:

@@ -149,6 +149,7 @@ def test_ctrl_c_in_earnest(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["computed"] == 6 - kept
 
 
+@pytest.mark.slow
 def test_worlds_from_command_to_folder(command: Command) -> None:
     terms = ("--methods", "adaptive,fixed:1", "--seeds", 1, "--worlds", 2, "--out", "study")
     code, out, err = command("small.toml", *terms)

@@ -34,6 +34,7 @@ def shell(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_project_runs_as_it_stands(tmp_path: Path) -> None:
     """In reduced size: fewer samples, fewer iterations."""
     made = shell(tmp_path, "-m", "joulemesh", "new", "my fleet")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -34,7 +33,7 @@ def check_command(words: list[str]) -> None:
     assert words[0].rpartition("/")[2] == "joulemesh", words
     command: Any = typer.main.get_command(app)
     rest = words[1:]
-    while isinstance(command, click.Group) or hasattr(command, "commands"):
+    while hasattr(command, "commands"):
         assert rest, f"{words} names no command"
         assert rest[0] in command.commands, f"{rest[0]} is no command of {command.name}"
         command = command.commands[rest[0]]
@@ -43,7 +42,7 @@ def check_command(words: list[str]) -> None:
     for word in rest:
         if word.startswith("--"):
             assert word.partition("=")[0] in known, f"{word} is no option of {words}"
-    wanted = [one for one in command.params if isinstance(one, click.Argument) and one.required]
+    wanted = [one for one in command.params if one.param_type_name == "argument" and one.required]
     assert len([word for word in rest if not word.startswith("-")]) >= len(wanted)
 
 

@@ -95,9 +95,9 @@ def test_what_is_assumed_is_named_with_its_value_and_field(tmp_path: Path) -> No
 
 def test_a_preset_is_named_in_one_line_as_it_stands_and_by_figures_when_changed() -> None:
     plain = shown(Scenario.preset("adaptive"))
-    assert plain == "preset default, as it stands; joulemesh init FILE writes its figures out"
+    assert plain == "preset adaptive, as it stands; joulemesh init FILE writes its figures out"
     changed = shown(Scenario.preset("adaptive").override({"devices.count": 8}))
-    assert changed.startswith("preset default: [budget] deadline_s 40 ms, energy_j 6 J to 30 J; ")
+    assert changed.startswith("preset adaptive: [budget] deadline_s 40 ms, energy_j 6 J to 30 J; ")
     assert "count" not in changed
     assert "assumed" not in changed
 

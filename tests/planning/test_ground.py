@@ -23,7 +23,13 @@ ONE_PLACE = {
     "the flooding of link costs": (r"plan\.coordination\b(?!`)|options\.coordination\b", "-"),
 }
 # Who takes a step as well, for conditions that the ground has made.
-BESIDE = {"choosing a scheme": ("planning/pricing/weigh.py", "methods/pattern.py")}
+BESIDE = {
+    "choosing a scheme": (
+        "planning/pricing/weigh.py",
+        "methods/pattern.py",
+        "deploy/virtual/setup.py",
+    )
+}
 
 
 @pytest.mark.parametrize("step", ONE_PLACE)

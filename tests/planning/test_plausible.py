@@ -20,7 +20,7 @@ def notes(changes: dict[str, Any], **own: Any) -> tuple[str, ...]:
     return plan(Scenario.preset("adaptive").override(changes), **own).notes
 
 
-@pytest.mark.parametrize("name", ["default", "narrowband"])
+@pytest.mark.parametrize("name", ["adaptive", "narrowband"])
 def test_presets_with_plausible_figures_have_no_notes(name: str) -> None:
     assert plan(Scenario.preset(name)).notes == ()
 

@@ -235,6 +235,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert f"--out {folder} --resume` goes on from here" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_page_says_where_a_method_misses_the_deadline(tiny: Scenario, tmp_path: Path) -> None:
     late = tiny.override({"budget.deadline_s": 1e-6})
     joulemesh.run(late, method="fixed:2", equal="iterations", out=tmp_path / "late")

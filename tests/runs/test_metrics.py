@@ -242,6 +242,7 @@ def test_a_real_log_holds_the_curves(told: Told, tmp_path: Path) -> None:
     assert len(found) == len(mine) * (len(rows[0]) - 5)  # neither seed, iteration nor counts
 
 
+@pytest.mark.slow
 def test_the_command_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def scenario(dataset: str, **more: Any) -> joulemesh.Scenario:
     return joulemesh.Scenario.preset("adaptive").override({**TINY, **own, **more})
 
 
+@pytest.mark.slow
 def test_a_table_from_file_to_report(tmp_path: Path) -> None:
     result = joulemesh.run(scenario(table(tmp_path)), out=tmp_path / "run")
     assert result.dataset.class_names == ("kelp", "sand")

@@ -59,6 +59,7 @@ def head(page: Path) -> tuple[str, str]:
     return title, lead.replace("\xa0", " ")
 
 
+@pytest.mark.slow
 def test_the_page_names_scenario_date_devices_model_and_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def test_resume_refuses_another_scenario(
         joulemesh.run(tiny.override({"training.learning_rate": 0.2}), out=folder, resume=True)
 
 
+@pytest.mark.slow
 def test_resume_on_a_missing_folder_starts(tiny: joulemesh.Scenario, tmp_path: Path) -> None:
     result = joulemesh.run(tiny, out=tmp_path / "new", resume=True)
     assert RunFolder(tmp_path / "new").finished
@@ -317,6 +318,7 @@ def test_more_devices_than_samples(tiny: joulemesh.Scenario) -> None:
     assert many.accuracy.shape == (6,)
 
 
+@pytest.mark.slow
 def test_the_reports_own_command(finished: tuple[Result, Path], tmp_path: Path) -> None:
     _, folder = finished
     page = tmp_path / "page.html"

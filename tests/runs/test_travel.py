@@ -74,6 +74,7 @@ def test_a_run_goes_on_elsewhere_without_its_originals(
     assert again["identity"] == json.loads((moved / "versions.json").read_text())["identity"]
 
 
+@pytest.mark.slow
 def test_the_record_says_what_was_kept(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joulemesh.run(joulemesh.Scenario.load("scenario.toml"), out="runs/x")
     record = json.loads(Path("runs/x/inputs/inputs.json").read_text())
@@ -125,6 +126,7 @@ def test_what_is_too_large_is_named_with_its_digest(
     command(monkeypatch, "plan", moved / "scenario.toml", "--set", "training.dataset=other.npz")
 
 
+@pytest.mark.slow
 def test_a_changed_input_is_noted(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +241,7 @@ def test_scaling_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any]) -> No
         load(str(tmp_path / "a.npz"))
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_kept_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

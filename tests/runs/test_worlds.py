@@ -288,6 +288,7 @@ def test_the_command_runs_shows_resumes_and_adds_worlds(
     assert more["each"][:2] == found["each"]
 
 
+@pytest.mark.slow
 def test_the_command_says_when_no_world_can_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ def test_redirected_output_is_lines(words: tuple[str, ...], last: str, tmp_path:
     assert not [line for line in lines if not known.fullmatch(line)]
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_shows_whole_facts(tmp_path: Path) -> None:
     text = in_terminal(
         "run",

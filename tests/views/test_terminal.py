@@ -113,7 +113,7 @@ def test_commands_into_a_pipe_are_whole() -> None:
     for profile in profiles():
         assert profile.name in page
         assert all(word in page for word in profile.summary.split())
-    plan = command("plan")
+    plan = command("plan", "--preset", "adaptive")
     assert "…" not in plan
     (why,) = [line for line in plan.splitlines() if line.startswith("why")]
     assert why.endswith("the least energy (Theorem 3, case 1)")  # one line, for grep

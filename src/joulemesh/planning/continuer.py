@@ -21,6 +21,7 @@ from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.registries import POLICIES
+from joulemesh.scenario import PlanOptions
 from joulemesh.units import duration, energy
 
 FloatArray = NDArray[np.float64]
@@ -64,7 +65,7 @@ class Continuer:
 
     def _instead(self) -> Policy:
         asked = self.ground.policy
-        name = "theorem4" if asked.uses_zeta else "uniform"
+        name = PlanOptions().rounds if asked.uses_zeta else "uniform"
         name = name if asked.least(self.options) else "spread"
         self.notes.append(
             f'plan.rounds = "{asked.name}" cannot plan the rest of a plan anew; the rounds from '

@@ -73,6 +73,7 @@ class RingPeer(RoutePeer):
 def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
     """Look for a ring through all devices, within ``plan.ring_search_limit`` steps.
 
+    >>> import numpy as np
     >>> path = Subgraph(3, np.array([[0, 1], [1, 2]]), None)
     >>> fit_ring(path, PlanOptions()).reason
     'device 0 has 1 link, a ring needs 2'
