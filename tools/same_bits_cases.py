@@ -166,6 +166,7 @@ def _images() -> dict[str, Any]:
 
 _SCHEMES = (
     Case("preset default", {"plan.iterations": 12}, preset="default"),
+    Case("preset adaptive", {"plan.iterations": 12}, preset="adaptive"),
     Case("preset narrowband", preset="narrowband", plan_only=True),
     Case("preset paper", preset="paper", plan_only=True),
     _plan("tree", aggregation="tree", network__topology="quasi-ring"),
