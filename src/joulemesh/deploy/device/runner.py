@@ -113,6 +113,7 @@ class Runner:
         tools = self._tools
         await tools.transport.start(self._received)
         try:
+            self.tally.begin(tools.meter.spent_j())
             tools.training.begin(self._learner_note, lambda: self._chores.set(_REST, _REST_S))
             self.take(Begin())
             early, self._early = self._early or [], None

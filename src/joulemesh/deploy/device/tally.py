@@ -42,13 +42,23 @@ class Tally:
     >>> took = tally.costs(Commit(1, None, spent_j=2.5), now=11.0)
     >>> took["exchange_s"], took["exchange_j"], tally.traffic(1)["sent"]
     (1.0, 0.5, {'3': [100, 0.5, 2]})
+    >>> tally.costs(Commit(2, None, spent_j=2.75), now=11.5)["exchange_j"]  # nothing was trained
+    0.25
     """
 
     def __init__(self) -> None:
+        self._done: tuple[float | None, float] = (
+            None,
+            0.0,
+        )  # when the last iteration was, and joules
         self._of: dict[int, _Iteration] = {}
         self.sent_bytes: dict[int, int] = {}
         self.received_bytes: dict[int, int] = {}
         self._under_way: dict[int, tuple[int, float]] = {}  # how many, and since when
+
+    def begin(self, spent_j: float) -> None:
+        """The node is started; so much was spent before."""
+        self._done = None, spent_j
 
     def _at(self, iteration: int) -> _Iteration:
         return self._of.setdefault(iteration, _Iteration())
@@ -91,13 +101,14 @@ class Tally:
         for stale in [number for number in self._of if number < commit.iteration]:
             del self._of[stale]
         one = self._at(commit.iteration)
-        since = now if one.trained_at is None else one.trained_at
+        at, spent_j = self._done if one.trained_at is None else (one.trained_at, one.spent_j)
+        self._done = now, commit.spent_j
         return {
             "rounds": one.rounds,
             "train_j": one.train_j,
             "train_s": one.train_s,
-            "exchange_j": max(0.0, commit.spent_j - one.spent_j) if one.trained_at else 0.0,
-            "exchange_s": round(now - since, 6),
+            "exchange_j": max(0.0, commit.spent_j - spent_j),
+            "exchange_s": 0.0 if at is None else round(now - at, 6),
         }
 
     def traffic(self, iteration: int) -> dict[str, Any]:
