@@ -49,7 +49,7 @@ ORDER = (
         "tables",
         "units",
     ),
-    ("fading", "presets", "profiles", "templates"),
+    ("fading", "meters", "presets", "profiles", "templates"),
     ("scenario",),
     ("data", "metrics", "models"),
     ("world",),

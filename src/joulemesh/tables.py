@@ -21,7 +21,7 @@ from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import TABLE, TABLE_LINE
 from joulemesh.units import parse
 
-__all__ = ["is_number", "number_column", "read_links", "read_table"]
+__all__ = ["is_number", "number_column", "read_links", "read_table", "table_of"]
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -39,10 +39,31 @@ def read_table(path: str | Path) -> dict[str, list[str]]:
     """
     try:
         text = read_bounded(Path(path), TABLE.now).decode("utf-8-sig")
-        rows, separator = _rows(text, path)
     except OSError as error:
         raise ScenarioError(f"cannot read {path}: {error.strerror}; check the path") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise ScenarioError(
+            f"{path} is not a CSV file ({error}); save it as CSV in UTF-8"
+        ) from None
+    return table_of(text, path)
+
+
+def table_of(text: str, path: str | Path) -> dict[str, list[str]]:
+    """Columns of a CSV file's text, as `read_table` gives them.
+
+    Args:
+        text: all of it, or the whole lines of a file that grows.
+        path: the file, to be named in a refusal.
+
+    Raises:
+        ScenarioError: as `read_table`.
+
+    >>> table_of("time,watts\\n0,4.5\\n", "plug.csv")
+    {'time': ['0'], 'watts': ['4.5']}
+    """
+    try:
+        rows, separator = _rows(text, path)
+    except csv.Error as error:
         raise ScenarioError(
             f"{path} is not a CSV file ({error}); save it as CSV in UTF-8"
         ) from None
