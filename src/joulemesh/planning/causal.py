@@ -11,20 +11,19 @@ exchanges to come are kept in reserve.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import RoutesToTry, Scheme
+from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import at_least, rounds_total
 from joulemesh.planning.clock import TimeLeft
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
+from joulemesh.planning.forecast import Forecast
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import allocate
-from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.units import energy
@@ -35,34 +34,6 @@ __all__ = ["CausalPlanner"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class _Forecast:
-    """What the planner expects while the same devices take part."""
-
-    since: int
-    scheme: Scheme
-    routes: RoutesToTry
-    prices: Prices  # of iterations since..n−1, at the fade quantile
-
-    def reserve_j(self, iteration: int, iterations: int) -> FloatArray:
-        """[N] joules of the exchanges after an iteration (counted from 0)."""
-        if len(self.prices.energy_j) == 1:
-            return np.asarray(self.prices.energy_j[0] * (iterations - iteration - 1))
-        return np.asarray(self.prices.energy_j[iteration - self.since + 1 :].sum(axis=0))
-
-    def now_j(self, iteration: int) -> FloatArray:
-        """[N] joules that the exchange of an iteration is expected to cost."""
-        row = 0 if len(self.prices.energy_j) == 1 else iteration - self.since
-        return np.asarray(self.prices.energy_j[row])
-
-    def latency_s(self, iteration: int, iterations: int) -> FloatArray:
-        """[n − iteration] seconds of this exchange and of those to come."""
-        left = iterations - iteration
-        if len(self.prices.latency_s) == 1:
-            return np.full(left, self.prices.latency_s[0])
-        return self.prices.latency_s[iteration - self.since :]
 
 
 class CausalPlanner:
@@ -102,7 +73,7 @@ class CausalPlanner:
 
     # The forecast -----------------------------------------------------------------------------
 
-    def _renewed(self, t: int, forecast: _Forecast) -> _Forecast:
+    def _renewed(self, t: int, forecast: Forecast) -> Forecast:
         """The forecast by what has been seen since the last: a trace teaches, a model does not."""
         edition = self.world.channel.edition
         if t == self.first or edition(t) == edition(t - 1):
@@ -110,7 +81,7 @@ class CausalPlanner:
         self.forecast_costs = self.ground.forecast_at(t)
         return self._priced(t, forecast.scheme)
 
-    def forecast(self, since: int) -> _Forecast:
+    def forecast(self, since: int) -> Forecast:
         """Scheme and prices for the devices that take part, at the fade quantile."""
         scheme = self.ground.ready_among(
             self.active,
@@ -122,9 +93,9 @@ class CausalPlanner:
         )
         return self._priced(since, scheme)
 
-    def _priced(self, since: int, scheme: Scheme) -> _Forecast:
+    def _priced(self, since: int, scheme: Scheme) -> Forecast:
         prices = self.ground.prices(scheme, self.forecast_costs, since, self.iterations)
-        return _Forecast(since, scheme, scheme.routes(self.forecast_costs), prices)
+        return Forecast(since, scheme, scheme.routes(self.forecast_costs), prices)
 
     # The walk ---------------------------------------------------------------------------------
 
@@ -182,7 +153,7 @@ class CausalPlanner:
         """[N] rounds that the batteries pay for beside some joules [N]."""
         return most_affordable(self.battery, self.round_j, *fixed_j, self.owed)
 
-    def _refuse_the_first(self, forecast: _Forecast) -> None:
+    def _refuse_the_first(self, forecast: Forecast) -> None:
         """Nobody is left to exchange with in the first iteration: name the one furthest from it."""
         need = forecast.now_j(self.first) + self.least * self.round_j
         device = int(np.argmax(np.where(self.battery < need, need, 0.0)))
@@ -194,7 +165,7 @@ class CausalPlanner:
             constraint="energy",
         )
 
-    def _departures(self, t: int, forecast: _Forecast) -> _Forecast:
+    def _departures(self, t: int, forecast: Forecast) -> Forecast:
         """Let those leave who cannot pay for this iteration even as forecast."""
         while self.options.on_depletion == "leave" and self.active.sum() >= 2:
             broke = self.active & (self._affords(forecast.now_j(t)) < self.least)
@@ -217,7 +188,7 @@ class CausalPlanner:
         self.events.append(Event(t + 1, kind, tuple(np.flatnonzero(who).tolist()), detail))
 
     def _iteration(
-        self, t: int, forecast: _Forecast, costs: LinkCosts
+        self, t: int, forecast: Forecast, costs: LinkCosts
     ) -> tuple[Route | None, FloatArray, float, IntArray, IntArray]:
         """Decide one iteration: route (or None), joules, seconds, rounds and caps."""
         nothing = np.zeros_like(self.battery)
@@ -250,7 +221,7 @@ class CausalPlanner:
     def _payable(
         self,
         t: int,
-        forecast: _Forecast,
+        forecast: Forecast,
         price_j: FloatArray,
         price_s: float,
         rounds: IntArray | int,
@@ -267,7 +238,7 @@ class CausalPlanner:
             rest_s = np.zeros(0)
         return self.time.allows(rounds, price_s, rest_s, keep, self.active)
 
-    def _reserve(self, t: int, forecast: _Forecast) -> tuple[FloatArray, IntArray]:
+    def _reserve(self, t: int, forecast: Forecast) -> tuple[FloatArray, IntArray]:
         """[N] joules and rounds to keep for later; none for those who will have to leave anyway.
 
         Where nobody leaves, a forecast that has become worse may leave too little: then the rounds
@@ -284,7 +255,7 @@ class CausalPlanner:
     def _rounds(
         self,
         t: int,
-        forecast: _Forecast,
+        forecast: Forecast,
         price_j: FloatArray,
         *,
         exchange: bool,
