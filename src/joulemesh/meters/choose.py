@@ -14,6 +14,12 @@ from joulemesh.registry import Registry
 METERS: Registry[MeterKind] = Registry(
     "meter",
     {
+        "jetson": "joulemesh.meters.jetson",
+        "nvml": "joulemesh.meters.nvml",
+        "pi5": "joulemesh.meters.pi5",
+        "powercap": "joulemesh.meters.powercap",
+        "psys": "joulemesh.meters.powercap",
+        "battery": "joulemesh.meters.battery",
         "declared": "joulemesh.meters.declared",
         "csv": "joulemesh.meters.external",
     },
@@ -64,15 +70,19 @@ def choose(options: MeterOptions | None = None) -> Choice:
     remedies = []
     for name in (*own, *METERS.built_in):
         kind = METERS[name]
-        if not kind.automatic:
+        if not kind.suits(options):
             continue
         found = kind.find(options)
         if found.ready:
             return Choice(kind, f"{found.what}, which sees {kind.sees}")
         if found.remedy:
-            remedies.append(f"{kind.name}: {found.what}; {found.remedy}")
-    advice = "give --watts W or the CSV file of an external meter (--meter FILE.csv)"
-    return Choice(None, ". ".join(["no meter can be read on this machine", *remedies, advice]))
+            remedies.append(f"{kind.name}: {found.what} ({_one_line(found.remedy)})")
+    advice = "give --watts W, or --meter FILE.csv of an external meter"
+    return Choice(None, "; ".join(["no meter can be read on this machine", *remedies, advice]))
+
+
+def _one_line(remedy: str) -> str:
+    return remedy.splitlines()[0]
 
 
 def open_meter(asked: str = AUTO, options: MeterOptions | None = None) -> Meter:

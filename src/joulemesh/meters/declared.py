@@ -64,7 +64,7 @@ METERS.register(
         find=_find,
         open=Declared,
         sees="what you say",
-        automatic=False,
+        suits=lambda options: False,
         least_s=0.0,
     )
 )

@@ -215,6 +215,6 @@ METERS.register(
         find=_find,
         open=External,
         sees="everything behind the external meter",
-        automatic=False,
+        suits=lambda options: False,
     )
 )

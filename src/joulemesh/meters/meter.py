@@ -56,6 +56,7 @@ class MeterOptions:
         file: the CSV file of an external meter.
         accelerator: is training done on an NVIDIA GPU?
         clock: seconds of a clock that nobody sets.
+        threads: may a meter that shows watts sample them in a thread of its own?
     """
 
     root: Path = Path("/")
@@ -63,6 +64,7 @@ class MeterOptions:
     file: Path | None = None
     accelerator: bool = False
     clock: Callable[[], float] = time.monotonic
+    threads: bool = True
 
     @property
     def verb(self) -> str:
@@ -99,7 +101,7 @@ class MeterKind:
         find: looks whether it can be used; never raises for a machine that has no such sensor.
         open: gives the meter, counting from 0; raises `MeterError` if it cannot.
         sees: whose draw it counts: ``"the processor packages and their memory"``.
-        automatic: may it be chosen without being asked for?
+        suits: may it be chosen without being asked for? Some do not see what trains.
         least_s: seconds below which a reading says little.
     """
 
@@ -108,5 +110,5 @@ class MeterKind:
     find: Callable[[MeterOptions], Finding]
     open: Callable[[MeterOptions], Meter]
     sees: str
-    automatic: bool = True
+    suits: Callable[[MeterOptions], bool] = lambda options: True
     least_s: float = 10.0
