@@ -6,6 +6,7 @@ import numpy as np
 
 from joulemesh.aggregation.peer import Message, Vector
 from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.tree import branch_sizes
 
 __all__ = ["TreeChunkedPeer"]
 
@@ -37,6 +38,7 @@ class TreeChunkedPeer:
     def __init__(self, device: int, route: Route) -> None:
         self.device, self.chunks = device, route.chunks
         self._root = device == route.root
+        self._route = route
         self._count = len(np.unique(route.edges))
         sender, receiver = route.sender, route.receiver
         half = route.steps // 2  # steps of the way up; the others are the way down
@@ -74,6 +76,20 @@ class TreeChunkedPeer:
         else:
             self._mean[chunk] = payload
             self._complete.append((chunk, False))
+
+    def lose(self, step: int, sender: int) -> None:
+        """Go on without a chunk that was lost, as the devices of the plain tree do."""
+        chunk = step - self._from.get(sender, step + 1)
+        if not 0 <= chunk < self.chunks:
+            raise RuntimeError(
+                f"device {self.device} awaits no message of device {sender} in step {step} of the "
+                "exchange, and cannot lose it"
+            )
+        sizes = branch_sizes(self._route)
+        if sender in self._children:
+            self.receive(step, sender, sizes[sender] * self._own[chunk])
+        else:
+            self.receive(step, sender, self._sum[chunk] / sizes[self.device])
 
     def _add_up(self, chunk: int) -> None:
         """The sum of the devices below and this one, once all children have sent theirs."""

@@ -125,10 +125,20 @@ class Patterned(SchemeBase):
 
     def peer(self, device: int, route: Route) -> Peer:
         """A device of the scheme whose route it is."""
+        part = self._whose(route)
+        return IdlePeer(device, route) if part is None else part.peer(device, route)
+
+    def parts(self, route: Route) -> int:
+        """As the scheme whose route it is cuts them."""
+        part = self._whose(route)
+        return 1 if part is None else part.parts(route)
+
+    def _whose(self, route: Route) -> Scheme | None:
+        """The scheme that made a route; None if nothing is sent."""
         for part in (self.average, self.between):
             if part is not None and len(route.edge) and part.name == route.scheme:
-                return part.peer(device, route)
-        return IdlePeer(device, route)
+                return part
+        return None
 
 
 class IdlePeer(RoutePeer):

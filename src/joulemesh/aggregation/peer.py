@@ -7,14 +7,15 @@ messages differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
+from joulemesh.errors import ScenarioError
 
-__all__ = ["Message", "Peer", "RoutePeer", "Vector"]
+__all__ = ["LossyPeer", "Message", "Peer", "RoutePeer", "Vector"]
 
 Vector = NDArray[Any]
 """[P] numbers of one type, all of a model's parameters or a part of them."""
@@ -44,6 +45,18 @@ class Peer(Protocol):
 
     def finish(self) -> Vector:
         """The device's parameters after the exchange, [P]."""
+
+
+@runtime_checkable
+class LossyPeer(Peer, Protocol):
+    """A device that can go on when a message was lost on the air."""
+
+    def lose(self, step: int, sender: int) -> None:
+        """Go on without a message: what this device holds takes its place, with its weight.
+
+        It is called in the place of ``receive``, after ``send`` of the same step. Every device
+        still ends with a convex combination of all devices' parameters.
+        """
 
 
 class RoutePeer(ABC):
@@ -152,6 +165,38 @@ class RoutePeer(ABC):
                 "the exchange, and cannot skip it"
             )
         self._absent.add((step, sender))
+
+    def lose(self, step: int, sender: int) -> None:
+        """Go on without a message that was lost on the air: see `LossyPeer`.
+
+        >>> from joulemesh.aggregation.schemes.ring import RingPeer
+        >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
+        ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
+        >>> peer = RingPeer(1, route)
+        >>> peer.start(np.array([3.0]))
+        >>> peer.lose(0, 0)
+        >>> peer.receive(1, 0, np.array([9.0]))
+        >>> peer.finish()  # the weight of what was lost stays with the device
+        array([5.])
+        """
+        self._end_steps_before(step)
+        self.receive(step, sender, self.instead(step, sender))
+
+    def instead(self, step: int, sender: int) -> Vector:
+        """What takes the place of a lost message: what the device holds, if it can do without it.
+
+        A subclass whose messages stand for the parameters of several devices says what does.
+
+        Raises:
+            ScenarioError: the scheme does not say it.
+        """
+        if not self.skips:
+            raise ScenarioError(
+                f"the devices of this scheme ({type(self).__name__}) do not say what takes the "
+                "place of a lost message; define their method instead, or set "
+                "network.packet_error = 0"
+            )
+        return self.held
 
     def finish(self) -> Vector:
         """The device's parameters after the exchange, [P]."""

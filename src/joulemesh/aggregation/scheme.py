@@ -253,3 +253,6 @@ class Scheme(Protocol):
 
     def peer(self, device: int, route: Route) -> Peer:
         """What one device does in an exchange along a route."""
+
+    def parts(self, route: Route) -> int:
+        """Into how many parts the devices cut the parameters, each of which travels by itself."""

@@ -19,6 +19,7 @@ from joulemesh.world.links import LinkCosts
 __all__ = [
     "Rooted",
     "best_root",
+    "branch_sizes",
     "half_duplex_s",
     "hang",
     "root_latencies_s",
@@ -253,3 +254,20 @@ def tree_route(
         uses=2,
     )
     return route.on_links(links).rooted(root)
+
+
+def branch_sizes(route: Route) -> dict[int, int]:
+    """Number of devices in the branch of each device of a tree, itself included.
+
+    >>> route = Route.build("tree", edges=[[0, 1], [1, 2]], edge=[0, 1, 1, 0], step=[0, 1, 2, 3],
+    ...                     forward=[True, True, False, False], bits=8.0, repeats=1, uses=2)
+    >>> branch_sizes(route.rooted(2))
+    {0: 1, 1: 2, 2: 3}
+    """
+    sizes = dict.fromkeys(np.unique(route.edges).tolist(), 1)
+    up = route.step < route.steps // 2
+    for sender, receiver in zip(
+        route.sender[up].tolist(), route.receiver[up].tolist(), strict=True
+    ):
+        sizes[receiver] += sizes[sender]
+    return sizes

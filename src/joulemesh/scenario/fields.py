@@ -33,6 +33,7 @@ __all__ = [
     "MetricNames",
     "ModelName",
     "NonNegative",
+    "PacketError",
     "PartitionName",
     "Positive",
     "PositiveQuantity",
@@ -43,6 +44,7 @@ __all__ = [
     "RoundsPolicy",
     "Samples",
     "Topology",
+    "Tries",
     "Unit",
     "Zeta",
     "in_si",
@@ -236,6 +238,13 @@ def _positive(value: Any) -> float:
     return _number(value, 0.0, strict=True)
 
 
+def _error(value: Any) -> float:
+    probability = _number(value, 0.0, strict=False)
+    if probability >= 1:
+        raise ValueError(f"must be a probability below 1, not {value!r}")
+    return probability
+
+
 _COUNT_SCHEMA = {"type": "integer", "minimum": 1}
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
@@ -253,6 +262,12 @@ GossipRounds = Annotated[
 Zeta = Annotated[
     Any, _or_word(_positive, "auto"), _schema({"type": "number", "exclusiveMinimum": 0}, "auto")
 ]
+PacketError = Annotated[
+    Any,
+    _or_word(_error, "snr"),
+    _schema({"type": "number", "minimum": 0, "exclusiveMaximum": 1}, "snr"),
+]
+Tries = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Constant = Annotated[Any, _or_word(_constant, "estimate"), _schema(_NUMBER, "estimate")]
 PositiveQuantity = Annotated[
     Any, BeforeValidator(_quantity_check(0.0, strict=True)), WithJsonSchema(_QUANTITY_SCHEMA)

@@ -19,6 +19,7 @@ from joulemesh.scenario.fields import (
     GossipRounds,
     Iterations,
     NonNegative,
+    PacketError,
     Positive,
     PositiveQuantity,
     RadioProfile,
@@ -26,6 +27,7 @@ from joulemesh.scenario.fields import (
     RoundsPolicy,
     Samples,
     Topology,
+    Tries,
     Unit,
     Zeta,
 )
@@ -123,6 +125,13 @@ class Network(Section):
     bits_per_parameter: Count = Field(32, description="bits sent per model parameter")
     duplex: Literal["orthogonal", "half"] = Field(
         "orthogonal", description="half: a device serves one link at a time"
+    )
+    packet_error: PacketError = Field(
+        0.0, description='probability that a packet is lost, or "snr": from the SNR margin'
+    )
+    packet_bits: Count = Field(12_000, description="bits of a packet, where packets are lost")
+    tries: Tries = Field(
+        8, description="how often a lost packet is sent at most; then its message is lost"
     )
 
 

@@ -28,6 +28,7 @@ _PURPOSES = (
     "links",
     "x_m",
     "y_m",
+    "loss",
 )
 
 

@@ -13,6 +13,7 @@ from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.devices import DeviceArrays, build_devices
 from joulemesh.world.limits import LEAST, MOST, usable
 from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.world.loss import Packets, build_packets, expected_tries, snr_error
 from joulemesh.world.topology import Graph, build_graph
 
 __all__ = ["World", "build_world"]
@@ -30,9 +31,40 @@ class World:
     bandwidth_hz: float
     noise_w_per_hz: float
     max_rate_bps: float = np.inf
+    packets: Packets | None = None
 
     def costs(self, gain: FloatArray, links: NDArray[np.int64] | None = None) -> LinkCosts:
-        """Price of one bit on every link, or on some of them, at their gains."""
+        """Price of one bit on every link, or on some of them, at their gains.
+
+        Where packets are lost, of all the transmissions that one bit is expected to take.
+        """
+        once = self._costs_of_once(gain, links)
+        if self.packets is None:
+            return once
+        often = expected_tries(self._errors(once, gain, links), self.packets.tries)
+        return once.scaled(often[:, 0], often[:, 1])
+
+    def errors(self, gain: FloatArray) -> FloatArray:
+        """float64 [E, 2]: probability that a packet is lost, forward and backward."""
+        if self.packets is None:
+            return np.zeros((len(self.graph.edges), 2))
+        return self._errors(self._costs_of_once(gain, None), gain, None)
+
+    def _errors(
+        self, once: LinkCosts, gain: FloatArray, links: NDArray[np.int64] | None
+    ) -> FloatArray:
+        assert self.packets is not None
+        if self.packets.error is not None:
+            return self.packets.errors(links, len(once.forward_s))
+        edges = self.graph.edges if links is None else self.graph.edges[links]
+        both = gain if gain.ndim == 2 else gain[:, None]
+        noise_w = self.bandwidth_hz * self.noise_w_per_hz
+        snr = self.devices.transmit_power_w[edges] * both / noise_w
+        rate_bps = 1.0 / np.stack([once.forward_s, once.backward_s], axis=1)
+        return snr_error(snr, rate_bps, self.bandwidth_hz, self.packets.bits)
+
+    def _costs_of_once(self, gain: FloatArray, links: NDArray[np.int64] | None) -> LinkCosts:
+        """Price of sending one bit once."""
         return link_costs(
             self.graph.edges if links is None else self.graph.edges[links],
             gain,
@@ -62,6 +94,7 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
         bandwidth_hz=scenario.network.bandwidth_hz,
         noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
         max_rate_bps=scenario.network.max_rate_bps or np.inf,
+        packets=build_packets(scenario),
     )
 
 

@@ -126,6 +126,10 @@ class SchemeBase(ABC):
     def peer(self, device: int, route: Route) -> Peer:
         """What one device does in an exchange along a route."""
 
+    def parts(self, route: Route) -> int:
+        """Into how many parts the devices cut the parameters: the chunks of the route."""
+        return route.chunks
+
 
 @dataclass(frozen=True)
 class ExactScheme(SchemeBase):

@@ -64,6 +64,10 @@ class RingPeer(RoutePeer):
         (self.held,) = arrived.values()
         self._vectors[self._origin[step]] = self.held
 
+    def instead(self, step: int, sender: int) -> Vector:
+        """This device's own vector, which it passes on in the place of the lost one."""
+        return self._vectors[self.device]
+
     def result(self) -> Vector:
         """The mean of all devices."""
         first, *others = [self._vectors[device] for device in sorted(self._vectors)]

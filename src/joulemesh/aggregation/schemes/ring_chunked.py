@@ -33,6 +33,10 @@ class RingChunked(ExactScheme):
 
     order: IntArray
 
+    def parts(self, route: Route) -> int:
+        """As many chunks as devices."""
+        return self.graph.devices
+
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """Around the ring, whatever the links cost."""
         return self.graph.in_whole(chunked_route(self.order, self.graph.edges, self.bits))
@@ -70,6 +74,18 @@ class RingChunkedPeer(RoutePeer):
         chunk = self._chunk(self._position - 1, step)
         gathered = step >= self._count - 1
         self._chunks[chunk] = payload if gathered else self._chunks[chunk] + payload
+
+    def instead(self, step: int, sender: int) -> Vector:
+        """The device's own chunk for each vector in a lost sum; or the sum as it left this device.
+
+        What it lacks to a sum of all N is made up by its mean.
+        """
+        count, chunk = self._count, self._chunk(self._position - 1, step)
+        if step < count - 1:
+            return (step + 1) * self._chunks[chunk]
+        came = (self._position - 1 - chunk) % count  # the step of reduce-scatter in which it did
+        added = came + 2 if came < count - 1 else 1
+        return self._chunks[chunk] * (count / added)
 
     def result(self) -> Vector:
         """All chunks are complete sums."""

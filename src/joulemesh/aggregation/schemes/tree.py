@@ -17,7 +17,7 @@ from joulemesh.aggregation.scheme import (
     SchemeKind,
 )
 from joulemesh.aggregation.schemes.base import ExactScheme
-from joulemesh.aggregation.tree import shortest_path_tree, spanning_tree, tree_route
+from joulemesh.aggregation.tree import branch_sizes, shortest_path_tree, spanning_tree, tree_route
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
@@ -85,6 +85,22 @@ class TreePeer(RoutePeer):
         self._up = self.steps // 2
         self._root = device == route.root
         self._count = len(np.unique(route.edges))
+        self._route = route
+
+    def start(self, own: Vector) -> None:
+        """Begin with this device's own parameters, [P]."""
+        super().start(own)
+        self._own = own
+
+    def instead(self, step: int, sender: int) -> Vector:
+        """On the way up the device's own, once for each device of the sender's branch.
+
+        On the way down the mean of the device's own branch, as it gathered it.
+        """
+        sizes = branch_sizes(self._route)
+        if step < self._up:
+            return sizes[sender] * self._own
+        return self.held / sizes[self.device]
 
     def take(self, step: int, arrived: dict[int, Vector]) -> None:
         """Add sums on their way up; the mean replaces what is held."""

@@ -1,0 +1,193 @@
+"""Packets that are lost on the air, and how often they are sent.
+
+A message is cut into packets. A packet that is lost is sent again, at most ``tries`` times in all;
+after that its message is lost. What is planned is the expected number of transmissions; what
+happens in a run is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+
+__all__ = ["Packets", "build_packets", "expected_tries", "expected_tries_of_all", "snr_error"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def expected_tries(error: ArrayLike, tries: int) -> FloatArray:
+    """Expected number of transmissions of a packet that is sent at most R times.
+
+    Try k + 1 is made if the k before it failed, with probability p^k: the sum over k < R is
+    (1 − p^R) / (1 − p).
+
+    Args:
+        error: probability p that a transmission is lost.
+        tries: R.
+
+    >>> expected_tries([0.0, 0.1, 0.5], 2).round(6).tolist()
+    [1.0, 1.1, 1.5]
+    """
+    lost = np.asarray(error, np.float64)
+    return np.asarray((1.0 - lost**tries) / (1.0 - lost))
+
+
+def expected_tries_of_all(errors: ArrayLike, tries: int) -> float:
+    """Expected number of transmissions until all of several receivers have a packet, at most R.
+
+    Receivers lose it independently of each other: try k + 1 is made unless all have received one
+    of the k before it, with probability 1 − Π(1 − p_j^k).
+
+    Args:
+        errors: float [receivers]: each one's probability that a transmission is lost.
+        tries: R.
+
+    >>> expected_tries_of_all([0.5], 2), expected_tries_of_all([0.5, 0.5], 2)
+    (1.5, 1.75)
+    """
+    lost = np.asarray(errors, np.float64)[:, None] ** np.arange(tries)
+    return float((1.0 - np.prod(1.0 - lost, axis=0)).sum())
+
+
+def snr_error(
+    snr: FloatArray, rate_bps: FloatArray, bandwidth_hz: float, packet_bits: float
+) -> FloatArray:
+    """Probability that a packet is lost, from the margin of the SNR over what the rate needs.
+
+    A packet of k bits at r bit/s takes n = k·B/r uses of a complex Gaussian channel. With the best
+    code of that length it is lost with probability
+
+        p ≈ Q((n·C − k + ½·log2 n) / √(n·V)),
+
+    where C = log2(1 + SNR) is the capacity and V = SNR·(SNR + 2) / (SNR + 1)² · (log2 e)² the
+    dispersion of the channel per use. At capacity there is no margin and about every second packet
+    is lost; a rate a few per cent lower leaves hardly any.
+
+    Args:
+        snr: signal-to-noise ratio.
+        rate_bps: rate at which packets are sent, at most the capacity.
+        bandwidth_hz: B.
+        packet_bits: k.
+
+    References:
+        Polyanskiy, Poor, Verdú, "Channel Coding Rate in the Finite Blocklength Regime", IEEE
+        Trans. Inf. Theory 56(5), 2010: Theorem 54 (the Gaussian channel; a complex use is two real
+        ones), as the normal approximation with the term ½·log2 n, solved for the probability.
+
+    >>> at = np.array([1.0, 0.98, 0.9]) * 20e6  # of the capacity, 20 Mbit/s
+    >>> snr_error(np.full(3, 1.0), at, 20e6, 12000.0).round(4).tolist()
+    [0.4803, 0.0343, 0.0]
+    """
+    uses = packet_bits * bandwidth_hz / rate_bps
+    capacity = np.log2(1.0 + snr)
+    dispersion = snr * (snr + 2.0) / (snr + 1.0) ** 2 * np.log2(np.e) ** 2
+    margin = uses * capacity - packet_bits + 0.5 * np.log2(uses)
+    return np.asarray(ndtr(-margin / np.sqrt(uses * dispersion)))
+
+
+@dataclass(frozen=True)
+class Packets:
+    """How messages are cut into packets, and how likely a packet is lost.
+
+    Attributes:
+        bits: size of a packet.
+        tries: how often a packet is sent at the most.
+        error: probability that a transmission is lost: one for all links, float64 [E, 2] per link
+            and direction, or None where it follows from the SNR.
+    """
+
+    bits: float
+    tries: int
+    error: float | FloatArray | None
+
+    def errors(self, links: NDArray[np.int64] | None, count: int) -> FloatArray:
+        """float64 [count, 2]: the probabilities that were given, of all links or of some."""
+        given = np.asarray(self.error, np.float64)
+        if given.ndim == 2 and links is not None:
+            given = given[links]
+        return np.broadcast_to(given, (count, 2))
+
+    def transmissions(
+        self, bits: FloatArray, error: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Draw how often messages are sent, and which of them are lost.
+
+        The packets of a message fail independently of each other; those that failed are sent
+        again, so that try k + 1 carries a binomial share of what try k carried. The last packet of
+        a message may be shorter. A packet that fails every time costs its message; the others of
+        that message are sent all the same.
+
+        Args:
+            bits: float64 [messages].
+            error: float64 [messages]: of the message's link.
+            rng: of one exchange; it is read try by try.
+
+        Returns:
+            float64 [messages]: bits on the air over bits of the message (1 where nothing failed),
+            and bool [messages]: is the message lost?
+
+        >>> packets, rng = Packets(100.0, 2, 0.5), np.random.default_rng(0)
+        >>> times, lost = packets.transmissions(np.full(4, 50.0), np.full(4, 0.5), rng)
+        >>> times.tolist(), lost.tolist()
+        ([2.0, 1.0, 1.0, 1.0], [True, False, False, False])
+        """
+        full = np.maximum(np.ceil(bits / self.bits) - 1, 0).astype(np.int64)
+        last_bits = bits - full * self.bits
+        on_air = np.zeros(len(bits))
+        last = np.ones(len(bits), np.int64)
+        for _ in range(self.tries):
+            on_air += full * self.bits + last * last_bits
+            full, last = rng.binomial(full, error), rng.binomial(last, error)
+        with np.errstate(invalid="ignore"):
+            times = np.where(bits > 0, on_air / bits, 1.0)
+        return times, (full + last) > 0
+
+
+def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets | None:
+    """How the scenario's packets are lost; None where none is.
+
+    Args:
+        scenario: what is asked.
+        loss: float64 [E, 2]: of measured links, if they say it.
+
+    Raises:
+        ScenarioError: losses that the rest of the scenario cannot have.
+    """
+    network, plan = scenario.network, scenario.plan
+    error: float | FloatArray | None = network.packet_error
+    if loss is not None and (loss > 0).any():
+        if error != 0:
+            raise ScenarioError(
+                f"network.packet_error = {error} beside the column loss of network.links; "
+                "leave out one of them"
+            )
+        error = loss
+    elif error == "snr":
+        if network.max_rate_bps is None:
+            raise ScenarioError(
+                'network.packet_error = "snr" without network.max_rate_bps: links that send at '
+                "capacity have no margin, and about every second packet would be lost; set "
+                "network.max_rate_bps, or a probability"
+            )
+        error = None
+    elif error == 0:
+        return None
+    for name, value in (("physics", plan.physics), ("timing", plan.clock)):
+        if value == "paper":
+            raise ScenarioError(
+                f'network.packet_error with plan.{name} = "paper", whose exchanges have a price '
+                f"but no messages to lose; set network.packet_error = 0, or leave plan.{name} out"
+            )
+    if scenario.training.weights == "samples":
+        raise ScenarioError(
+            'network.packet_error with training.weights = "samples": what takes the place of a '
+            'lost message has no weight by samples; set training.weights = "uniform"'
+        )
+    return Packets(float(network.packet_bits), network.tries, error)
