@@ -125,7 +125,7 @@ def test_hundreds_of_power_cuts_during_a_comparison(
 
 
 @pytest.mark.parametrize(
-    "piece", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))]
+    "piece", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3, 4, 5))]
 )
 def test_a_second_cut_while_resuming_after_the_first(
     works: Callable[[str], Work], piece: int, tmp_path: Path

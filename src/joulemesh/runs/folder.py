@@ -171,10 +171,16 @@ class RunFolder(KeptRun):
             )
         self.manifest.go_back(commit)
         self._open_growing(commit)
-        for name in strangers_in(self.manifest):
-            if name.split("/")[0] == self.checkpoint.name:
-                DISK.get().remove(self.path / name)
+        left = [n for n in strangers_in(self.manifest) if n.split("/")[0] == self.checkpoint.name]
+        self._remove_checkpoints(left)
         return completed
+
+    def _remove_checkpoints(self, names: Sequence[str]) -> None:
+        """Remove files for good: a power cut does not bring them back."""
+        for name in names:
+            DISK.get().remove(self.path / name)
+        if names:
+            DISK.get().sync_folder(self.checkpoint)
 
     def _open_growing(self, commit: Commit | None) -> None:
         known = {} if commit is None else commit.files
@@ -213,10 +219,7 @@ class RunFolder(KeptRun):
         others = sorted((n for n in before if n not in names), key=lambda n: int(Path(n).stem))
         removed = others[: max(len(others) - _KEPT + 1, 0)]
         self._commit([*names, *_GROWING], removed, stage="running", completed=completed)
-        for name in removed:
-            DISK.get().remove(self.path / name)
-        if removed:
-            DISK.get().sync_folder(self.checkpoint)
+        self._remove_checkpoints(removed)
 
     def finish(self, result: Result) -> None:
         """Write what is known at the end."""
