@@ -21,8 +21,8 @@ from joulemesh.aggregation.tree import half_duplex_s, spanning_tree, tree_route
 from joulemesh.planning.pricing.route import (
     exchange_energy_j,
     exchange_latency_s,
-    pairwise_energy_j,
     pairwise_latency_s,
+    pairwise_parts_j,
 )
 from joulemesh.world.links import LinkCosts, link_costs
 
@@ -160,7 +160,7 @@ def test_many_pairwise_exchanges_at_once_cost_what_each_route_does(
     for line, row in zip(pairs, rows, strict=True):
         line[: len(row)] = row
     for pays in ("transmitter", "both-ends"):
-        found = pairwise_energy_j(net.edges, pairs, net.costs, net.devices, BITS, pays)
+        found, _ = pairwise_parts_j(net.edges, pairs, net.costs, net.devices, BITS, pays)
         wanted = [exchange_energy_j(route, net.costs, net.devices, pays) for route in routes]
         assert found == pytest.approx(np.array(wanted), rel=1e-9)
     found_s = pairwise_latency_s(net.edges, pairs, net.costs, net.devices, BITS, duplex)

@@ -173,6 +173,18 @@ class Route:
         link = self.link_index[self.edge]
         return np.where(self.forward, costs.forward_j[link], costs.backward_j[link]) * self.bits
 
+    def receive_joules(self, costs: LinkCosts) -> FloatArray | None:
+        """float64 [M]: energy that receiving each transmission takes; None where it is free.
+
+        Args:
+            costs: price of one bit on every link of the graph.
+        """
+        forward, backward = costs.forward_receive_j, costs.backward_receive_j
+        if forward is None or backward is None:
+            return None
+        link = self.link_index[self.edge]
+        return np.where(self.forward, forward[link], backward[link]) * self.bits
+
     def messages(self) -> Iterator[Transmission]:
         """Every transmission of the exchange, one by one, in order."""
         if self.chunks > 1:

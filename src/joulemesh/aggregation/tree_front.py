@@ -108,7 +108,7 @@ def _apart(left: WeightedTree, right: WeightedTree) -> bool:
 
 
 def device_joules(edges: IntArray, links: IntArray, costs: LinkCosts, devices: int) -> FloatArray:
-    """float64 [N]: joules of each device to send one bit over each of its links of a tree.
+    """float64 [N]: joules of each device if one bit passes each link of a tree both ways.
 
     They do not depend on the root (notes: price-of-an-exchange).
 
@@ -116,6 +116,4 @@ def device_joules(edges: IntArray, links: IntArray, costs: LinkCosts, devices: i
     >>> device_joules(np.array([[0, 1], [1, 2]]), np.array([0, 1]), costs, 3).tolist()
     [1.0, 5.0, 4.0]
     """
-    ends = edges[links]
-    sent = np.bincount(ends[:, 0], costs.forward_j[links], devices)
-    return np.asarray(sent + np.bincount(ends[:, 1], costs.backward_j[links], devices))
+    return costs.take(links).device_j(edges[links], devices)

@@ -18,6 +18,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.account import Account
+from joulemesh.planning.columns import COLUMNS, settled
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
@@ -41,7 +42,9 @@ class MethodAccount:
         latency_s: float64 [m], or [m, seeds].
         energy_budget_j: float64 [N].
         compute_total_j: float64 [N], mean over seeds.
-        exchange_total_j: float64 [N], mean over seeds.
+        transmit_total_j: float64 [N], mean over seeds.
+        receive_total_j: float64 [N], mean over seeds.
+        idle_total_j: float64 [N], mean over seeds.
         bits: float64 [m], mean over seeds: bits on the air.
         server_j: float64 [m], mean over seeds: joules that no battery pays.
         notes: what a reader should know, one line each.
@@ -64,7 +67,9 @@ class MethodAccount:
     latency_s: FloatArray = field(repr=False)
     energy_budget_j: FloatArray = field(repr=False)
     compute_total_j: FloatArray = field(repr=False)
-    exchange_total_j: FloatArray = field(repr=False)
+    transmit_total_j: FloatArray = field(repr=False)
+    receive_total_j: FloatArray = field(repr=False)
+    idle_total_j: FloatArray = field(repr=False)
     bits: FloatArray = field(repr=False)
     server_j: FloatArray = field(repr=False)
     notes: tuple[str, ...] = ()
@@ -85,9 +90,15 @@ class MethodAccount:
         return self.scenario.budget.total_s
 
     @property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges, sending and receiving."""
+        return self.transmit_total_j + self.receive_total_j
+
+    @cached_property
     def spent_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends in all."""
-        return self.compute_total_j + self.exchange_total_j
+        """float64 [N]: joules that each device spends in all: the sum of the four columns."""
+        columns = np.stack([getattr(self, name) for name in COLUMNS])
+        return settled(columns, np.full_like(columns[0], np.inf), lambda device: np.inf)[1]
 
     @property
     def margin_j(self) -> FloatArray:
@@ -121,22 +132,22 @@ def account_of(
     schedule = contender.schedule
     energy = [ledger.energy_j.sum(axis=1) for ledger in known]
     clock = [ledger.latency_s for ledger in known]
+    columns = np.mean([ledger.columns_j for ledger in known], axis=0)
     return MethodAccount(
         contender.name,
         setting.equal,
         setting.scenario,
         setting.work,
-        schedule.rounds,
-        schedule.active,
-        schedule.exchanged,
-        np.stack(energy, axis=1) if ledgers else energy[0],
-        np.stack(clock, axis=1) if ledgers else clock[0],
-        setting.battery_j,
-        np.mean([ledger.compute_j.sum(axis=0) for ledger in known], axis=0),
-        np.mean([ledger.exchange_j.sum(axis=0) for ledger in known], axis=0),
-        np.mean([ledger.bits for ledger in known], axis=0),
-        np.mean([ledger.server_j for ledger in known], axis=0),
-        contender.notes,
+        rounds=schedule.rounds,
+        active=schedule.active,
+        exchanged=schedule.exchanged,
+        iteration_j=np.stack(energy, axis=1) if ledgers else energy[0],
+        latency_s=np.stack(clock, axis=1) if ledgers else clock[0],
+        energy_budget_j=setting.battery_j,
+        **dict(zip(COLUMNS, columns, strict=True)),
+        bits=np.mean([ledger.bits for ledger in known], axis=0),
+        server_j=np.mean([ledger.server_j for ledger in known], axis=0),
+        notes=contender.notes,
     )
 
 

@@ -88,16 +88,23 @@ def _first(schedule: Schedule, n: int) -> Schedule:
     )
 
 
-def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
-    """A plan as a contender; where time is limited it may be cut short."""
-    n = plan.iterations
-    whole = Ledger(
+def plan_ledger(plan: Plan) -> Ledger:
+    """What the iterations of a plan cost."""
+    n, shape, idle_w = plan.iterations, plan.rounds.shape, plan.world.devices.idle_w
+    return Ledger(
         plan.compute_j,
-        np.broadcast_to(plan.exchange_j, (n, setting.devices)),
+        np.broadcast_to(plan.exchange_j, shape),
         plan.latency_s,
         plan_bits(plan),
         np.zeros(n),
+        np.broadcast_to(plan.receive_j, shape),
+        None if idle_w is None else np.stack([plan.idle_j(row) for row in range(n)]),
     )
+
+
+def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
+    """A plan as a contender; where time is limited it may be cut short."""
+    n, whole = plan.iterations, plan_ledger(plan)
     # No battery ends it: the plan itself pays for all of its iterations.
     ledger = cut(setting, name, whole) if setting.limits_time else whole
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]

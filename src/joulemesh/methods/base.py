@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Contender", "FloatArray", "IntArray", "Ledger"]
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,12 @@ class Ledger:
 
     Attributes:
         compute_j: float64 [n, N]: joules of local training, and of a method's own computation.
-        exchange_j: float64 [n, N]: joules of the radio.
+        exchange_j: float64 [n, N]: joules of the radio, sending and receiving.
         latency_s: float64 [n]: seconds of each iteration.
         bits: float64 [n]: bits on the air.
         server_j: float64 [n]: joules that no battery pays (fedavg's server).
+        receive_j: float64 [n, N]: what of the radio's joules is for receiving; None if it is free.
+        idle_j: float64 [n, N]: joules at rest; None if they are not counted.
 
     >>> ledger = Ledger(np.ones((2, 3)), np.ones((2, 3)), np.ones(2), np.ones(2), np.zeros(2))
     >>> ledger.spent_j.tolist(), ledger.first(1).total_j
@@ -43,6 +45,8 @@ class Ledger:
     latency_s: FloatArray
     bits: FloatArray
     server_j: FloatArray
+    receive_j: FloatArray | None = None
+    idle_j: FloatArray | None = None
 
     @property
     def iterations(self) -> int:
@@ -52,7 +56,17 @@ class Ledger:
     @cached_property
     def energy_j(self) -> FloatArray:
         """float64 [n, N]: joules of each device in each iteration."""
-        return np.asarray(self.compute_j + self.exchange_j)
+        working = np.asarray(self.compute_j + self.exchange_j)
+        return working if self.idle_j is None else np.asarray(working + self.idle_j)
+
+    @property
+    def columns_j(self) -> FloatArray:
+        """float64 [4, N]: joules of all iterations for computing, sending, receiving, at rest."""
+        compute, exchange = self.compute_j.sum(axis=0), self.exchange_j.sum(axis=0)
+        nothing = np.zeros_like(compute)
+        heard = nothing if self.receive_j is None else self.receive_j.sum(axis=0)
+        idle = nothing if self.idle_j is None else self.idle_j.sum(axis=0)
+        return np.stack([compute, exchange - heard, heard, idle])
 
     @cached_property
     def spent_j(self) -> FloatArray:
@@ -66,22 +80,21 @@ class Ledger:
 
     def first(self, iterations: int) -> Ledger:
         """The ledger of the first iterations only."""
-        return Ledger(*(column[:iterations] for column in self._columns))
+        return self._each(lambda column: column[:iterations])
 
     def tiled(self, iterations: int) -> Ledger:
         """One iteration's ledger, as that of several that are all alike (views, not copies)."""
-        return Ledger(
-            *(np.broadcast_to(one, (iterations, *one.shape[1:])) for one in self._columns)
-        )
+        return self._each(lambda one: np.broadcast_to(one, (iterations, *one.shape[1:])))
 
     def then(self, later: Ledger) -> Ledger:
         """This ledger, followed by another."""
-        both = zip(self._columns, later._columns, strict=True)
-        return Ledger(*(np.concatenate(pair) for pair in both))
+        names = [one.name for one in fields(self) if getattr(self, one.name) is not None]
+        both = {name: (getattr(self, name), getattr(later, name)) for name in names}
+        return Ledger(**{name: np.concatenate(pair) for name, pair in both.items()})
 
-    @property
-    def _columns(self) -> tuple[FloatArray, ...]:
-        return self.compute_j, self.exchange_j, self.latency_s, self.bits, self.server_j
+    def _each(self, change: Callable[[FloatArray], FloatArray]) -> Ledger:
+        columns = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Ledger(**{name: change(one) for name, one in columns.items() if one is not None})
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
-from joulemesh.methods.base import Contender, IntArray, Ledger
+from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
-from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
+from joulemesh.planning.pricing.route import exchange_latency_s, exchange_parts_j
 from joulemesh.world.channel import path_gain
 from joulemesh.world.links import LinkCosts, link_costs
 
@@ -63,23 +63,31 @@ def star_costs(setting: Setting) -> LinkCosts:
         world.bandwidth_hz,
         world.noise_w_per_hz,
         world.max_rate_bps,
+        send_j=_with_server(world.devices.send_j_per_bit),
+        receive_j=_with_server(world.devices.receive_j_per_bit),
     )
+
+
+def _with_server(each: FloatArray | None) -> FloatArray | None:
+    """The devices' figures and the server's: their mean."""
+    return None if each is None else np.append(each, each.mean())
 
 
 def _prices(setting: Setting, tau: int) -> Prices:
     options, nodes = setting.scenario.plan, setting.devices + 1
     bits = setting.work.model_bits
     route, costs = star_route(setting.devices, bits), star_costs(setting)
-    joules = exchange_energy_j(route, costs, nodes, options.pays)[None]
+    joules, heard = exchange_parts_j(route, costs, nodes, options.pays)
     seconds = exchange_latency_s(
         route, costs, nodes, options.clock, setting.scenario.network.duplex, bits
     )
     one = setting.ledger(
         tau,
-        joules[:, :-1],
+        joules[None, :-1],
         np.array([seconds]),
         np.array([route.bits.sum()]),
-        server_j=joules[:, -1],
+        server_j=joules[-1:],
+        receive_j=None if heard is None else heard[None, :-1],
     )
 
     def prices(start: int, stop: int) -> Ledger:

@@ -45,7 +45,9 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
     def pairwise(start: int, stop: int) -> Ledger:
         priced = ground.pricer.scheme(scheme, ground.costs(0), start, stop)
         bits = scheme_bits(scheme, route, start, stop)
-        return setting.ledger(tau, priced.energy_j, priced.latency_s, bits)
+        return setting.ledger(
+            tau, priced.energy_j, priced.latency_s, bits, receive_j=priced.receive_j
+        )
 
     plain = pairwise if scheme.random and not setting.fading else along
     if not ground.floods(scheme):
@@ -55,13 +57,16 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
         ledger = plain(start, stop)
         ledger = ledger if ledger.iterations > 1 else ledger.tiled(stop - start)
         exchange_j, latency_s = ledger.exchange_j.copy(), ledger.latency_s.copy()
+        heard = None if ledger.receive_j is None else ledger.receive_j.copy()
         fresh = ground.flooded(scheme, start, stop)
         for row in np.flatnonzero(fresh).tolist():
             flood = ground.pricer.coordination(scheme, ground.costs(start + row))
             exchange_j[row] += flood.energy_j[0]
             latency_s[row] += float(flood.latency_s[0])
-        bits = ledger.bits + fresh * flood_bits(scheme)
-        return Ledger(ledger.compute_j, exchange_j, latency_s, bits, ledger.server_j)
+            if heard is not None and flood.receive_j is not None:
+                heard[row] += flood.receive_j[0]
+        bits, idle_j = ledger.bits + fresh * flood_bits(scheme), setting.idle_j(latency_s)
+        return Ledger(ledger.compute_j, exchange_j, latency_s, bits, ledger.server_j, heard, idle_j)
 
     return flooded
 

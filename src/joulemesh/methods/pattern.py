@@ -34,7 +34,8 @@ Rounds = Callable[[int, int], IntArray]
 """(start, stop) -> the rounds of iterations start..stop−1 (from 0), int [stop − start, N]."""
 
 _AS_CHEAP = 1 + 1e-9
-_Exchange = tuple[FloatArray, float, float]  # joules [N], seconds and bits of one exchange
+# Of one exchange: joules [N], what of these is for receiving [N], seconds and bits.
+_Exchange = tuple[FloatArray, FloatArray, float, float]
 
 
 def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
@@ -126,22 +127,25 @@ class Pattern:
     def _ledger(self, rounds: IntArray, start: int, exact: BoolArray) -> Ledger:
         devices, count = self.setting.devices, len(exact)
         joules, seconds, bits = np.zeros((count, devices)), np.zeros(count), np.zeros(count)
+        heard = np.zeros_like(joules)
         if self.setting.fading:
             for row, flag in enumerate(exact.tolist()):
-                joules[row], seconds[row], bits[row] = self._exchange(start + row, exact=flag)
+                one = self._exchange(start + row, exact=flag)
+                joules[row], heard[row], seconds[row], bits[row] = one
         else:
             for flag, which in ((True, exact), (False, ~exact)):
                 if which.any():
                     one = self._average if flag else self._mixing
-                    joules[which], seconds[which], bits[which] = one
+                    joules[which], heard[which], seconds[which], bits[which] = one
         for row in np.flatnonzero(exact).tolist():
             if self._floods(start + row):
                 scheme, ground = self._exact[0], self.setting.ground
                 flood = ground.pricer.coordination(scheme, ground.costs(start + row))
                 joules[row] += flood.energy_j[0]
+                heard[row] += 0.0 if flood.receive_j is None else flood.receive_j[0]
                 seconds[row] += float(flood.latency_s[0])
                 bits[row] += flood_bits(scheme)
-        return self.setting.ledger(rounds, joules, seconds, bits)
+        return self.setting.ledger(rounds, joules, seconds, bits, receive_j=heard)
 
     @cached_property
     def _average(self) -> _Exchange:
@@ -160,7 +164,9 @@ class Pattern:
         else:
             route = metropolis_route(setting.world.graph.edges, setting.work.model_bits, 1)
         priced = setting.pricer.route(route, setting.costs(t))
-        return priced.energy_j[0], float(priced.latency_s[0]), route.bits.sum() * route.repeats
+        heard = 0.0 * priced.energy_j[0] if priced.receive_j is None else priced.receive_j[0]
+        bits = route.bits.sum() * route.repeats
+        return priced.energy_j[0], heard, float(priced.latency_s[0]), bits
 
     def _floods(self, t: int) -> bool:
         """Are link costs flooded before the exact average of iteration t?

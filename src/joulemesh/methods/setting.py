@@ -212,6 +212,7 @@ class Setting:
         *,
         own_samples: FloatArray | None = None,
         server_j: FloatArray | None = None,
+        receive_j: FloatArray | None = None,
     ) -> Ledger:
         """Add the price of training to that of k exchanges.
 
@@ -223,6 +224,7 @@ class Setting:
             own_samples: [k, N]: what the method itself computes after the exchange, in samples
                 of training.
             server_j: [k].
+            receive_j: [k, N]: what of ``exchange_j`` is for receiving.
         """
         devices = self.world.devices
         compute_j = np.broadcast_to(rounds * devices.round_energy_j, exchange_j.shape)
@@ -232,7 +234,14 @@ class Setting:
             compute_j = compute_j + share * devices.round_energy_j
             latency_s = latency_s + (share * devices.round_latency_s).max(axis=1)
         paid = np.zeros(len(bits)) if server_j is None else server_j
-        return Ledger(compute_j, exchange_j, np.asarray(latency_s), bits, paid)
+        latency_s = np.asarray(latency_s)
+        idle_j = self.idle_j(latency_s)
+        return Ledger(compute_j, exchange_j, latency_s, bits, paid, receive_j, idle_j)
+
+    def idle_j(self, latency_s: FloatArray) -> FloatArray | None:
+        """Joules [k, N] at rest in iterations of so many seconds [k]; None if none are counted."""
+        idle_w = self.world.devices.idle_w
+        return None if idle_w is None else np.asarray(latency_s[:, None] * idle_w)
 
     def route_prices(
         self,
@@ -255,7 +264,7 @@ class Setting:
         def prices(start: int, stop: int) -> Ledger:
             every = range(start, start + 1 if alike and not self.fading else stop)
             joules, seconds = np.zeros((len(every), self.devices)), np.zeros(len(every))
-            bits = np.zeros(len(every))
+            heard, bits = np.zeros_like(joules), np.zeros(len(every))
             for row, t in enumerate(every):
                 sent = route(t)
                 if sent is None:
@@ -267,9 +276,10 @@ class Setting:
                     )
                 priced = self.pricer.route(sent, self.costs(t))
                 joules[row], seconds[row] = priced.energy_j[0], priced.latency_s[0]
+                heard[row] = 0.0 if priced.receive_j is None else priced.receive_j[0]
                 bits[row] = sent.bits.sum() * sent.repeats
             own = None if own_samples is None else np.broadcast_to(own_samples, joules.shape)
-            return self.ledger(rounds, joules, seconds, bits, own_samples=own)
+            return self.ledger(rounds, joules, seconds, bits, own_samples=own, receive_j=heard)
 
         return prices
 

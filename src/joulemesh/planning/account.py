@@ -75,7 +75,19 @@ class Account(Protocol):
 
     @property
     def exchange_total_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends on exchanges."""
+        """float64 [N]: joules that each device spends on exchanges, sending and receiving."""
+
+    @property
+    def transmit_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on sending."""
+
+    @property
+    def receive_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on receiving."""
+
+    @property
+    def idle_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends at rest."""
 
     @property
     def spent_j(self) -> FloatArray:

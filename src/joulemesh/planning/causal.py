@@ -103,7 +103,7 @@ class CausalPlanner:
         """Plan every iteration in turn."""
         n, count = self.iterations - self.first, len(self.battery)
         rounds, cap = np.zeros((n, count), np.int64), np.zeros((n, count), np.int64)
-        spent, seconds = np.zeros((n, count)), np.zeros(n)
+        spent, heard, seconds = np.zeros((n, count)), np.zeros((n, count)), np.zeros(n)
         active, exchanged = np.zeros((n, count), np.bool_), np.zeros(n, np.bool_)
         routes: list[Route | None] = []
         whole = forecast = self.forecast(self.first)
@@ -118,10 +118,12 @@ class CausalPlanner:
             if forecast.scheme is not scheme:
                 schemes[t] = scheme = forecast.scheme
             costs = self.ground.costs(t)
-            route, price_j, price_s, rounds[row], cap[row] = self._iteration(t, forecast, costs)
+            route, price, rounds[row], cap[row] = self._iteration(t, forecast, costs)
+            price_j, price_s = price.energy_j[0], float(price.latency_s[0])
             routes.append(route)
             active[row], exchanged[row] = self.active, route is not None and bool(len(route.edge))
             spent[row], seconds[row] = price_j, price_s
+            heard[row] = 0.0 if price.receive_j is None else price.receive_j[0]
             self._pay(price_j, rounds[row])
             self.time.pay(rounds[row], price_s)
         if n == 0:
@@ -135,6 +137,7 @@ class CausalPlanner:
             cap=cap[:n],
             total=total,
             exchange_j=spent[:n],
+            receive_j=heard[:n] if heard.any() else None,
             exchange_s=seconds[:n],
             active=active[:n],
             exchanged=exchanged[:n],
@@ -189,8 +192,8 @@ class CausalPlanner:
 
     def _iteration(
         self, t: int, forecast: Forecast, costs: LinkCosts
-    ) -> tuple[Route | None, FloatArray, float, IntArray, IntArray]:
-        """Decide one iteration: route (or None), joules, seconds, rounds and caps."""
+    ) -> tuple[Route | None, Prices, IntArray, IntArray]:
+        """Decide one iteration: route (or None), its price, rounds and caps."""
         nothing = np.zeros_like(self.battery)
         known = self.ground.channel_known
         if not known:  # rounds come first, from the forecast; then the channel shows itself
@@ -198,12 +201,12 @@ class CausalPlanner:
         seen = costs if known and self.world.channel.fading else None
         for route in forecast.routes(seen, t):
             prices = self.ground.pricer.route(route, costs)
-            price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
             tree = (forecast.since, *self.ground.tree_number(t))
             due = self.ground.floods(forecast.scheme) and tree != self.flooded
             if due:
                 flood = self.ground.pricer.coordination(forecast.scheme, costs)
-                price_j, price_s = price_j + flood.energy_j[0], price_s + float(flood.latency_s[0])
+                prices = prices.with_floods(flood, np.ones(1, np.bool_))
+            price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
             planned = self.least if known else rounds
             if not self._payable(t, forecast, price_j, price_s, planned):
                 continue
@@ -212,11 +215,11 @@ class CausalPlanner:
             if due:
                 self.flooded = tree
                 self.floods.append(t)
-            return route, price_j, price_s, rounds, cap
+            return route, prices, rounds, cap
         self._record(t, "outage", np.zeros_like(self.active), "no route could be paid for in time")
         if known:
             rounds, cap = self._rounds(t, forecast, nothing, exchange=False)
-        return None, nothing, 0.0, rounds, cap
+        return None, Prices(nothing[None], np.zeros(1)), rounds, cap
 
     def _payable(
         self,

@@ -262,6 +262,7 @@ class Continuer:
             cap=cap,
             total=np.where(who, self._total(prices, n), 0),
             exchange_j=prices.energy_j,
+            receive_j=prices.receive_j,
             exchange_s=np.broadcast_to(prices.latency_s, (rows,)),
             active=np.broadcast_to(who, rounds.shape),
             exchanged=~scheme.silent(first, n),

@@ -1,4 +1,4 @@
-"""A plan for other programs: JSON, arrays in an ``.npz`` file, a data frame, a networkx graph."""
+"""A plan for other programs: JSON, arrays in an ``.npz`` file, rows in a CSV file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from joulemesh.files import write_whole
 from joulemesh.files.arrays import ArrayFile, open_arrays
 from joulemesh.files.bounded import parse_json
 from joulemesh.files.limits import PLAN, RECORD
-from joulemesh.optional import frame, require
+from joulemesh.planning.columns import COLUMNS
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.world import build_world
 
@@ -31,9 +31,7 @@ __all__ = [
     "check_format",
     "load_plan",
     "origins_of",
-    "plan_frame",
     "plan_from_json",
-    "plan_graph",
     "plan_json",
     "plan_record",
     "save_plan",
@@ -42,18 +40,28 @@ __all__ = [
 
 _MOST_ENTRIES = 1_000_000
 _MOST_ROWS = 10_000_000
-_COLUMNS = ("iteration", "device", "rounds", "compute_j", "exchange_j", "active")
+_COLUMNS = (
+    "iteration",
+    "device",
+    "rounds",
+    "compute_j",
+    "exchange_j",
+    "receive_j",
+    "idle_j",
+    "active",
+)
 
 _ARRAYS = (
     "edges",
     "rounds",
     "compute_j",
     "exchange_j",
+    "receive_j",
     "exchange_s",
     "latency_s",
     "energy_budget_j",
-    "compute_total_j",
     "exchange_total_j",
+    *COLUMNS,
     "spent_j",
     "margin_j",
     "margin_s",
@@ -196,12 +204,15 @@ def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
             f"than {_MOST_ROWS:,}; write the plan to an .npz file"
         )
     round_j = plan.world.devices.round_energy_j
-    exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)
+    exchange_j, receive_j = (
+        np.broadcast_to(part, plan.rounds.shape) for part in (plan.exchange_j, plan.receive_j)
+    )
     text = io.TextIOWrapper(draft, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS[:2], *(["name"] if plan.names else []), *_COLUMNS[2:]])
     for t, rounds in enumerate(plan.rounds):
-        figures = (rounds, rounds * round_j, exchange_j[t], plan.active[t].astype(int))
+        joules = (rounds * round_j, exchange_j[t], receive_j[t], plan.idle_j(t))
+        figures = (rounds, *joules, plan.active[t].astype(int))
         columns = zip(*(column.tolist() for column in figures), strict=True)
         writer.writerows((t + 1, i, *plan.names[i : i + 1], *row) for i, row in enumerate(columns))
     text.detach()  # flushes, and leaves the draft open
@@ -255,6 +266,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             record = stored_record(file)
             names = ("rounds", "exchange_j", "exchange_s", "active", "exchanged")
             stored: dict[str, Any] = {name: file[name] for name in names}
+            stored["receive_j"] = file.get("receive_j")  # none in what an earlier version wrote
             samples = file["round_samples"]
         sizes = int(record["parameters"]), float(record["model_bits"])
         work = Workload(*sizes, samples, record.get("operations"))
@@ -296,53 +308,4 @@ def plan_from_json(text: str) -> Plan:
             f"{made.spent_j.sum():.6g} J, not its {rounds} and {spent_j:.6g} J; it was made from "
             "the user's own data, from files that changed, or by another version: plan it again"
         )
-    return made
-
-
-def plan_frame(plan: Plan) -> Any:
-    """One row per device, as a pandas DataFrame."""
-    at = plan.world.graph.positions_m
-    columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
-    return frame(
-        {
-            "device": np.arange(len(at)),
-            **({"name": plan.names} if plan.names else {}),
-            "x_m": at[:, 0],
-            "y_m": at[:, 1],
-            **{name: np.asarray(getattr(plan, name)) for name in columns},
-            "rounds": plan.rounds.sum(axis=0),
-            "binding": plan.binding.astype(object),
-        },
-        "device",
-    )
-
-
-def plan_graph(plan: Plan) -> Any:
-    """Devices and links, as a networkx Graph."""
-    graph, channel = plan.world.graph, plan.world.channel
-    costs = plan.ground.forecast
-    used = np.zeros(len(graph.edges), np.bool_)
-    used[plan.timeline.route.link_index] = True
-    made = require("networkx", "a graph").Graph()
-    rounds, spent_j, binding = plan.rounds.sum(axis=0), plan.spent_j, plan.binding
-    for i, (x, y) in enumerate(graph.positions_m.tolist()):
-        made.add_node(
-            i,
-            pos=(x, y),
-            energy_budget_j=float(plan.energy_budget_j[i]),
-            spent_j=float(spent_j[i]),
-            rounds=int(rounds[i]),
-            binding=str(binding[i]),
-            **({"name": plan.names[i]} if plan.names else {}),
-        )
-    slower_s = np.maximum(costs.forward_s, costs.backward_s)
-    columns = {
-        "gain": channel.mean_gain,
-        "rate_bps": 1.0 / slower_s,
-        "energy_j_per_bit": costs.weight() / 2,
-        "weight": costs.weight(),
-    }
-    for k, (i, j) in enumerate(graph.edges.tolist()):
-        figures = {name: float(values[k]) for name, values in columns.items()}
-        made.add_edge(i, j, **figures, used=bool(used[k]))
     return made

@@ -16,9 +16,9 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.data.naming import called, named
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.binding import BINDING, bound
+from joulemesh.planning.columns import Ledgered
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.sums import joules_spent, seconds_taken
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
@@ -37,7 +37,7 @@ BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Ledgered):
     """Who trains how much and when, and what it costs.
 
     Attributes:
@@ -98,35 +98,6 @@ class Plan:
         return self.timeline.rounds
 
     @property
-    def compute_j(self) -> FloatArray:
-        """float64 [n, N]: joules of local training."""
-        return self.rounds * self.world.devices.round_energy_j
-
-    @property
-    def exchange_j(self) -> FloatArray:
-        """float64 [n, N] or [1, N]: joules of the exchanges."""
-        return self.timeline.exchange_j
-
-    @property
-    def exchange_s(self) -> FloatArray:
-        """float64 [n]: seconds of the exchanges."""
-        return self.timeline.exchange_s
-
-    @cached_property
-    def latency_s(self) -> FloatArray:
-        """float64 [n]: seconds of each iteration, training and exchange."""
-        round_s = self.world.devices.round_latency_s
-        slowest = np.array([(rounds * round_s).max() for rounds in self.rounds])
-        return np.asarray(slowest + self.exchange_s)
-
-    @cached_property
-    def iteration_j(self) -> FloatArray:
-        """float64 [n]: joules of each iteration, training and exchange, of all devices."""
-        round_j = self.world.devices.round_energy_j
-        training = np.array([rounds @ round_j for rounds in self.rounds])
-        return np.asarray(training + self.exchange_j.sum(axis=1))
-
-    @property
     def energy_budget_j(self) -> FloatArray:
         """float64 [N]: the batteries."""
         return self.world.devices.energy_budget_j
@@ -140,30 +111,6 @@ class Plan:
     def total_s(self) -> float | None:
         """Seconds allowed to all iterations together; None without such a limit."""
         return self.scenario.budget.total_s
-
-    @cached_property
-    def time_s(self) -> float:
-        """Seconds of all iterations together, never above the total that is allowed."""
-        round_s = self.world.devices.round_latency_s
-        return seconds_taken(self.latency_s, self.total_s, self.timeline, round_s)
-
-    @cached_property
-    def exchange_total_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends on exchanges."""
-        repeat = self.iterations if len(self.exchange_j) == 1 else 1
-        return np.asarray(self.exchange_j.sum(axis=0) * repeat)
-
-    @cached_property
-    def compute_total_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends on training."""
-        return np.asarray(self.rounds.sum(axis=0) * self.world.devices.round_energy_j)
-
-    @cached_property
-    def spent_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends in all, never above its battery."""
-        spent_j = self.compute_total_j + self.exchange_total_j
-        round_j = self.world.devices.round_energy_j
-        return joules_spent(spent_j, self.energy_budget_j, self.timeline, round_j)
 
     @property
     def margin_j(self) -> FloatArray:
@@ -312,7 +259,7 @@ class Plan:
         >>> int(made.frame()["rounds"].sum()) == int(made.rounds.sum())
         True
         """
-        from joulemesh.planning.export import plan_frame
+        from joulemesh.planning.frames import plan_frame
 
         return plan_frame(self)
 
@@ -329,7 +276,7 @@ class Plan:
         >>> sum(used for _, _, used in made.graph().edges(data="used")) == len(made.edges)
         True
         """
-        from joulemesh.planning.export import plan_graph
+        from joulemesh.planning.frames import plan_graph
 
         return plan_graph(self)
 

@@ -224,6 +224,7 @@ class StaticPlanner:
             cap=cap,
             total=total,
             exchange_j=prices.energy_j,
+            receive_j=prices.receive_j,
             exchange_s=np.broadcast_to(prices.latency_s, (n,)),
             active=np.broadcast_to(np.True_, rounds.shape),
             exchanged=~scheme.silent(0, n),

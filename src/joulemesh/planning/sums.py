@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["joules_spent", "seconds_taken"]
+__all__ = ["joules_exactly", "seconds_taken"]
 
 import math
 
@@ -12,28 +12,28 @@ from numpy.typing import NDArray
 from joulemesh.planning.clock import training_s
 from joulemesh.planning.exact import two_product
 from joulemesh.planning.timeline import Timeline
+from joulemesh.world.devices import DeviceArrays
 
 FloatArray = NDArray[np.float64]
 
 
-def joules_spent(
-    rounded_j: FloatArray, battery_j: FloatArray, timeline: Timeline, round_j: FloatArray
-) -> FloatArray:
-    """Joules that each device spends; where their rounded sum exceeds the battery, rounded once.
+def joules_exactly(device: int, timeline: Timeline, devices: DeviceArrays) -> float:
+    """Joules that a device spends, at rest included, rounded only once.
 
     Args:
-        rounded_j: [N] as they add up with rounding.
-        battery_j: [N].
-        timeline: whose exact joules are no more than the batteries.
-        round_j: [N] joules of one round.
+        device: its number.
+        timeline: of the whole plan.
+        devices: prices of a round, and power at rest.
     """
-    spent_j = rounded_j.copy()
+    rounds = timeline.rounds[:, device].sum()
     repeat = len(timeline.rounds) if len(timeline.exchange_j) == 1 else 1
-    for device in np.flatnonzero(spent_j > battery_j):
-        training = two_product(timeline.rounds[:, device].sum(), round_j[device])
-        each = [two_product(repeat, price) for price in timeline.exchange_j[:, device]]
-        spent_j[device] = math.fsum(float(part) for pair in (training, *each) for part in pair)
-    return spent_j
+    parts = [two_product(rounds, devices.round_energy_j[device])]
+    parts += [two_product(repeat, price) for price in timeline.exchange_j[:, device]]
+    if devices.idle_w is not None:
+        seconds = (*training_s(timeline.rounds, devices.round_latency_s), timeline.exchange_s)
+        rest = [part[timeline.active[:, device]] for part in seconds]
+        parts += [two_product(devices.idle_w[device], part) for part in rest]
+    return math.fsum(float(value) for pair in parts for part in pair for value in np.ravel(part))
 
 
 def seconds_taken(

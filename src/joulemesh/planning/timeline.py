@@ -53,6 +53,7 @@ class Timeline:
         routes: under fading, the route of each iteration (None where skipped).
         events: outages and departures, in order.
         first: the iteration (from 0) of the first row; above 0 for the rest of a plan.
+        receive_j: like ``exchange_j``: what of it is for receiving; None where that is free.
     """
 
     scheme: Scheme
@@ -69,6 +70,7 @@ class Timeline:
     routes: tuple[Route | None, ...] | None = None
     events: tuple[Event, ...] = field(default=())
     first: int = 0
+    receive_j: FloatArray | None = None
 
     @property
     def contraction(self) -> FloatArray:
@@ -85,7 +87,7 @@ class Timeline:
 
     def from_row(self, row: int) -> Timeline:
         """The same from a later row on; ``cap`` and ``exchange_j`` may have one row for all."""
-        first = self.first + row
+        first, heard = self.first + row, self.receive_j
         schemes = {max(since, first): scheme for since, scheme in self.schemes}
         return replace(
             self,
@@ -100,4 +102,5 @@ class Timeline:
             routes=None if self.routes is None else self.routes[row:],
             events=tuple(event for event in self.events if event.iteration > first),
             first=first,
+            receive_j=heard if heard is None or len(heard) == 1 else heard[row:],
         )

@@ -19,6 +19,7 @@ from joulemesh.files.arrays import open_arrays
 from joulemesh.files.limits import PLAN
 from joulemesh.methods.account import MethodAccount
 from joulemesh.planning.account import Account
+from joulemesh.planning.columns import LEDGER
 from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.workload import Workload
@@ -35,7 +36,9 @@ _ARRAYS = (
     "latency_s",
     "energy_budget_j",
     "compute_total_j",
-    "exchange_total_j",
+    "transmit_total_j",
+    "receive_total_j",
+    "idle_total_j",
     "bits",
     "server_j",
 )
@@ -135,7 +138,11 @@ def load_account(path: Path, scenario: Scenario) -> Account:
         with open_arrays(path, PLAN.now) as file:
             record = stored_record(file)
             if "method" in record:
-                stored: dict[str, Any] = {name: file[name] for name in _ARRAYS}
+                stored: dict[str, Any] = {name: file.get(name) for name in _ARRAYS}
+                if stored["transmit_total_j"] is None:  # written by an earlier version
+                    stored["transmit_total_j"] = file["exchange_total_j"]
+                    for name in ("receive_total_j", "idle_total_j"):
+                        stored[name] = np.zeros_like(stored["transmit_total_j"])
                 sizes = int(record["parameters"]), float(record["model_bits"])
                 work = Workload(*sizes, file["round_samples"], record.get("operations"))
                 devices = stored["rounds"].shape[1:]
@@ -159,8 +166,7 @@ def load_account(path: Path, scenario: Scenario) -> Account:
 
 def write_ledger(account: Account, path: Path) -> None:
     """Write one row for each device: battery, what it went on, rounds; of a plan, what binds."""
-    columns = ("energy_budget_j", "compute_total_j", "exchange_total_j", "spent_j", "margin_j")
-    figures = [getattr(account, name) for name in columns]
+    figures = [getattr(account, name) for name in LEDGER]
     rounds = account.rounds.sum(axis=0, dtype=np.int64)
     binding = account.binding if isinstance(account, Plan) else None
 
@@ -168,7 +174,7 @@ def write_ledger(account: Account, path: Path) -> None:
         text = io.TextIOWrapper(draft, "utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         more = [] if binding is None else ["binding"]
-        writer.writerow(["device", *columns, "rounds", *more])
+        writer.writerow(["device", *LEDGER, "rounds", *more])
         for i in range(len(rounds)):
             own = [float(column[i]) for column in figures]
             more = [] if binding is None else [str(binding[i])]

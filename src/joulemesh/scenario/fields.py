@@ -33,6 +33,7 @@ __all__ = [
     "MetricNames",
     "ModelName",
     "NonNegative",
+    "NonNegativeQuantity",
     "PacketError",
     "PartitionName",
     "Positive",
@@ -271,6 +272,9 @@ Tries = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Constant = Annotated[Any, _or_word(_constant, "estimate"), _schema(_NUMBER, "estimate")]
 PositiveQuantity = Annotated[
     Any, BeforeValidator(_quantity_check(0.0, strict=True)), WithJsonSchema(_QUANTITY_SCHEMA)
+]
+NonNegativeQuantity = Annotated[
+    Any, BeforeValidator(_quantity_check(0.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
 ]
 Coordinate = Annotated[
     Any,

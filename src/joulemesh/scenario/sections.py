@@ -19,6 +19,7 @@ from joulemesh.scenario.fields import (
     GossipRounds,
     Iterations,
     NonNegative,
+    NonNegativeQuantity,
     PacketError,
     Positive,
     PositiveQuantity,
@@ -64,6 +65,15 @@ class Devices(Section):
         1e-27, description="effective capacitance theta_i, joules per cycle and hertz squared"
     )
     transmit_power_w: PositiveQuantity = Field(1.0, description="radio transmit power p_t")
+    send_j_per_bit: PositiveQuantity | None = Field(
+        None, description="joules of a bit that is sent; unset: transmit power times its seconds"
+    )
+    receive_j_per_bit: NonNegativeQuantity | None = Field(
+        None, description="joules of a bit that is received; unset: receiving is free"
+    )
+    idle_w: NonNegativeQuantity | None = Field(
+        None, description="power at rest, drawn for the whole of every iteration; unset: 0"
+    )
     samples: Samples = Field(
         "partition", description='samples D_i held by each device, or "partition"'
     )

@@ -20,8 +20,7 @@ import numpy as np
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender
-from joulemesh.methods.adaptive import plan_bits
-from joulemesh.methods.base import Ledger
+from joulemesh.methods.adaptive import plan_ledger
 from joulemesh.models.core import Model
 from joulemesh.own_code import files_run
 from joulemesh.planning.plan import Plan
@@ -86,10 +85,8 @@ class Job:
     @cached_property
     def contender(self) -> Contender:
         """The plan with its price, as a comparison has it."""
-        plan, n = self.plan, self.plan.iterations
-        exchange_j = np.broadcast_to(plan.exchange_j, (n, len(plan.energy_budget_j)))
-        ledger = Ledger(plan.compute_j, exchange_j, plan.latency_s, plan_bits(plan), np.zeros(n))
-        schedule = schedule_of(plan)
+        plan = self.plan
+        ledger, schedule = plan_ledger(plan), schedule_of(plan)
         return Contender("tune", schedule, None, ledger, plan.energy_budget_j, plan=plan)
 
 

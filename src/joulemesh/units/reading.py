@@ -29,10 +29,12 @@ _DIMENSIONS = {
     "dBm/Hz": _Dimension("a power density", "-174 dBm/Hz", "dBm/Hz"),
     "dB": _Dimension("a ratio", "8 dB", "decibels"),
     "bit": _Dimension("an amount of data", "2 MB", "bits"),
+    "J/bit": _Dimension("an energy per bit", "50 nJ/bit", "joules per bit"),
     "A s": _Dimension("a charge", "2500 mAh", "coulombs"),
 }
 _SUFFIXES = {
     "_dbm_per_hz": "dBm/Hz",
+    "_j_per_bit": "J/bit",
     "_db": "dB",
     "_bps": "bit/s",
     "_hz": "Hz",
@@ -55,6 +57,7 @@ _UNITS: dict[str, _Unit] = {
         (_LARGE, {"Hz": ("Hz", 1), "bit": ("bit", 1), "B": ("bit", 8)}),
         (_LARGE, {"bit/s": ("bit/s", 1), "bps": ("bit/s", 1), "b/s": ("bit/s", 1)}),
         (_LARGE, {"B/s": ("bit/s", 8)}),
+        (_SMALL | _LARGE, {"J/bit": ("J/bit", 1)}),
     )
     for prefix, power in prefixes.items()
     for name, (si_unit, factor) in names.items()

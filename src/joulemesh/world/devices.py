@@ -49,6 +49,9 @@ class DeviceArrays:
         round_energy_j: joules of one round.
         transmit_power_w: radio power.
         energy_budget_j: battery for the whole training.
+        idle_w: power at rest, drawn during the whole of every iteration; None if it is not counted.
+        send_j_per_bit: joules of a bit that is sent; None: transmit power times its seconds.
+        receive_j_per_bit: joules of a bit that is received; None if it is not counted.
     """
 
     round_samples: FloatArray
@@ -56,6 +59,9 @@ class DeviceArrays:
     round_energy_j: FloatArray
     transmit_power_w: FloatArray
     energy_budget_j: FloatArray
+    idle_w: FloatArray | None = None
+    send_j_per_bit: FloatArray | None = None
+    receive_j_per_bit: FloatArray | None = None
 
 
 def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
@@ -73,4 +79,29 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     require_usable(energy_j, "a round of {} J", "devices.capacitance, cycles_per_sample and cpu_hz")
     require_usable(battery_j, "a battery of {} J", "budget.energy_j")
     require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
-    return DeviceArrays(round_samples, latency_s, energy_j, power_w, battery_j)
+    return DeviceArrays(
+        round_samples, latency_s, energy_j, power_w, battery_j, *_radio_and_rest(scenario)
+    )
+
+
+def _radio_and_rest(scenario: Scenario) -> tuple[FloatArray | None, ...]:
+    """Power at rest and joules per bit, sent and received; None where they are not given."""
+    devices = scenario.devices
+    idle_w = _given(scenario, "idle_w", devices.idle_w)
+    send_j = _given(scenario, "send_j_per_bit", devices.send_j_per_bit)
+    receive_j = _given(scenario, "receive_j_per_bit", devices.receive_j_per_bit)
+    if send_j is not None:
+        require_usable(send_j, "{} J per bit to send", "devices.send_j_per_bit")
+    for figure, what in ((idle_w, "{} W at rest"), (receive_j, "{} J per bit to receive")):
+        if figure is not None and figure.any():
+            require_usable(figure[figure > 0], what, "devices.idle_w and receive_j_per_bit")
+    return (
+        None if idle_w is None or not idle_w.any() else idle_w,
+        send_j,
+        None if receive_j is None or not receive_j.any() else receive_j,
+    )
+
+
+def _given(scenario: Scenario, field: str, value: object) -> FloatArray | None:
+    """A quantity that counts only if it is given; it may be 0."""
+    return None if value is None else resolve(scenario, field, value, minimum=-np.nextafter(0, 1))

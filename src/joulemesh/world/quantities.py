@@ -29,6 +29,11 @@ _PURPOSES = (
     "x_m",
     "y_m",
     "loss",
+    "idle_w",
+    "send_j_per_bit",
+    "receive_j_per_bit",
+    "step_s",
+    "step_j",
 )
 
 

@@ -72,6 +72,8 @@ class World:
             self.bandwidth_hz,
             self.noise_w_per_hz,
             self.max_rate_bps,
+            send_j=self.devices.send_j_per_bit,
+            receive_j=self.devices.receive_j_per_bit,
         )
 
 

@@ -72,9 +72,7 @@ class IteratedScheme(SchemeBase):
         """
         graph, own = self.graph, self.graph.own(costs)
         active = activity(graph.edges, graph.devices, self.schedule)
-        forward, backward = active * own.forward_j, active * own.backward_j
-        spent = np.bincount(graph.edges[:, 0], forward, graph.devices)
-        spent = spent + np.bincount(graph.edges[:, 1], backward, graph.devices)
+        spent = own.device_j(graph.edges, graph.devices, active)
         battery_j = battery_j[graph.members]
         if (iterations * self.bits * spent > battery_j).any():
             return None

@@ -114,8 +114,9 @@ def _least(conditions: Conditions) -> tuple[float, float]:
     graph = conditions.graph
     own, count = graph.own(conditions.costs), graph.devices
     cheapest = np.full(count, np.inf)
-    np.minimum.at(cheapest, graph.edges[:, 0], own.forward_j)
-    np.minimum.at(cheapest, graph.edges[:, 1], own.backward_j)
+    forward_j, backward_j = own.both_ends_j()
+    np.minimum.at(cheapest, graph.edges[:, 0], forward_j)
+    np.minimum.at(cheapest, graph.edges[:, 1], backward_j)
     faster = np.minimum(own.forward_s, own.backward_s)
     slowest = faster[spanning_tree(graph.edges, faster, count)].max()
     bits = conditions.bits * 2 * (count - 1) / count

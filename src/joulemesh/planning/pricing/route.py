@@ -17,7 +17,13 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.tree import half_duplex_s
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["exchange_energy_j", "exchange_latency_s", "pairwise_energy_j", "pairwise_latency_s"]
+__all__ = [
+    "exchange_energy_j",
+    "exchange_latency_s",
+    "exchange_parts_j",
+    "pairwise_latency_s",
+    "pairwise_parts_j",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,11 +41,25 @@ def exchange_energy_j(route: Route, costs: LinkCosts, devices: int, pays: str) -
     Returns:
         float64 [N].
     """
+    return exchange_parts_j(route, costs, devices, pays)[0]
+
+
+def exchange_parts_j(
+    route: Route, costs: LinkCosts, devices: int, pays: str
+) -> tuple[FloatArray, FloatArray | None]:
+    """Joules of each device for one exchange, and what of these is for receiving; float64 [N].
+
+    Receiving costs what the links say; if both ends pay, what the sender pays. None where it is
+    free.
+    """
     joules = route.joules(costs) * route.repeats
     spent = np.bincount(route.sender, joules, devices).astype(np.float64)
-    if pays == "both-ends":
-        spent += np.bincount(route.receiver, joules, devices)
-    return spent
+    own = route.receive_joules(costs)
+    if pays != "both-ends" and own is None:
+        return spent, None
+    paid = joules if pays == "both-ends" or own is None else own * route.repeats
+    heard = np.bincount(route.receiver, paid, devices).astype(np.float64)
+    return spent + heard, heard
 
 
 def exchange_latency_s(
@@ -139,25 +159,36 @@ def _edge_colours(edges: IntArray, devices: int) -> IntArray:
     return colours
 
 
-def pairwise_energy_j(
+def pairwise_parts_j(
     edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, pays: str
-) -> FloatArray:
-    """`exchange_energy_j` of many pairwise exchanges at once: ``pairs`` int [n, K], −1 for none.
+) -> tuple[FloatArray, FloatArray | None]:
+    """`exchange_parts_j` of many pairwise exchanges at once: ``pairs`` int [n, K], −1 for none.
 
     Returns:
-        float64 [n, N].
+        float64 [n, N]: joules, and what of these is for receiving.
     """
     exchanges = len(pairs)
     row = np.repeat(np.arange(exchanges), pairs.shape[1])
     link = pairs.ravel()
     row, link = row[link >= 0], link[link >= 0]
-    forward, backward = costs.forward_j[link] * bits, costs.backward_j[link] * bits
     first, second = row * devices + edges[link, 0], row * devices + edges[link, 1]
     size = exchanges * devices
+
+    def ends(at_first: FloatArray, at_second: FloatArray) -> FloatArray:
+        each = np.bincount(first, at_first, size) + np.bincount(second, at_second, size)
+        return each.reshape(exchanges, devices).astype(np.float64)
+
+    forward, backward = costs.forward_j[link] * bits, costs.backward_j[link] * bits
     if pays == "both-ends":
-        forward = backward = forward + backward
-    spent = np.bincount(first, forward, size) + np.bincount(second, backward, size)
-    return spent.reshape(exchanges, devices).astype(np.float64)
+        return ends(forward + backward, forward + backward), ends(backward, forward)
+    if costs.forward_receive_j is None or costs.backward_receive_j is None:
+        return ends(forward, backward), None
+    to_second, to_first = (
+        costs.forward_receive_j[link] * bits,
+        costs.backward_receive_j[link] * bits,
+    )
+    heard = ends(to_first, to_second)
+    return ends(forward, backward) + heard, heard
 
 
 def pairwise_latency_s(

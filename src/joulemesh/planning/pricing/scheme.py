@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,10 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.exact import exact_sum
 from joulemesh.planning.pricing.route import (
-    exchange_energy_j,
     exchange_latency_s,
-    pairwise_energy_j,
+    exchange_parts_j,
     pairwise_latency_s,
+    pairwise_parts_j,
 )
 from joulemesh.scenario import Scenario
 from joulemesh.world import World
@@ -37,10 +38,22 @@ class Prices:
     Attributes:
         energy_j: float64 [n, N]: joules of each device.
         latency_s: float64 [n]: seconds.
+        receive_j: float64 [n, N]: what of these joules is for receiving; None where it is free.
     """
 
     energy_j: FloatArray
     latency_s: FloatArray
+    receive_j: FloatArray | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Prices]) -> Prices:
+        """The prices of iterations that follow each other."""
+        heard = [one.receive_j for one in parts if one.receive_j is not None]
+        return cls(
+            np.concatenate([one.energy_j for one in parts]),
+            np.concatenate([one.latency_s for one in parts]),
+            np.concatenate(heard) if len(heard) == len(parts) else None,
+        )
 
     def total_j(self, iterations: int) -> tuple[FloatArray, FloatArray]:
         """Joules [N] of the first ``iterations`` exchanges, and what that sum leaves out."""
@@ -50,9 +63,13 @@ class Prices:
 
     def with_floods(self, flood: Prices, fresh: NDArray[np.bool_]) -> Prices:
         """These prices, and a flooding of link costs in the iterations where ``fresh`` [n]."""
+        heard = self.receive_j
+        if heard is not None and flood.receive_j is not None:
+            heard = heard + fresh[:, None] * flood.receive_j
         return Prices(
             self.energy_j + fresh[:, None] * flood.energy_j,
             self.latency_s + fresh * flood.latency_s,
+            heard,
         )
 
 
@@ -75,11 +92,14 @@ class Pricer:
 
     def route(self, route: Route, costs: LinkCosts) -> Prices:
         """Price of one exchange along a route."""
-        energy = exchange_energy_j(route, costs, self.devices, self.pays)
+        return self._priced(route, costs, self.clock)
+
+    def _priced(self, route: Route, costs: LinkCosts, clock: str) -> Prices:
+        spent, heard = exchange_parts_j(route, costs, self.devices, self.pays)
         latency = exchange_latency_s(
-            route, costs, self.devices, self.clock, self.duplex, self.model_bits
+            route, costs, self.devices, clock, self.duplex, self.model_bits
         )
-        return Prices(energy[None], np.array([latency]))
+        return Prices(spent[None], np.array([latency]), None if heard is None else heard[None])
 
     def scheme(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
         """Price of a scheme's exchanges in iterations start..stop−1 (counted from 0)."""
@@ -95,10 +115,7 @@ class Pricer:
             self._random(scheme, costs, low, min(low + _BLOCK, stop))
             for low in range(start, stop, _BLOCK)
         ]
-        return Prices(
-            np.concatenate([part.energy_j for part in parts]),
-            np.concatenate([part.latency_s for part in parts]),
-        )
+        return Prices.joined(parts)
 
     def _random(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
         pairs = scheme.pairs(start, stop)
@@ -106,19 +123,15 @@ class Pricer:
             routes = [scheme.route(costs, t) for t in range(start, stop)]
             different = {id(route): route for route in routes}
             priced = {key: self.route(route, costs) for key, route in different.items()}
-            each = [priced[id(route)] for route in routes]  # many may be the same
-            return Prices(
-                np.concatenate([one.energy_j for one in each]),
-                np.concatenate([one.latency_s for one in each]),
-            )
+            return Prices.joined([priced[id(route)] for route in routes])  # many may be the same
         bits = scheme.bits
-        energy = pairwise_energy_j(self.edges, pairs, costs, self.devices, bits, self.pays)
+        spent, heard = pairwise_parts_j(self.edges, pairs, costs, self.devices, bits, self.pays)
         if self.clock == "paper":
             slower = np.append(np.maximum(costs.forward_s, costs.backward_s), 0.0)
             latency = scheme.rounds * slower[pairs].max(axis=1) * self.model_bits
         else:
             latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.duplex)
-        return Prices(energy, latency)
+        return Prices(spent, latency, heard)
 
     def coordination(self, scheme: Scheme, costs: LinkCosts) -> Prices:
         """Price of flooding every link's cost over every link, before a tree is computed.
@@ -139,13 +152,4 @@ class Pricer:
             repeats=1,
             uses=1,
         ).on_links(links)
-        return Prices(
-            exchange_energy_j(flood, costs, self.devices, self.pays)[None],
-            np.array(
-                [
-                    exchange_latency_s(
-                        flood, costs, self.devices, "critical-path", self.duplex, self.model_bits
-                    )
-                ]
-            ),
-        )
+        return self._priced(flood, costs, "critical-path")
