@@ -30,7 +30,7 @@ def priced(**more: Any) -> Scenario:
 
 def add_up(account: Any) -> bool:
     columns = zip(*(getattr(account, name).tolist() for name in COLUMNS), strict=True)
-    return [math.fsum(each) for each in columns] == account.spent_j.tolist()
+    return bool([math.fsum(each) for each in columns] == account.spent_j.tolist())
 
 
 @pytest.mark.parametrize(

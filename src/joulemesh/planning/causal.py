@@ -24,6 +24,7 @@ from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_
 from joulemesh.planning.forecast import Forecast
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import allocate
+from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.units import energy

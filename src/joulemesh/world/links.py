@@ -117,20 +117,6 @@ class LinkCosts:
         changed = {name: change(name, one) for name, one in every.items() if one is not None}
         return LinkCosts(**changed)
 
-    def scaled(self, forward: FloatArray, backward: FloatArray) -> LinkCosts:
-        """The costs of links on which every bit is sent so many times, by direction [E].
-
-        >>> one = np.ones(1)
-        >>> LinkCosts(one, one, one, one).scaled(2 * one, one).weight().tolist()
-        [3.0]
-        """
-        return LinkCosts(
-            self.forward_s * forward,
-            self.backward_s * backward,
-            self.forward_j * forward,
-            self.backward_j * backward,
-        )
-
 
 def link_costs(
     edges: NDArray[np.int64],
