@@ -26,12 +26,11 @@ _FOLLOWED_S, _FAREWELL_S = 30.0, 20.0  # an operator who copies the journal does
 def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
     """The device's neighbours over gRPC; on the same port the operator may ask how it stands.
 
-    It listens on all of the machine's addresses, or on its own only if nobody else can reach that.
-
     Args:
         device: whose port it is.
         ended: has the device ended, so that it takes no more messages?
     """
+    from joulemesh.deploy.links.neighbours import link_service
     from joulemesh.deploy.operator.control import Control
     from joulemesh.deploy.transport.grpc import GrpcTransport
 
@@ -39,9 +38,7 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
     named = {host.name: host for host in pack.hosts.values()}
     require_addresses(pack.folder / HOSTS, named, named)
     places = {one: Address(host.address, host.port) for one, host in pack.hosts.items()}
-    mine = places.pop(pack.device)
-    alone = mine.host in ("localhost", "::1") or mine.host.startswith("127.")
-    everywhere = "::" if ":" in mine.host else "0.0.0.0"
+    places.pop(pack.device)
     made = GrpcTransport(
         pack.identity,
         Roster(pack.device, fleet.names, {} if ended else places),
@@ -51,7 +48,7 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
             fleet.work.parameters,
             wire_type(fleet.scenario.network.bits_per_parameter),
         ),
-        mine if alone else Address(everywhere, mine.port),
+        pack.listens_on,
         refused=device.refused,
         rates_bps=_rates_bps(device.planner.ground, pack.device),
     )
@@ -61,6 +58,7 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
 
     device.control = Control(made, pack, standing, device.folder)
     made.add_handler(device.control)
+    made.add_handler(link_service(made, pack))
     return made
 
 

@@ -186,14 +186,15 @@ class Authority:
     certificate: bytes
 
     @classmethod
-    def make(cls, fleet: str, *, days: int = 3650) -> Self:
+    def make(cls, fleet: str, *, days: int = 3650, key: bytes | None = None) -> Self:
         """A new authority.
 
         Args:
             fleet: what to call it, for people who read its certificate.
             days: for which it is valid, from now on.
+            key: its key in PEM; a new one unless given.
         """
-        private = new_key()
+        private = new_key() if key is None else load_key(key)
         subject = subject_of(f"joulemesh fleet {fleet}"[:64])
         built = (
             builder(subject, subject, private.public_key(), days)

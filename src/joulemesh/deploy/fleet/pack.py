@@ -38,6 +38,7 @@ from joulemesh.deploy.fleet.identity import (
     make_identity,
 )
 from joulemesh.deploy.fleet.task import task_of
+from joulemesh.deploy.transport import Address
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes, write_text
 from joulemesh.files.bounded import read_bounded
@@ -86,6 +87,14 @@ class DevicePack:
             IdentityError: a file is missing, or they do not belong together.
         """
         return Identity.load(self.folder)
+
+    @property
+    def listens_on(self) -> Address:
+        """All of the machine's addresses, or its own only if nobody else can reach that."""
+        mine = self.hosts[self.device]
+        alone = mine.address in ("localhost", "::1") or mine.address.startswith("127.")
+        everywhere = "::" if ":" in mine.address else "0.0.0.0"
+        return Address(mine.address if alone else everywhere, mine.port)
 
     @classmethod
     def load(cls, folder: Path) -> Self:

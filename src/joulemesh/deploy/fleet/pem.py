@@ -7,6 +7,7 @@ __all__ = [
     "builder",
     "check_issued",
     "common_name",
+    "derived_key",
     "key_id",
     "key_pem",
     "load_certificate",
@@ -42,6 +43,7 @@ from cryptography.x509.oid import NameOID  # noqa: E402
 _MOST_BYTES = 64 * 1024
 _BACK = dt.timedelta(days=1)  # a device's clock may be behind the laptop's
 _CURVE = "secp256r1"
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of its base point
 _USAGES = (
     "digital_signature",
     "content_commitment",
@@ -62,6 +64,20 @@ class IdentityError(JoulemeshError):
 def new_key() -> ec.EllipticCurvePrivateKey:
     """A new P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
+
+
+def derived_key(seed: bytes) -> ec.EllipticCurvePrivateKey:
+    """The P-256 key that follows from a secret: whoever knows the one has the other.
+
+    Args:
+        seed: at least 40 bytes, so that every key is all but equally likely.
+
+    >>> one, same = (key_pem(derived_key(b"s" * 64)) for _ in range(2))
+    >>> one == same
+    True
+    """
+    assert len(seed) >= 40
+    return ec.derive_private_key(int.from_bytes(seed, "big") % (_ORDER - 1) + 1, ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

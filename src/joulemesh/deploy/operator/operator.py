@@ -83,7 +83,7 @@ class Operator:
     async def _standing(self, device: int, host: Host) -> Standing:
         silent = Standing(device, host.name)
         try:
-            async with self._channel(host) as channel:
+            async with self.channel(host) as channel:
                 answer = await channel.unary_unary(STATUS)(b"", timeout=_CALL_S)
                 found = _STANDING.validate_json(answer)
             return replace(found, device=device, name=host.name)
@@ -131,7 +131,7 @@ class Operator:
         planned = {name: planned_bps(host.name, name) for name in near}
         sizes = {name: _size(bps) if rate else 0 for name, bps in planned.items()}
         try:
-            async with self._channel(host) as channel:
+            async with self.channel(host) as channel:
                 ask = channel.unary_unary(PROBE)
                 answer = await ask(json.dumps(sizes).encode(), timeout=_PROBE_S)
                 seen = _PROBES.validate_json(answer)
@@ -166,13 +166,13 @@ class Operator:
 
     async def _collect(self, host: Host, place: Path) -> None:
         have = {path.name: path.stat().st_size for path in journals_in(place)}
-        async with self._channel(host) as channel:
+        async with self.channel(host) as channel:
             call = channel.unary_stream(JOURNAL_CALL)(json.dumps(have).encode(), timeout=_PROBE_S)
             async for name, data in _files(call):
                 write_bytes(place / name, data)
 
     @asynccontextmanager
-    async def _channel(self, host: Host) -> AsyncIterator[Any]:
+    async def channel(self, host: Host) -> AsyncIterator[Any]:
         """A channel to a device; whatever goes wrong on it becomes a `TransportError`."""
         if not host.address:
             raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")

@@ -1,0 +1,1 @@
+"""Rates of links, measured by timed transfers of the model's own size."""
