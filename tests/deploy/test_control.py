@@ -180,7 +180,7 @@ def test_questions_that_make_no_sense_are_refused(lab: Path, question: bytes) ->
         async with running(lab, "device-0"):
             operator = Operator.load(lab)
             with pytest.raises(TransportError, match="makes no sense"):
-                async with operator._channel(operator.hosts["device-0"]) as channel:
+                async with operator.channel(operator.hosts["device-0"]) as channel:
                     await channel.unary_unary(control.PROBE)(question, timeout=5)
 
     carry_out(work)

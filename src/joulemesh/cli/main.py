@@ -12,6 +12,7 @@ import typer
 from joulemesh._version import __version__
 from joulemesh.cli import (
     bounds,
+    calibrate,
     compare,
     completion,
     deploy,
@@ -103,7 +104,7 @@ def _add(group: typer.Typer, commands: dict[Callable[..., None], tuple[str, ...]
 
 
 _add(app, _COMMANDS)
-for _name, _group in (("deploy", deploy), ("node", node)):
+for _name, _group in (("calibrate", calibrate), ("deploy", deploy), ("node", node)):
     if _group.COMMANDS:
         _part = typer.Typer(no_args_is_help=True, help=_group.HELP)
         _add(_part, _group.COMMANDS)

@@ -114,8 +114,8 @@ async def listen_in_fleet(
     )
     service = link_service(transport, pack)
     transport.add_handler(service)
-    await transport.start(lambda sender, message: None)
     try:
+        await transport.start(lambda sender, message: None)
         async with asyncio.timeout(within_s):
             await service.done.wait()
         return True

@@ -25,7 +25,7 @@ from joulemesh._version import __version__
 from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.fleet.pem import derived_key, key_pem
 from joulemesh.deploy.links.service import DONE, LinkService
-from joulemesh.deploy.links.transfers import Hello, hello
+from joulemesh.deploy.links.transfers import PIECE, Hello, hello
 from joulemesh.deploy.operator.probing import call_error
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel
@@ -121,8 +121,8 @@ async def listen(
 
     service = LinkService(transport, name, permit)
     transport.add_handler(service)
-    await transport.start(lambda sender, message: None)
     try:
+        await transport.start(lambda sender, message: None)
         ready(transport.port)
         async with asyncio.timeout(within_s):
             await service.done.wait()
@@ -156,7 +156,7 @@ async def session(address: Address, token: str) -> AsyncIterator[Session]:
         TransportError: it cannot be reached, does not know the token, or has another version.
     """
     identity = pair_identity(token, CALLER)
-    channel = open_channel(identity, LISTENER, address)
+    channel = open_channel(identity, LISTENER, address, most_bytes=4 * PIECE)
     try:
         found = await hello(channel)
         if found.version != __version__:

@@ -148,9 +148,10 @@ class LinkService(grpc.GenericRpcHandler):  # type: ignore[misc]
             await self._port.refuse(context, error)
         except TimeoutError:
             await self._port.refuse(context, _late())
-        host, _, port = peer.address.rpartition(":")
-        counted = tcp_figures({host.strip("[]")}, int(port))
-        context.set_trailing_metadata(((COUNTERS, said_counters(counted)),))
+        if not wanted:  # looking for the counters takes time, which no transfer is to be charged
+            host, _, port = peer.address.rpartition(":")
+            counted = tcp_figures({host.strip("[]")}, int(port))
+            context.set_trailing_metadata(((COUNTERS, said_counters(counted)),))
 
     def _check(self, size: int) -> None:
         if size > self._most:
@@ -211,7 +212,7 @@ def _checked(request: bytes) -> Order:
     except ValidationError:
         raise TransportError(Reason.MALFORMED, "the order makes no sense") from None
     rule = order.rule
-    if not (0 < rule.payload_bytes and 0 < rule.seconds <= _MOST_SECONDS and rule.least <= 100):
+    if not (rule.payload_bytes > 0 and 0 < rule.seconds <= _MOST_SECONDS and rule.least <= 100):
         raise TransportError(
             Reason.TOO_LARGE, f"a link is measured for {_MOST_SECONDS:g} s at the most"
         )

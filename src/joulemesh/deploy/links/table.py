@@ -117,9 +117,9 @@ def update_links(path: Path, rows: Sequence[Mapping[str, str]]) -> int:
         for cells in zip(*columns.values(), strict=True):
             row = dict(zip(header, cells, strict=True))
             kept[row["i"], row["j"]] = row
-    for row in rows:
-        kept.setdefault((row["i"], row["j"]), {}).update(row)
-    given = {name for row in rows for name in row}
+    for new in rows:
+        kept.setdefault((new["i"], new["j"]), {}).update(new)
+    given = {name for new in rows for name in new}
     header += [name for name in COLUMNS if name in given and name not in header]
     write_text(path, links_text(header, list(kept.values())))
     return len(kept)

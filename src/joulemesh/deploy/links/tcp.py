@@ -11,6 +11,7 @@ __all__ = ["TcpFigures", "between", "tcp_figures"]
 import ipaddress
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Collection
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 # Of `struct tcp_info` (linux/tcp.h): 8 bytes, 24 numbers of 32 bits, 4 of 64, then 32 again.
 _INFO_BYTES = 160
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _RESENT, _LEAST_RTT_US, _SEGMENTS = 100, 148, 156
 
 
@@ -89,11 +91,14 @@ def _descriptors() -> list[int]:
 
 def _figures(descriptor: int) -> tuple[tuple[str, int], TcpFigures] | None:
     """The other end and the counters of a file, if it is a TCP connection."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as one:
-        if one.family not in (socket.AF_INET, socket.AF_INET6) or one.type != socket.SOCK_STREAM:
+    with suppress(OSError):
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return None
-        host, port = one.getpeername()[:2]
-        info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        with socket.socket(fileno=os.dup(descriptor)) as one:
+            if one.family not in _INTERNET or one.type != socket.SOCK_STREAM:
+                return None
+            host, port = one.getpeername()[:2]
+            info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         if len(info) < _INFO_BYTES:  # a kernel older than 4.6
             return None
         resent, rtt_us, segments = (

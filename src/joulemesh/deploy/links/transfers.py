@@ -93,8 +93,8 @@ async def time_way(
         rule.payload_bytes,
         tuple(seconds),
         trip_s,
-        sent and sent.segments,
-        sent and sent.resent,
+        None if sent is None else sent.segments,
+        None if sent is None else sent.resent,
     )
 
 
@@ -124,9 +124,9 @@ async def _push(channel: Any, payload_bytes: int) -> Hello:
 
 
 async def pieces(payload_bytes: int) -> AsyncIterator[bytes]:
-    """So many bytes that nothing on their way can compress."""
+    """So many bytes that nothing on their way can compress; at least one piece, be it empty."""
     piece = os.urandom(min(PIECE, payload_bytes))
-    for begin in range(0, payload_bytes, PIECE):
+    for begin in range(0, max(payload_bytes, 1), PIECE):
         yield piece[: payload_bytes - begin]
 
 

@@ -74,6 +74,7 @@ async def measure_fleet(
     links: Iterable[tuple[int, int]],
     rule: Rule,
     *,
+    planned: Iterable[tuple[int, int]] | None = None,
     modes: Sequence[str] = ("alone", "together"),
     done: Callable[[str], None] = lambda words: None,
 ) -> list[LinkFigures]:
@@ -81,32 +82,47 @@ async def measure_fleet(
 
     Args:
         operator: of the fleet.
-        links: pairs of devices; both directions are measured.
+        links: pairs of devices; both directions are measured, one by one.
         rule: how each direction is measured.
+        planned: the links that are measured all at once; all of them unless given.
         modes: ``"alone"``, ``"together"`` or both.
         done: told of each step.
 
     Returns:
         One record for each direction, in their order; those of silent devices say why.
     """
-    pairs = sorted({one for i, j in links for one in ((i, j), (j, i))})
-    outgoing: dict[int, list[int]] = defaultdict(list)
-    for i, j in pairs:
-        outgoing[i].append(j)
-    found: dict[str, dict[tuple[int, int], Timed]] = {"alone": {}, "together": {}}
+    pairs = _both_ways(links)
+    busy = pairs if planned is None else _both_ways(planned)
+    alone, together = dict[tuple[int, int], Timed](), dict[tuple[int, int], Timed]()
     if "alone" in modes:
-        for i, near in outgoing.items():  # in turn, so that no two share the air
-            found["alone"].update(await _ordered(operator, i, near, rule))
+        for i, near in _by_sender(pairs).items():  # in turn, so that no two share the air
+            alone.update(await _ordered(operator, i, near, rule))
             done(f"{operator.fleet.names[i]} has measured its links one by one")
     if "together" in modes:
         all_rule = replace(rule, together=True)
-        waits = (_ordered(operator, i, near, all_rule, _START_S) for i, near in outgoing.items())
+        turns = _by_sender(busy).items()
+        waits = (_ordered(operator, i, near, all_rule, _START_S) for i, near in turns)
         for one in await asyncio.gather(*waits):
-            found["together"].update(one)
-        done(f"{len(pairs):,} directions of links were measured all at once")
-    return [
-        LinkFigures(*pair, found["alone"].get(pair), found["together"].get(pair)) for pair in pairs
-    ]
+            together.update(one)
+        done(f"{len(busy):,} directions of links were measured all at once")
+    wanted = sorted(alone.keys() | together.keys())
+    return [LinkFigures(*pair, alone.get(pair), together.get(pair)) for pair in wanted]
+
+
+def _both_ways(links: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Every direction of links, once.
+
+    >>> _both_ways([(1, 0), (0, 1), (1, 2)])
+    [(0, 1), (1, 0), (1, 2), (2, 1)]
+    """
+    return sorted({one for i, j in links for one in ((i, j), (j, i))})
+
+
+def _by_sender(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for i, j in pairs:
+        found[i].append(j)
+    return found
 
 
 async def _ordered(

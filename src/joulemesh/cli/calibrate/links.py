@@ -1,0 +1,308 @@
+"""`joulemesh calibrate links`: rates of links, measured by transfers of the model's own size."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_format
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from joulemesh.cli.common import JsonOption, LoadOption, load_files
+from joulemesh.errors import ScenarioError
+from joulemesh.printable import printable, say
+
+if TYPE_CHECKING:
+    from joulemesh.deploy.links.figures import Rule
+    from joulemesh.deploy.links.whole import LinkFigures
+    from joulemesh.deploy.transport import Refusal
+    from joulemesh.scenario import Scenario
+
+__all__ = ["links"]
+
+TargetsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FLEET | DEVICE | HOST:PORT…]",
+        help="A fleet's folder: have its devices measure. A device's folder: listen to its fleet. "
+        "Addresses: measure to machines that listen there.",
+    ),
+]
+ListenOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT", help="Listen on this address only, and print a one-time token."
+    ),
+]
+TokenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="JOULEMESH_TOKEN", help="That the listener printed; one for each HOST:PORT."
+    ),
+]
+ScenarioOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The scenario whose model is transferred, and its devices."),
+]
+SizeOption = Annotated[
+    str | None, typer.Option(help="Transfer so much in place of the model's own size.")
+]
+HereOption = Annotated[str, typer.Option(help="Which device this machine is: number or name.")]
+ThereOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Which device a listener is; one for each HOST:PORT. 1, 2, … by default."),
+]
+NameOption = Annotated[str, typer.Option(help="What a listener calls itself.")]
+WithinOption = Annotated[
+    float,
+    typer.Option(min=0.001, max=1.0, help="Half of the 95 % interval at which measuring ends."),
+]
+TimeOption = Annotated[
+    str, typer.Option("--time", help="Measure no direction for longer than this.")
+]
+ForOption = Annotated[str, typer.Option("--for", help="How long a listener waits at the most.")]
+OnlyOption = Annotated[
+    Literal["alone", "together"] | None,
+    typer.Option(help="Measure links one by one only, or all at once only; both by default."),
+]
+UseOption = Annotated[
+    Literal["lower", "alone", "together"],
+    typer.Option(help="The rate that plans take: the lower one, alone, or with all links in use."),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="The table; rows in it are replaced.")]
+
+
+def links(
+    targets: TargetsArgument = None,
+    listen: ListenOption = None,
+    token: TokenOption = None,
+    scenario: ScenarioOption = None,
+    size: SizeOption = None,
+    here: HereOption = "0",
+    there: ThereOption = None,
+    name: NameOption = "",
+    within: WithinOption = 0.05,
+    time: TimeOption = "10 s",
+    wait: ForOption = "10 min",
+    only: OnlyOption = None,
+    use: UseOption = "lower",
+    out: OutOption = Path("links.csv"),
+    load: LoadOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure the rates of links, both ways, by timed transfers of the model's own size.
+
+    In a fleet, devices listen (`joulemesh calibrate links DEVICE`, or `node run`), and the
+    operator has them measure every link alone and the planned ones all at once. Two other machines
+    meet by `--listen PORT` on one, which prints what to type on the other. The scenario takes the
+    table as `network.links`.
+    """
+    from joulemesh.deploy.fleet.pack import OPERATOR, ORDERS
+    from joulemesh.deploy.links.figures import Rule
+    from joulemesh.units import parse
+
+    load_files(load)
+    given = targets or []
+    if listen is not None:
+        if given:
+            raise ScenarioError(f"--listen {listen} measures nothing itself; leave out {given[0]}")
+        _listen(listen, token[0] if token else None, name, parse(wait, "s"))
+        return
+    if not given:
+        raise ScenarioError(
+            "name a fleet's folder or HOST:PORT to measure to, or add --listen PORT"
+        )
+    rule = Rule(0, within=within, seconds=parse(time, "s"))
+    folder = Path(given[0])
+    if (folder / ORDERS).is_file():
+        _listen_in_fleet(folder, parse(wait, "s"))
+        return
+    modes = (only,) if only else ("alone", "together")
+    if (folder / OPERATOR).is_dir():
+        found = _of_fleet(folder, rule, size, modes, quiet=json)
+    else:
+        ends = _Ends(given, token or [], here, there or [], scenario)
+        found = ends.measured(rule, size, modes, quiet=json)
+    _finish(found, out, use, json)
+
+
+def _refused(refusal: Refusal) -> None:
+    who = refusal.peer or refusal.address
+    say(f"refused {printable(who)}: {refusal.reason}: {printable(refusal.detail)}", err=True)
+
+
+def _listen(place: str, token: str | None, name: str, within_s: float) -> None:
+    from joulemesh.deploy.fleet.hosts import own_address
+    from joulemesh.deploy.links.callers import parse_address
+    from joulemesh.deploy.links.pair import listen, new_token
+    from joulemesh.deploy.transport import Address
+
+    address = parse_address(place if ":" in place else f":{place}", own_address() or "127.0.0.1")
+    secret = token or new_token()
+
+    def ready(port: int) -> None:
+        at = Address(address.host, port)
+        say(f"listening on {at} for {within_s:g} s, for one session; on the other machine:")
+        words = ["joulemesh", "calibrate", "links", str(at), "--token", secret]
+        say(f"{shlex.join(words)} --scenario FILE")
+
+    work = listen(address, secret, name=name, within_s=within_s, refused=_refused, ready=ready)
+    if not asyncio.run(work):
+        raise ScenarioError(f"nobody has measured within {within_s:g} s; listen again, or --for 1h")
+    say("measured; the table is on the machine that called")
+
+
+def _listen_in_fleet(folder: Path, within_s: float) -> None:
+    from joulemesh.deploy.fleet.pack import DevicePack
+    from joulemesh.deploy.links.neighbours import listen_in_fleet
+
+    pack = DevicePack.load(folder)
+    say(f"{pack.name} listens on {pack.listens_on} for {within_s:g} s; on the operator's machine:")
+    say("joulemesh calibrate links FLEET")
+    if not asyncio.run(listen_in_fleet(pack, within_s, _refused)):
+        raise ScenarioError(
+            f"the operator has not measured within {within_s:g} s; listen again, or --for 1h"
+        )
+    say("measured; the table is on the operator's machine")
+
+
+def _of_fleet(
+    folder: Path, rule: Rule, size: str | None, modes: Sequence[str], *, quiet: bool
+) -> list[LinkFigures]:
+    from dataclasses import replace
+
+    from joulemesh.deploy.links.whole import measure_fleet, tell_done
+    from joulemesh.deploy.operator.operator import Operator
+    from joulemesh.planning.static import plan_of
+
+    operator = Operator.load(folder)
+    fleet = operator.fleet
+    plan = plan_of(fleet.ground())
+    edges = plan.world.graph.edges
+    planned = [(int(i), int(j)) for i, j in edges[sorted(set(plan.timeline.route.link_index))]]
+    rule = replace(rule, payload_bytes=_payload(size, fleet.work.model_bits))
+
+    async def work() -> list[LinkFigures]:
+        try:
+            return await measure_fleet(
+                operator, fleet.links, rule, planned=planned, modes=modes, done=_told(quiet)
+            )
+        finally:
+            await tell_done(operator)
+
+    return asyncio.run(work())
+
+
+class _Ends:
+    """Who is who, where machines are named by their addresses."""
+
+    def __init__(
+        self,
+        targets: Sequence[str],
+        tokens: Sequence[str],
+        here: str,
+        there: Sequence[str],
+        file: Path | None,
+    ) -> None:
+        from joulemesh.deploy.links.callers import parse_address
+        from joulemesh.scenario import Scenario
+
+        self.addresses = [parse_address(one) for one in targets]
+        if len(tokens) != len(targets):
+            raise ScenarioError(
+                f"{len(tokens)} tokens for {len(targets)} listeners; add --token for each, as it "
+                "printed it"
+            )
+        self.tokens, self.scenario = tokens, None if file is None else Scenario.load(file)
+        self.names = self._names()
+        numbers = [self.number(one) for one in (here, *(there or self._others(here)))]
+        if len(numbers) != len(targets) + 1 or len(set(numbers)) != len(numbers):
+            raise ScenarioError(
+                f"{len(numbers) - 1} devices for {len(targets)} listeners; give --here and one "
+                "--there for each, all different"
+            )
+        self.numbers = numbers
+
+    def _names(self) -> tuple[str, ...]:
+        from joulemesh.data.chosen import device_names
+
+        return () if self.scenario is None else device_names(self.scenario)
+
+    def _others(self, here: str) -> list[str]:
+        own = self.number(here)
+        return [str(k) for k in range(len(self.addresses) + 1) if k != own][: len(self.addresses)]
+
+    def number(self, given: str) -> int:
+        count = None if self.scenario is None else self.scenario.devices.count
+        if given in self.names:
+            return self.names.index(given)
+        if given.isascii() and given.isdigit() and (count is None or int(given) < count):
+            return int(given)
+        known = ", ".join(self.names[:8]) or ("0, 1, …" if count is None else f"0 to {count - 1}")
+        raise ScenarioError(f"{given!r:.60} is no device of the scenario; its devices are {known}")
+
+    def name(self, number: int) -> str:
+        return self.names[number] if number < len(self.names) else ""
+
+    def measured(
+        self, rule: Rule, size: str | None, modes: Sequence[str], *, quiet: bool
+    ) -> list[LinkFigures]:
+        from dataclasses import replace
+
+        from joulemesh.deploy.links.callers import Listener, measure_listeners
+
+        rule = replace(rule, payload_bytes=_payload(size, _model_bits(self.scenario)))
+        own, *others = self.numbers
+        listeners = [
+            Listener(address, token, number, self.name(number))
+            for address, token, number in zip(self.addresses, self.tokens, others, strict=True)
+        ]
+        here = (own, self.name(own))
+        return asyncio.run(measure_listeners(listeners, here, rule, modes=modes, done=_told(quiet)))
+
+
+def _model_bits(scenario: Scenario | None) -> float | None:
+    if scenario is None:
+        return None
+    from joulemesh.planning.workload import workload
+
+    return workload(scenario).model_bits
+
+
+def _payload(size: str | None, model_bits: float | None) -> int:
+    """Bytes of a transfer."""
+    from joulemesh.units import parse
+
+    if size is None and model_bits is None:
+        raise ScenarioError("give --scenario FILE for its model's size, or --size 2MB")
+    bits = model_bits if size is None else parse(size, "bit")
+    payload = int(-(-(bits or 0) // 8))
+    if payload < 1:
+        raise ScenarioError(f"--size {size}: a transfer has at least 1 B; correct it")
+    return payload
+
+
+def _told(quiet: bool) -> Callable[[str], None]:
+    return (lambda words: None) if quiet else (lambda words: say(words, err=True))
+
+
+def _finish(found: Sequence[LinkFigures], out: Path, use: str, json: bool) -> None:
+    from joulemesh.deploy.links.table import row_of, update_links
+
+    good = [one for one in found if not one.trouble]
+    rows = [row_of(one, use) for one in good]
+    if rows:
+        count = update_links(out, rows)
+        say(f"wrote {out}: {len(rows)} directions measured, {count} rows", err=json)
+    if json:
+        typer.echo(json_format.dumps(rows))
+    else:
+        from joulemesh.views.deployment.links import show_links
+        from joulemesh.views.terminal import open_console
+
+        show_links(found, use, open_console())
+    if len(good) < len(found) or not found:
+        raise typer.Exit(1)
