@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
@@ -79,19 +78,22 @@ class DeviceTrainer:
         self._dtype = np.dtype("float64" if options.precision == "float64" else "float32")
         self.samples = len(data.y_train)
         with self._scope():
+            self._first = initial_params(model, seed, self._dtype)
+            # Made by NumPy and put into place once: each operation that JAX carries out by itself
+            # is compiled first, which takes longer than the training of many iterations.
             scale, shift = scale_of(data, self._dtype)
-            self._data = jax.tree.map(jnp.asarray, Data(data.x_train, data.y_train, scale, shift))
-            self._order = jnp.arange(self.samples, dtype=jnp.int32)
             first, second = draws.seed_key(seed, draws.BATCH)
-            self._row = Rows(
-                start=jnp.zeros(1, jnp.int32),
-                size=jnp.full(1, self.samples, jnp.uint32),
-                device=jnp.full(1, device, jnp.uint32),
-                key=(jnp.asarray(first), jnp.asarray(second)),
-                rate=jnp.full(1, options.learning_rate, self._dtype),
+            row = Rows(
+                start=np.zeros(1, np.int32),
+                size=np.full(1, self.samples, np.uint32),
+                device=np.full(1, device, np.uint32),
+                key=(np.asarray(first), np.asarray(second)),
+                rate=np.full(1, options.learning_rate, self._dtype),
             )
+            order = np.arange(self.samples, dtype=np.int32)
+            held = (Data(data.x_train, data.y_train, scale, shift), order, row)
+            self._data, self._order, self._row = jax.device_put(held)
             self._memory = self._first_memory()
-            self._unravel = ravel_pytree(self.begin())[1]
         settings = LocalSettings(
             model, options.optimizer, options.batch_size, options.local_round,
             jnp.dtype(options.precision), loop=True,
@@ -124,13 +126,12 @@ class DeviceTrainer:
         return precision_scope(self.options.precision)
 
     def _first_memory(self) -> optax.OptState:
-        stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], self.begin())
+        stacked = jax.tree.map(lambda leaf: leaf[None], self._first)
         return jax.vmap(make_optimizer(self.options.optimizer, 0.0).init)(stacked)
 
     def begin(self) -> Params:
         """The initial parameters, as NumPy arrays: the same for all devices of a seed."""
-        with self._scope():
-            return initial_params(self.model, self.seed, self._dtype)
+        return cast(Params, jax.tree.map(np.copy, self._first))
 
     def train(self, params: Params, iteration: int, rounds: int) -> Params:
         """Run the local rounds of one iteration.
@@ -149,8 +150,7 @@ class DeviceTrainer:
         if not rounds:
             return params
         done = self._run(params, iteration, rounds)
-        with self._scope():
-            trained = jax.tree.map(lambda leaf: np.asarray(leaf[0]), done.params)
+        trained = jax.tree.map(lambda leaf: np.asarray(leaf)[0], done.params)
         whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained))
         if not (whole and np.isfinite(done.loss).all()):
             raise DivergedError(iteration, self.seed, self.options.learning_rate)
@@ -163,12 +163,12 @@ class DeviceTrainer:
                 data=self._data,
                 order=self._order,
                 rows=self._row,
-                iteration=jnp.asarray(iteration - 1, jnp.uint32),
-                rounds=jnp.full(1, rounds, jnp.int32),
+                iteration=np.asarray(iteration - 1, np.uint32),
+                rounds=np.full(1, rounds, np.int32),
             )
-            start = jax.tree.map(lambda leaf: jnp.asarray(leaf, self._dtype)[None], params)
-            carry = Carry(start, self._memory, jnp.zeros(1, self._dtype))
-            return self._train(work, jnp.zeros((), jnp.int32), carry)
+            start = jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype)[None], params)
+            carry = Carry(start, self._memory, np.zeros(1, self._dtype))
+            return self._train(work, np.zeros((), np.int32), carry)
 
     def prepare(self) -> None:
         """Compile the training, by no rounds of it; otherwise the first iteration takes longer."""
@@ -176,19 +176,21 @@ class DeviceTrainer:
 
     def vector(self, params: Params) -> NDArray[Any]:
         """All parameters as one vector [P], which peers exchange."""
-        with self._scope():
-            return np.asarray(ravel_pytree(params)[0])
+        leaves = jax.tree.leaves(params)
+        return np.concatenate([np.asarray(leaf, self._dtype).ravel() for leaf in leaves])
 
     def params_of(self, vector: NDArray[Any]) -> Params:
         """The parameters of a vector [P]."""
-        with self._scope():
-            made = self._unravel(jnp.asarray(vector, self._dtype))
-            return jax.tree.map(np.asarray, made)
+        leaves, tree = jax.tree.flatten(self._first)
+        ends = np.cumsum([leaf.size for leaf in leaves])
+        parts = np.split(np.array(vector, self._dtype), ends[:-1])
+        made = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        return cast(Params, jax.tree.unflatten(tree, made))
 
     def save(self) -> Arrays:
         """What the optimiser remembers, as named arrays; none for plain SGD."""
         leaves = jax.tree.leaves(self._memory)
-        return {f"optimizer.{k}": np.asarray(leaf[0]) for k, leaf in enumerate(leaves)}
+        return {f"optimizer.{k}": np.asarray(leaf)[0] for k, leaf in enumerate(leaves)}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take up what `save` gave.
@@ -208,4 +210,4 @@ class DeviceTrainer:
                 "model; start again without it"
             )
         with self._scope():
-            self._memory = jax.tree.unflatten(tree, [jnp.asarray(arrays[n])[None] for n in names])
+            self._memory = jax.tree.unflatten(tree, [np.asarray(arrays[n])[None] for n in names])
