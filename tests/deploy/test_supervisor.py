@@ -22,8 +22,10 @@ def job(place: Path, script: str, name: str = "one", **more: object) -> Job:
     return Job(name, [sys.executable, "-uSc", script], place / f"{name}.log", **more)  # type: ignore[arg-type]
 
 
-def supervised(place: Path, *scripts: str, **options: int) -> list[Process]:
-    made = Supervisor([job(place, one, f"n{k}") for k, one in enumerate(scripts)], **options)
+def supervised(place: Path, *scripts: str, restarts: int = 5) -> list[Process]:
+    made = Supervisor(
+        [job(place, one, f"n{k}") for k, one in enumerate(scripts)], restarts=restarts
+    )
     made.run()
     return made.processes
 

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from joulemesh.deploy.fleet.fleet import FILE, Fleet, Settings
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, write_hosts
 from joulemesh.deploy.fleet.pack import DEVICES, make_fleet, refresh
 from joulemesh.deploy.local.following import Follower, Planned
-from joulemesh.deploy.local.supervisor import Job, Process, Supervisor
+from joulemesh.deploy.local.supervisor import Child, Job, Process, Supervisor, spawned
+from joulemesh.deploy.local.template import NODE, SIMULATED, Template
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import user_cache
@@ -123,6 +125,7 @@ class LocalFleet:
     wrap: Callable[[int, Sequence[str]], Sequence[str]] = lambda device, command: command
     _followers: list[Follower] = field(init=False)
     supervisor: Supervisor = field(init=False)
+    _template: Template | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._followers = [
@@ -132,7 +135,7 @@ class LocalFleet:
             for device, name in enumerate(self.fleet.names)
         ]
         jobs = [self._job(device) for device in range(len(self.fleet.names))]
-        self.supervisor = Supervisor(jobs, restarts=self.restarts)
+        self.supervisor = Supervisor(jobs, restarts=self.restarts, start=self._start)
 
     def _home(self, device: int) -> Path:
         return self.folder / DEVICES / self.fleet.names[device]
@@ -167,9 +170,18 @@ class LocalFleet:
             watch: shown how all devices stand, now and then and at the end.
             every_s: how often.
         """
-        with FolderLock(self.folder):
+        with ExitStack() as stack:
+            stack.enter_context(FolderLock(self.folder))
+            if Template.can():
+                made = Template(environment(), SIMULATED if self.learner is None else NODE)
+                self._template = stack.enter_context(made)
             self._give_addresses()
             self.supervisor.run(lambda: watch(self.standings()), every_s)
+
+    def _start(self, job: Job) -> Child:
+        """Start a device: by the template if it can, which spares it the imports."""
+        ready = self._template if self._template and self._template.starts(job) else None
+        return (ready and ready.start(job)) or spawned(job)
 
     def _give_addresses(self) -> None:
         """Write where devices are reached, anew each time: ports may have been taken since."""

@@ -7,7 +7,7 @@ on Linux, also when it is killed.
 
 from __future__ import annotations
 
-__all__ = ["Exit", "Job", "Process", "Supervisor"]
+__all__ = ["Child", "Exit", "Job", "Process", "Supervisor", "following", "spawned"]
 
 import math
 import os
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Literal, Protocol
 
 from joulemesh.machine import cpus
 
@@ -81,6 +81,26 @@ class Job:
     ready: Callable[[float], bool] = lambda launched: True
 
 
+class Child(Protocol):
+    """A running process, as `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal, unless it has ended."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def wait(self) -> int:
+        """Wait until it has ended."""
+
+
 @dataclass
 class Process:
     """A job and how it stands.
@@ -132,6 +152,7 @@ class Supervisor:
         at_once: how many may be starting at the same time; as many as there are CPUs, and one more,
             unless given.
         stop_within_s: what has not stopped so many seconds after it was asked is killed.
+        start: makes a process of a job, whose log's folder is there.
 
     >>> import tempfile
     >>> log = Path(tempfile.mkdtemp()) / "log"
@@ -148,13 +169,14 @@ class Supervisor:
         restarts: int = 5,
         at_once: int | None = None,
         stop_within_s: float = 30.0,
+        start: Callable[[Job], Child] | None = None,
     ) -> None:
         self.processes = [Process(job) for job in jobs]
         self._restarts = restarts
         self._at_once = at_once or cpus() + 1
-        self._stop_within_s = stop_within_s
+        self._stop_within_s, self._start = stop_within_s, start or spawned
         self._kill_at = math.inf
-        self._children: dict[int, subprocess.Popen[bytes]] = {}  # by position
+        self._children: dict[int, Child] = {}  # by position
         self._next: dict[int, float] = {}  # when a crashed one is started again
 
     def run(self, watch: Callable[[], None] = lambda: None, every_s: float = 0.5) -> None:
@@ -200,9 +222,9 @@ class Supervisor:
         """See what has ended and what is ready; start what may start."""
         for position, process in enumerate(self.processes):
             child = self._children.get(position)
-            if child is not None and child.poll() is not None:
+            if child is not None and (code := child.poll()) is not None:
                 del self._children[position]
-                self._ended(position, child.returncode)
+                self._ended(position, code)
             elif process.state == "starting" and (
                 process.ready() or time.time() > process.launched + _START_S
             ):
@@ -222,16 +244,7 @@ class Supervisor:
         job = process.job
         process.launched, process.state = time.time(), "starting"
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        with job.log.open("ab") as log:
-            child = subprocess.Popen(
-                _following(job.command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **job.environment},
-                start_new_session=True,  # Ctrl-C comes through the supervisor, once
-            )
-        self._children[position] = child
+        child = self._children[position] = self._start(job)
         process.pid = child.pid
 
     def _ended(self, position: int, code: int) -> None:
@@ -259,7 +272,20 @@ class Supervisor:
             child.wait()
 
 
-def _following(command: Sequence[str]) -> list[str]:
+def spawned(job: Job) -> Child:
+    """Start a job's command as a process."""
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            following(job.command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **job.environment},
+            start_new_session=True,  # Ctrl-C comes through the supervisor, once
+        )
+
+
+def following(command: Sequence[str]) -> list[str]:
     """A command that ends with this process, where the system can see to it."""
     if sys.platform != "linux":
         return list(command)
