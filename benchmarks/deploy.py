@@ -49,12 +49,20 @@ def page(record: dict[str, Any]) -> str:
 
 
 def _local(rows: list[dict[str, Any]]) -> str:
-    header = ["devices", "iterations", "all s", "until all had started s", "largest difference"]
+    header = [
+        "devices",
+        "iterations",
+        "all s",
+        "CPU s",
+        "until all had started s",
+        "largest difference",
+    ]
     cells = [
         [
             f"{one['devices']}",
             f"{one['iterations']}",
             f"{one['seconds']:.1f}",
+            f"{one['cpu_s']:.1f}",
             f"{one['started_s']:.1f}",
             f"{one['difference']:.1e}",
         ]
@@ -63,7 +71,8 @@ def _local(rows: list[dict[str, Any]]) -> str:
     return (
         "## From the command to the report\n\n"
         "`joulemesh deploy local` on the default scenario: each device is a process with a "
-        "certificate of its own, and all of them share this machine's cores. The largest "
+        "certificate of its own, and all of them share this machine's cores. CPU seconds are those "
+        "of all processes together, planning, simulation and report included. The largest "
         "difference is that of any device's parameters at the end from the simulated ones.\n\n"
         + table(header, cells)
     )

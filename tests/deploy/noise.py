@@ -3,7 +3,8 @@
 ``python -m tests.deploy.noise FRAMES SEED`` prints, as JSON, what came of it: frames, refusals by
 reason, messages of the honest neighbour, and how much the process has grown. A quarter of the
 frames are bytes for the port, a quarter are bytes inside TLS from a holder of a good certificate, a
-quarter are greetings, and a quarter are packets after a good greeting.
+quarter are greetings, and a quarter are packets after a good greeting. Whoever throws them is a
+process of its own: what that one needs for it is its own affair.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import json
 import random
 import ssl
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import joulemesh.deploy
+from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.transport import Address
 from joulemesh.deploy.transport.channel import open_channel
@@ -82,11 +85,12 @@ async def inside(method: object, packets: list[bytes]) -> None:
     stream.cancel()
 
 
-async def bombard(port: int, frames: int, seed: int) -> None:
+async def bombard(port: int, frames: int, seed: int, by: Identity | None = None) -> None:
     """Throw so many frames at a port, a few at a time."""
-    channel = open_channel(identity("cedar"), "birch", Address(HOME, port))
+    by = by or identity("cedar")
+    channel = open_channel(by, "birch", Address(HOME, port))
     method = channel.stream_stream(EXCHANGE)
-    context = client_context(identity("cedar"))
+    context = client_context(by)
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def one(number: int) -> None:
@@ -106,6 +110,13 @@ async def bombard(port: int, frames: int, seed: int) -> None:
     await channel.close()
 
 
+async def bombarded(port: int, frames: int, seed: int, folder: Path) -> None:
+    """Let another process throw them, as the device whose identity lies in a folder."""
+    words = [str(word) for word in (frames, seed, port, folder)]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, *words)
+    assert await process.wait() == 0
+
+
 async def main(frames: int, seed: int) -> None:
     """Bombard a device, and print what came of it."""
     assert joulemesh.deploy.ONLY_RSA
@@ -120,9 +131,12 @@ async def main(frames: int, seed: int) -> None:
                 await asyncio.sleep(0.02)
 
         talking = asyncio.create_task(talk())
-        await bombard(other.port, min(frames, 200), seed + 1)  # whatever is loaded at first use
-        before = resident_bytes()
-        await bombard(other.port, frames, seed)
+        with tempfile.TemporaryDirectory() as place:
+            identity("cedar").save(Path(place, "cedar"))
+            # Whatever is loaded at first use comes before the measuring.
+            await bombarded(other.port, min(frames, 200), seed + 1, Path(place, "cedar"))
+            before = resident_bytes()
+            await bombarded(other.port, frames, seed, Path(place, "cedar"))
         grown = resident_bytes() - before
         alive = not talking.done()
         talking.cancel()
@@ -139,4 +153,8 @@ async def main(frames: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+    count, first = int(sys.argv[1]), int(sys.argv[2])
+    if sys.argv[3:]:
+        asyncio.run(bombard(int(sys.argv[3]), count, first, Identity.load(Path(sys.argv[4]))))
+    else:
+        asyncio.run(main(count, first))

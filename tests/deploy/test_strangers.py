@@ -339,6 +339,21 @@ def test_a_few_random_frames_do_no_harm(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr() == ("", "")
 
 
+def test_memory_is_given_back_after_many_streams_and_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trimmed: list[None] = []
+    monkeypatch.setattr("joulemesh.deploy.transport.grpc._TIDY_AFTER", 10)
+    monkeypatch.setattr("joulemesh.deploy.transport.grpc.trim_memory", lambda: trimmed.append(None))
+
+    async def meet() -> None:
+        async with pair() as (_, other):
+            await bombard(other.port, frames=40, seed=2)
+
+    asyncio.run(meet())
+    assert 2 <= len(trimmed) <= 8
+
+
 @pytest.mark.slow
 def test_10_000_random_frames_do_no_harm() -> None:
     command = [sys.executable, "-m", "tests.deploy.noise", "10000", "1"]

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from joulemesh.machine import trim_memory
+
 _LEAST_BYTES = 2**16
 
 
@@ -24,11 +26,11 @@ def give_back_memory() -> None:
     >>> give_back_memory()
     """
     gc.collect()
+    trim_memory()
     if sys.platform != "linux":
         return
     with suppress(OSError, AttributeError, ValueError):
         libc = ctypes.CDLL(None)
-        libc.malloc_trim(0)
         libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         with open("/proc/self/smaps") as maps:
             for start, stop in list(_clean(maps)):

@@ -62,6 +62,7 @@ class Gate:
         names: of the devices in the roster, by number.
         listen: where.
         refused: told of everybody who is refused.
+        gone: called whenever a connection has come to nothing, or has ended.
     """
 
     def __init__(
@@ -70,8 +71,9 @@ class Gate:
         names: Sequence[str],
         listen: Address,
         refused: Callable[[Refusal], None],
+        gone: Callable[[], None] = lambda: None,
     ) -> None:
-        self._listen, self._refused = listen, refused
+        self._listen, self._refused, self._gone = listen, refused, gone
         self._numbers = {name: device for device, name in enumerate(names)}
         self._context = server_context(identity)
         self._folder, self._lock = _private_folder()
@@ -130,7 +132,11 @@ class Gate:
     def _run(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._gone()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -28,11 +28,13 @@ from joulemesh.deploy.transport.packets import PACKET_BYTES
 from joulemesh.deploy.transport.refusals import Refusals
 from joulemesh.deploy.transport.stream import Stream
 from joulemesh.deploy.wire import Terms, check_greeting
+from joulemesh.machine import trim_memory
 
 import grpc  # isort: skip  (channel prepares it, and says what to install where it is missing)
 import grpc.aio  # isort: skip
 
 _STREAMS = 16
+_TIDY_AFTER = 200
 _GREETING_S = 4.0
 _WINDOW_S = 0.25  # of a link's rate: what may be under way, and what a sign of life waits behind
 _MOST_BYTES = 4 * PACKET_BYTES  # beyond which gRPC refuses by itself, without a name
@@ -70,7 +72,8 @@ class GrpcTransport:
     ) -> None:
         self._identity, self._roster, self._terms = identity, roster, terms
         self._refusals = Refusals(refused)
-        self._gate = Gate(identity, roster.names, listen, self._refusals.add)
+        self._gate = Gate(identity, roster.names, listen, self._refusals.add, self._tidy)
+        self._ended = 0  # connections and streams since memory was last given back
         self._rates = dict(rates_bps or {})
         self._links: dict[int, Link] = {}
         self._handlers: list[Any] = [_Exchange(self)]
@@ -176,6 +179,19 @@ class GrpcTransport:
             await self._serve(device, lane, context)
         except TransportError as error:
             await self.refuse(context, error)
+        finally:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """After many connections and streams, give back what the C library keeps of their memory.
+
+        It keeps pieces of all of it, in an arena for each of gRPC's threads: a neighbour that goes
+        mad would otherwise take a little more with each of its attempts.
+        """
+        self._ended += 1
+        if self._ended >= _TIDY_AFTER:
+            self._ended = 0
+            trim_memory()
 
     async def _welcome(self, context: Any) -> tuple[int, str]:
         peer = self.peer_of(context)
