@@ -193,7 +193,7 @@ def metropolis_route(edges: IntArray, bits: float, rounds: int) -> Route:
         bits=bits,
         repeats=rounds,
         uses=rounds,
-    )
+    ).for_all()
 
 
 def paper_gossip_route(edges: IntArray, bits: float, rounds: int) -> Route:

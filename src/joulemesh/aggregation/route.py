@@ -52,6 +52,8 @@ class Route:
             otherwise.
         chunks: number of chunks in which the pattern is sent; with more than one, the pattern is
             played once, and uses each link at most once in each direction.
+        same_to_all: is all that a device sends in one step the same, so that one broadcast can
+            carry it to all of its receivers?
 
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
     ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
@@ -72,6 +74,7 @@ class Route:
     uses: float
     root: int = -1
     chunks: int = 1
+    same_to_all: bool = False
 
     def __post_init__(self) -> None:
         if self.chunks == 1:
@@ -102,7 +105,8 @@ class Route:
     ) -> Route:
         """A route from anything array-like; ``bits`` may be one number for all transmissions.
 
-        It runs over all links of a graph, in their order; see `on_links`, `rooted` and `in_chunks`.
+        It runs over all links of a graph, in their order; see `on_links`, `rooted`, `in_chunks` and
+        `for_all`.
         """
         edges_ = np.asarray(edges, np.int64).reshape(-1, 2)
         edge_ = np.asarray(edge, np.int64).reshape(-1)
@@ -129,6 +133,10 @@ class Route:
     def in_chunks(self, chunks: int) -> Route:
         """This route, pipelined in so many chunks."""
         return replace(self, chunks=int(chunks))
+
+    def for_all(self) -> Route:
+        """This route, in which a device sends the same to all of its receivers of a step."""
+        return replace(self, same_to_all=True)
 
     @property
     def sender(self) -> IntArray:

@@ -48,7 +48,7 @@ def star_route(devices: int, bits: float) -> Route:
         bits=bits,
         repeats=1,
         uses=2,
-    )
+    ).for_all()
 
 
 def star_costs(setting: Setting) -> LinkCosts:

@@ -77,7 +77,7 @@ class Neighbours(NamedTuple):
             bits=bits,
             repeats=1,
             uses=uses,
-        ).on_links(used)
+        ).on_links(used).for_all()
 
 
 def neighbours_of(graph: Graph) -> Neighbours:

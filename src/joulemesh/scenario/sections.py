@@ -143,6 +143,17 @@ class Network(Section):
     tries: Tries = Field(
         8, description="how often a lost packet is sent at most; then its message is lost"
     )
+    medium: Literal["orthogonal", "shared"] = Field(
+        "orthogonal", description="shared: transmissions that conflict take different slots"
+    )
+    interference_m: Positive | None = Field(
+        None,
+        description="shared: a sender this near to another's receiver conflicts with it; "
+        "unset: only transmissions with a common end conflict",
+    )
+    broadcast: bool = Field(
+        False, description="one transmission serves all neighbours that are to get the same bits"
+    )
 
 
 class Budget(Section):

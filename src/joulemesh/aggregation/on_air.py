@@ -1,0 +1,82 @@
+"""What of a route goes on the air: every message by itself, or one broadcast for several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.world.links import LinkCosts
+
+__all__ = ["OnAir", "on_air"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class OnAir:
+    """The transmissions of a pattern, all chunks of each together.
+
+    Attributes:
+        step: int64 [T]: the step of the pattern.
+        sender: int64 [T].
+        bits: float64 [T].
+        seconds: float64 [T]: at the rate of the slowest receiver.
+        joules: float64 [T]: of the sender, for the dearest receiver.
+        carrier: int64 [M]: the transmission that carries each message of the pattern.
+        receiver: int64 [M]: of each message.
+    """
+
+    step: IntArray
+    sender: IntArray
+    bits: FloatArray
+    seconds: FloatArray
+    joules: FloatArray
+    carrier: IntArray
+    receiver: IntArray
+
+    def receivers(self) -> list[list[int]]:
+        """The receivers of each transmission."""
+        order = np.argsort(self.carrier, kind="stable")
+        cuts = np.searchsorted(self.carrier[order], np.arange(1, len(self.sender)))
+        return [some.tolist() for some in np.split(self.receiver[order], cuts)]
+
+
+def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:
+    """The transmissions of a route's pattern.
+
+    Args:
+        route: what is sent; its ``same_to_all`` says where a broadcast can serve several.
+        costs: price of one bit on every link of the graph.
+        broadcast: can one transmission serve several receivers?
+
+    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
+    ...                     bits=8.0, repeats=1, uses=1).for_all()
+    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
+    >>> on_air(route, costs, broadcast=False).seconds.tolist()
+    [8.0, 16.0]
+    >>> on_air(route, costs, broadcast=True).seconds.tolist()
+    [16.0]
+    """
+    seconds, joules, sender = route.seconds(costs), route.joules(costs), route.sender
+    if not (broadcast and route.same_to_all):
+        carrier = np.arange(len(sender))
+        return OnAir(route.step, sender, route.bits, seconds, joules, carrier, route.receiver)
+    wide = int(sender.max(initial=-1)) + 1
+    key, first, carrier = np.unique(
+        route.step * wide + sender, return_index=True, return_inverse=True
+    )
+    slowest, dearest = np.zeros(len(key)), np.zeros(len(key))
+    np.maximum.at(slowest, carrier, seconds)
+    np.maximum.at(dearest, carrier, joules)
+    return OnAir(
+        route.step[first],
+        sender[first],
+        route.bits[first],
+        slowest,
+        dearest,
+        carrier,
+        route.receiver,
+    )
