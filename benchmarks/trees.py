@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.common import machine, measure, progress, publish, table
 from benchmarks.graphs import KINDS, Drawn, draw
 from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.ring import find_ring
 from joulemesh.aggregation.scheme import Conditions
 from joulemesh.aggregation.subgraph import Subgraph
@@ -75,7 +76,7 @@ def price(drawn: Drawn, name: str, duplex: str, **options: Any) -> Price:
         costs,
         BITS,
         PlanOptions(aggregation=name, **options),
-        duplex,
+        Medium(duplex),
         channel_known=True,
         seed=0,
         battery_j=np.ones(graph.devices),
@@ -84,7 +85,7 @@ def price(drawn: Drawn, name: str, duplex: str, **options: Any) -> Price:
     route = choose(conditions).ready(conditions).route(costs)
     count = graph.devices
     joules = exchange_energy_j(route, costs, count, "transmitter")
-    seconds = exchange_latency_s(route, costs, count, "critical-path", duplex, BITS)
+    seconds = exchange_latency_s(route, costs, count, "critical-path", Medium(duplex), BITS)
     return Price(joules, seconds, route.chunks)
 
 

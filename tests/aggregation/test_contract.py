@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.contract import check
 from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Conditions, Scheme
@@ -78,7 +79,7 @@ def ready(
         costs,
         96.0,
         asked,
-        duplex,
+        Medium(duplex),
         channel_known=True,
         seed=3,
         battery_j=np.full(int(part.members.max()) + 1, 1.0),

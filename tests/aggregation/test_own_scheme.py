@@ -24,6 +24,7 @@ from joulemesh.aggregation import (
     choose,
 )
 from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.aggregation.medium import ORTHOGONAL
 from joulemesh.aggregation.schemes.metropolis import MetropolisPeer
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.errors import InfeasibleError
@@ -72,7 +73,15 @@ def test_it_keeps_the_contract_with_all_devices_and_with_some(gone: int | None, 
     world = build_world(scenario, np.full(5, 8.0))
     costs = world.costs(world.channel.gain(0))
     part = Subgraph.of(world.graph, None if gone is None else np.arange(5) != gone)
-    conditions = Conditions.of(scenario, part, costs, bits=96.0, battery_j=np.ones(5), iterations=1)
+    conditions = Conditions.of(
+        scenario,
+        part,
+        costs,
+        bits=96.0,
+        battery_j=np.ones(5),
+        iterations=1,
+        medium=ORTHOGONAL,
+    )
     scheme = choose(conditions).ready(conditions)
     check(scheme, costs, seed=seed)
     # The hub is the device with the cheapest links, by trying all.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.medium import ORTHOGONAL
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
@@ -62,7 +63,7 @@ def ready(part: Subgraph, costs: LinkCosts, wanted: str, **options: Any) -> Sche
         costs,
         BITS,
         PlanOptions(aggregation=wanted, ring_search_limit=10_000, **options),
-        "orthogonal",
+        ORTHOGONAL,
         channel_known=True,
         seed=3,
         battery_j=np.full(int(part.members.max()) + 1, 1e9),
@@ -277,7 +278,7 @@ def pick(
         costs_of(graph, 0),
         BITS,
         PlanOptions(aggregation=wanted, ring_search_limit=limit),
-        "orthogonal",
+        ORTHOGONAL,
         channel_known=known,
         seed=0,
         battery_j=np.ones(devices),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
 from joulemesh.aggregation.tree import (
     best_root,
     half_duplex_s,
@@ -116,10 +117,10 @@ def test_latency_of_every_root_and_the_best_of_them(net: Net) -> None:
     for hung in range(devices):
         found = root_latencies_s(tree, own, devices, hung)
         assert found.tolist() == pytest.approx(wanted, rel=1e-9)
-    root = best_root(tree, own, devices, "orthogonal")
+    root = best_root(tree, own, devices, ORTHOGONAL)
     assert wanted[root] == pytest.approx(min(wanted), rel=1e-9)
     half = [half_duplex_s(tree, own, devices, u) for u in range(devices)]
-    assert half[best_root(tree, own, devices, "half")] == pytest.approx(min(half), rel=1e-9)
+    assert half[best_root(tree, own, devices, HALF_DUPLEX)] == pytest.approx(min(half), rel=1e-9)
     assert all(h >= w * (1 - 1e-9) for h, w in zip(half, wanted, strict=True))
 
 
@@ -140,10 +141,10 @@ def test_a_long_path_is_rooted_in_its_middle() -> None:
     edges = np.stack([np.arange(count - 1), np.arange(1, count)], axis=1)
     one = np.ones(count - 1)
     costs = LinkCosts(one, one, one, one)
-    assert best_root(edges, costs, count, "orthogonal") == 200
+    assert best_root(edges, costs, count, ORTHOGONAL) == 200
     # Beyond 256 devices the half-duplex root is found by descent.
     timed = [half_duplex_s(edges, costs, count, root) for root in (198, 199, 200, 201, 202)]
-    root = best_root(edges, costs, count, "half")
+    root = best_root(edges, costs, count, HALF_DUPLEX)
     assert half_duplex_s(edges, costs, count, root) == min(timed)
 
 
@@ -152,7 +153,7 @@ def test_a_long_path_is_rooted_in_its_middle() -> None:
 def test_route_goes_up_then_down_along_the_tree(net: Net, duplex: str) -> None:
     devices, edges, costs = net
     links = spanning_tree(edges, costs.weight(), devices)
-    route = tree_route(edges, links, costs, devices, 8.0, duplex)
+    route = tree_route(edges, links, costs, devices, 8.0, Medium(duplex))
     messages = list(route.messages())
     assert len(messages) == 2 * (devices - 1)
     up, down = messages[: devices - 1], messages[devices - 1 :]
@@ -177,7 +178,7 @@ def test_energy_of_a_device_does_not_depend_on_the_root(net: Net) -> None:
     devices, edges, costs = net
     links = spanning_tree(edges, costs.weight(), devices)
     tree, own = edges[links], costs.take(links)
-    route = tree_route(edges, links, costs, devices, 1.0, "orthogonal")
+    route = tree_route(edges, links, costs, devices, 1.0, ORTHOGONAL)
     joules = {
         **{(i, j): float(e) for (i, j), e in zip(tree.tolist(), own.forward_j, strict=True)},
         **{(j, i): float(e) for (i, j), e in zip(tree.tolist(), own.backward_j, strict=True)},

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
 from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
 from joulemesh.aggregation.pipeline import (
     FRAME_BITS,
     SMALL_FRAME_BITS,
@@ -51,11 +52,13 @@ class Net:
     tree: NDArray[np.int64]
 
     def route(self, duplex: str, chunks: int = 1) -> Route:
-        route = chunked_tree_route(self.edges, self.tree, self.costs, self.devices, BITS, duplex)
+        route = chunked_tree_route(
+            self.edges, self.tree, self.costs, self.devices, BITS, Medium(duplex)
+        )
         return replace(route, chunks=chunks)
 
     def plain(self, duplex: str) -> Route:
-        return tree_route(self.edges, self.tree, self.costs, self.devices, BITS, duplex)
+        return tree_route(self.edges, self.tree, self.costs, self.devices, BITS, Medium(duplex))
 
     def seconds(self, sender: int, receiver: int, bits: float) -> float:
         link = self.edges.tolist().index(sorted((sender, receiver)))
@@ -63,7 +66,7 @@ class Net:
         return bits * float((self.costs.forward_s if forward else self.costs.backward_s)[link])
 
     def latency(self, route: Route, duplex: str, clock: str = "critical-path") -> float:
-        return exchange_latency_s(route, self.costs, self.devices, clock, duplex, BITS)
+        return exchange_latency_s(route, self.costs, self.devices, clock, Medium(duplex), BITS)
 
 
 def random_costs(edges: NDArray[np.int64], devices: int, rng: np.random.Generator) -> LinkCosts:
@@ -116,7 +119,7 @@ def test_the_closed_form_is_the_price_of_the_messages(net: Net, chunks: int) -> 
     wanted = pytest.approx(slow_seconds(route, net), rel=1e-12)
     assert net.latency(route, "orthogonal") == wanted
     assert net.latency(replace(route, root=-1), "orthogonal") == wanted  # not known as a tree
-    price = pipelined_s(route, net.costs, net.devices, "orthogonal")
+    price = pipelined_s(route, net.costs, net.devices, ORTHOGONAL)
     assert price(chunks) == wanted
     assert price(1) == pytest.approx(net.latency(net.plain("orthogonal"), "orthogonal"), rel=1e-12)
 
@@ -127,7 +130,7 @@ def test_half_duplex_is_the_price_of_the_messages_in_turns(net: Net, chunks: int
     route = net.route("half", chunks)
     wanted = pytest.approx(slow_turns(route, net), rel=1e-12)
     assert net.latency(route, "half") == wanted
-    price = pipelined_s(route, net.costs, net.devices, "half")
+    price = pipelined_s(route, net.costs, net.devices, HALF_DUPLEX)
     assert price(chunks) == wanted
     assert price(1) == pytest.approx(net.latency(net.plain("half"), "half"), rel=1e-12)
 
@@ -169,7 +172,7 @@ def test_every_link_carries_the_vector_once_each_way(net: Net, chunks: int) -> N
 @given(net=nets())
 @settings(max_examples=100, deadline=None)
 def test_more_chunks_never_take_longer_and_tend_to_the_slowest_link(net: Net) -> None:
-    price = pipelined_s(net.route("orthogonal"), net.costs, net.devices, "orthogonal")
+    price = pipelined_s(net.route("orthogonal"), net.costs, net.devices, ORTHOGONAL)
     found = [price(chunks) for chunks in (1, 2, 3, 5, 8, 100, 10**9)]
     assert all(b <= a * (1 + 1e-12) for a, b in pairwise(found))
     assert found[0] == pytest.approx(net.latency(net.plain("orthogonal"), "orthogonal"), rel=1e-12)
@@ -188,7 +191,7 @@ def test_half_duplex_keeps_the_busiest_device_busy_at_least(net: Net, chunks: in
     found = net.latency(route, "half")
     assert found >= max(busy.values()) * (1 - 1e-12)
     own = net.costs.take(net.tree)
-    least = least_s(net.edges[net.tree], own, net.devices, BITS, "half")
+    least = least_s(net.edges[net.tree], own, net.devices, BITS, HALF_DUPLEX)
     assert least == pytest.approx(max(busy.values()), rel=1e-12)
     assert found >= net.latency(route, "orthogonal") * (1 - 1e-12)
 
@@ -236,9 +239,9 @@ def test_routes_that_cannot_be_pipelined_are_refused() -> None:
 def test_the_chosen_chunks_are_within_1_percent_of_the_best(
     duplex: str, net: Net, most: int
 ) -> None:
-    price = pipelined_s(net.route(duplex), net.costs, net.devices, duplex)
+    price = pipelined_s(net.route(duplex), net.costs, net.devices, Medium(duplex))
     every = [price(chunks) for chunks in range(1, most + 1)]
-    chosen = fewest_chunks(price, most, duplex)
+    chosen = fewest_chunks(price, most, Medium(duplex))
     assert 1 <= chosen <= most
     assert every[chosen - 1] <= every[0] * (1 + 1e-12)  # never above the tree's
     if duplex == "orthogonal":
@@ -250,9 +253,9 @@ def test_the_chosen_chunks_are_within_1_percent_of_the_best(
 @given(net=nets())
 @settings(max_examples=10, deadline=None)
 def test_many_chunks_in_half_duplex_are_foreseen(net: Net) -> None:
-    price = pipelined_s(net.route("half"), net.costs, net.devices, "half")
+    price = pipelined_s(net.route("half"), net.costs, net.devices, HALF_DUPLEX)
     every = [price(chunks) for chunks in (*range(1, 65), *range(70, 400, 15), 400)]
-    assert price(fewest_chunks(price, 400, "half")) <= 1.02 * min(every)
+    assert price(fewest_chunks(price, 400, HALF_DUPLEX)) <= 1.02 * min(every)
 
 
 def test_no_chunk_is_smaller_than_a_frame() -> None:
@@ -269,7 +272,7 @@ def ready(net: Net, duplex: str = "orthogonal", bits: float = BITS, **options: A
         net.costs,
         bits,
         PlanOptions(aggregation="tree-chunked", **options),
-        duplex,
+        Medium(duplex),
         channel_known=True,
         seed=0,
         battery_j=np.ones(net.devices),

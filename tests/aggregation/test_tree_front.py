@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.pipeline import (
     chunked_tree_route,
     fewest_chunks,
@@ -100,7 +101,7 @@ def ready(
         costs,
         BITS,
         PlanOptions(aggregation="tree-chunked", **options),
-        duplex,
+        Medium(duplex),
         channel_known=channel_known,
         seed=0,
         battery_j=battery_j,
@@ -114,9 +115,9 @@ def ready(
 def price_of(network: tuple[Any, ...], links: NDArray[np.int64], duplex: str) -> float:
     """Seconds with the number of chunks that suits this tree."""
     graph, costs, _ = network
-    route = chunked_tree_route(graph.edges, links, costs, graph.devices, BITS, duplex)
-    price = pipelined_s(route, costs, graph.devices, duplex)
-    return price(fewest_chunks(price, most_chunks(BITS, graph.devices), duplex))
+    route = chunked_tree_route(graph.edges, links, costs, graph.devices, BITS, Medium(duplex))
+    price = pipelined_s(route, costs, graph.devices, Medium(duplex))
+    return price(fewest_chunks(price, most_chunks(BITS, graph.devices), Medium(duplex)))
 
 
 @pytest.mark.parametrize("duplex", ["orthogonal", "half"])
@@ -134,7 +135,7 @@ def test_the_fastest_tree_is_taken_that_costs_little_more(
     cheapest = BITS * device_joules(edges, least, costs, devices)
     assert spent.sum() <= (1 + slack) * cheapest.sum() * (1 + 1e-9)
     assert (spent / battery_j).max() <= (1 + slack) * (cheapest / battery_j).max() * (1 + 1e-9)
-    took = exchange_latency_s(route, costs, devices, "critical-path", duplex, BITS)
+    took = exchange_latency_s(route, costs, devices, "critical-path", Medium(duplex), BITS)
     assert took <= price_of(network, least, duplex) * (1 + 1e-9)
     allowed = [
         tree.links

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.aggregation import gossip
+from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
 from joulemesh.aggregation.ring import chunked_route, ring_route
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.tree import half_duplex_s, spanning_tree, tree_route
@@ -53,7 +54,7 @@ class Net:
     def route(self, scheme: str, rounds: int = 3, seed: int = 0) -> Route:
         if scheme == "tree":
             links = spanning_tree(self.edges, self.costs.weight(), self.devices)
-            return tree_route(self.edges, links, self.costs, self.devices, BITS, "orthogonal")
+            return tree_route(self.edges, links, self.costs, self.devices, BITS, ORTHOGONAL)
         if scheme == "ring":
             return ring_route(np.arange(self.devices), self.edges, BITS)
         if scheme == "ring-chunked":
@@ -107,7 +108,8 @@ def slow_seconds(route: Route, net: Net) -> float:
 
 
 def latency(route: Route, net: Net, clock: str = "critical-path", duplex: str = "") -> float:
-    return exchange_latency_s(route, net.costs, net.devices, clock, duplex or "orthogonal", BITS)
+    medium = Medium(duplex or "orthogonal")
+    return exchange_latency_s(route, net.costs, net.devices, clock, medium, BITS)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -163,7 +165,7 @@ def test_many_pairwise_exchanges_at_once_cost_what_each_route_does(
         found, _ = pairwise_parts_j(net.edges, pairs, net.costs, net.devices, BITS, pays)
         wanted = [exchange_energy_j(route, net.costs, net.devices, pays) for route in routes]
         assert found == pytest.approx(np.array(wanted), rel=1e-9)
-    found_s = pairwise_latency_s(net.edges, pairs, net.costs, net.devices, BITS, duplex)
+    found_s = pairwise_latency_s(net.edges, pairs, net.costs, net.devices, BITS, Medium(duplex))
     wanted_s = [latency(route, net, duplex=duplex) for route in routes]
     assert found_s.tolist() == pytest.approx(wanted_s, rel=1e-9)
 
@@ -212,7 +214,7 @@ def scatter_s(net: Net, below: dict[int, list[int]], device: int) -> float:
 @settings(max_examples=60, deadline=None)
 def test_half_duplex_tree_is_the_best_order_of_children_for_the_best_root(net: Net) -> None:
     links = spanning_tree(net.edges, net.costs.weight(), net.devices)
-    route = tree_route(net.edges, links, net.costs, net.devices, BITS, "half")
+    route = tree_route(net.edges, links, net.costs, net.devices, BITS, HALF_DUPLEX)
     below = children_of(route)
     wanted = gather_s(net, below, route.root) + scatter_s(net, below, route.root)
     assert latency(route, net, duplex="half") == pytest.approx(wanted, rel=1e-9)
@@ -326,12 +328,12 @@ def test_the_orders_of_magnitude_of_a_tree_and_a_ring() -> None:
         costs = link_costs(edges, gain, np.ones(20), 1e6, 10**-20.4)
         bits = 159_010 * 32.0
         tree_links = spanning_tree(edges, costs.weight(), 20)
-        tree = tree_route(edges, tree_links, costs, 20, bits, "orthogonal")
+        tree = tree_route(edges, tree_links, costs, 20, bits, ORTHOGONAL)
         ring = ring_route(np.arange(20), edges, bits)
         mst.append(exchange_energy_j(tree, costs, 20, "transmitter").sum())
         whole.append(exchange_energy_j(ring, costs, 20, "transmitter").sum())
-        tcp.append(exchange_latency_s(tree, costs, 20, "paper", "orthogonal", bits))
-        best.append(exchange_latency_s(tree, costs, 20, "critical-path", "orthogonal", bits))
+        tcp.append(exchange_latency_s(tree, costs, 20, "paper", ORTHOGONAL, bits))
+        best.append(exchange_latency_s(tree, costs, 20, "critical-path", ORTHOGONAL, bits))
     # Means of 5 other draws: 10.2 J, 181 J, 0.63 s, 3.58 s.
     assert np.mean(mst) == pytest.approx(10.2, rel=0.25)
     assert np.mean(whole) == pytest.approx(181, rel=0.25)
@@ -352,7 +354,7 @@ def test_in_half_duplex_a_pattern_of_several_steps_takes_its_time_each_time() ->
     }
     for repeats, seconds in ((1, 8.0), (2, 16.0)):
         route = Route.build("relay", **along, repeats=repeats, uses=repeats)
-        assert exchange_latency_s(route, costs, 3, "critical-path", "half", 2.0) == seconds
+        assert exchange_latency_s(route, costs, 3, "critical-path", HALF_DUPLEX, 2.0) == seconds
 
 
 def test_in_half_duplex_only_a_whole_tree_is_timed_as_one() -> None:
@@ -360,7 +362,7 @@ def test_in_half_duplex_only_a_whole_tree_is_timed_as_one() -> None:
     costs = LinkCosts(*(np.ones(1) for _ in range(4)))
     route = Route.build("squeezed", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
                         step=[0, 1], bits=[1.0, 2.0], repeats=1, uses=2).rooted(1)  # fmt: skip
-    assert exchange_latency_s(route, costs, 2, "critical-path", "half", 2.0) == 3.0
+    assert exchange_latency_s(route, costs, 2, "critical-path", HALF_DUPLEX, 2.0) == 3.0
 
 
 def test_an_empty_route_costs_nothing() -> None:
@@ -370,4 +372,4 @@ def test_an_empty_route_costs_nothing() -> None:
     none = np.empty(0)
     costs = LinkCosts(none, none, none, none)
     assert exchange_energy_j(route, costs, 2, "both-ends").tolist() == [0.0, 0.0]
-    assert exchange_latency_s(route, costs, 2, "critical-path", "orthogonal", BITS) == 0.0
+    assert exchange_latency_s(route, costs, 2, "critical-path", ORTHOGONAL, BITS) == 0.0

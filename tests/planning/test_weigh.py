@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh import Scenario
 from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.medium import ORTHOGONAL
 from joulemesh.aggregation.scheme import Conditions
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.planning.pricing import Pricer
@@ -126,14 +127,20 @@ def test_no_ring_beats_what_auto_assumes_of_rings(devices: int, seed: int) -> No
     scenario = Scenario().override({"devices.count": devices, "plan.aggregation": "ring-chunked"})
     graph = Graph(devices, edges, np.zeros((devices, 2)))
     conditions = Conditions.of(
-        scenario, Subgraph.of(graph), costs, bits=1e6, battery_j=np.ones(devices), iterations=1
+        scenario,
+        Subgraph.of(graph),
+        costs,
+        bits=1e6,
+        battery_j=np.ones(devices),
+        iterations=1,
+        medium=ORTHOGONAL,
     )
     least = SCHEMES["ring-chunked"].least
     assert least is not None
     joules, seconds = least(conditions)
     world = joulemesh.plan(scenario.override({"plan.iterations": 1})).world
-    for duplex in ("orthogonal", "half"):
-        pricer = Pricer(scenario.override({"network.duplex": duplex}), world, 1e6)
+    for change in ({}, {"network.duplex": "half"}, {"network.medium": "shared"}):
+        pricer = Pricer(scenario.override(change), world, 1e6)
         prices = pricer.scheme(choose(conditions).ready(conditions), costs, 0, 1)
         assert prices.energy_j.sum() >= joules * (1 - 1e-12)
         assert prices.latency_s[0] >= seconds * (1 - 1e-12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["OnAir", "on_air"]
+__all__ = ["OnAir", "levelled", "on_air"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,3 +80,28 @@ def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:
         carrier,
         route.receiver,
     )
+
+
+def levelled(route: Route, costs: LinkCosts, *, broadcast: bool) -> LinkCosts:
+    """Costs of the route's own links, on which all receivers of a broadcast wait for the slowest.
+
+    Args:
+        route: it uses each direction of a link at most once, as a tree does.
+        costs: price of one bit on every link of the graph.
+        broadcast: can one transmission serve several receivers?
+
+    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
+    ...                     bits=8.0, repeats=1, uses=1).for_all()
+    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
+    >>> levelled(route, costs, broadcast=True).forward_s.tolist()
+    [2.0, 2.0]
+    """
+    own = costs.take(route.link_index)
+    if not (broadcast and route.same_to_all):
+        return own
+    air = on_air(route, costs, broadcast=True)
+    each, there = air.seconds[air.carrier] / route.bits, route.forward
+    forward_s, backward_s = own.forward_s.copy(), own.backward_s.copy()
+    forward_s[route.edge[there]] = each[there]
+    backward_s[route.edge[~there]] = each[~there]
+    return replace(own, forward_s=forward_s, backward_s=backward_s)

@@ -15,7 +15,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.on_air import levelled, on_air
 from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.slots import frame, in_frames_s, in_slots
 from joulemesh.aggregation.tree import half_duplex_s, hang, tree_route
 from joulemesh.world.links import LinkCosts
 
@@ -172,7 +175,7 @@ def _disjoint_runs(edges: IntArray) -> IntArray:
     return runs
 
 
-def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str) -> float:
+def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, medium: Medium) -> float:
     """Seconds that no number of chunks goes below: of the slowest link, or the busiest device.
 
     Args:
@@ -180,13 +183,13 @@ def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, duplex
         costs: price of one bit on each of them.
         devices: number of devices of the graph.
         bits: size of the parameter vector.
-        duplex: ``"orthogonal"`` or ``"half"``.
+        medium: of the graph's devices.
 
     >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
-    >>> [least_s(edges, costs, 3, 12.0, duplex) for duplex in ("orthogonal", "half")]
+    >>> [least_s(edges, costs, 3, 12.0, Medium(duplex)) for duplex in ("orthogonal", "half")]
     [12.0, 48.0]
     """
-    if duplex != "half":
+    if not medium.turns or medium.broadcast:
         both = np.concatenate([costs.forward_s, costs.backward_s])
         return bits * float(np.max(both, initial=0.0))
     busy = np.bincount(edges.ravel(), np.repeat(costs.forward_s + costs.backward_s, 2), devices)
@@ -197,14 +200,19 @@ def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, duplex
 
 
 def chunked_tree_route(
-    graph_edges: IntArray, links: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str
+    graph_edges: IntArray,
+    links: IntArray,
+    costs: LinkCosts,
+    devices: int,
+    bits: float,
+    medium: Medium,
 ) -> Route:
     """`tree_route` made fit for a pipeline: its links are listed in the order of their turns.
 
     Links of one colour share no device; a tree whose busiest device has d links needs d colours.
     The number of chunks is 1: ``dataclasses.replace(route, chunks=…)`` sets it.
     """
-    plain = tree_route(graph_edges, links, costs, devices, bits, duplex)
+    plain = tree_route(graph_edges, links, costs, devices, bits, medium)
     half = len(plain.edge) // 2
     down, depth = plain.edge[half:], plain.step[half:]
     colour = _colours(plain.sender[half:], plain.receiver[half:], depth, devices)
@@ -240,7 +248,7 @@ def _colours(parent: IntArray, child: IntArray, depth: IntArray, devices: int) -
 
 
 def pipelined_s(
-    route: Route, costs: LinkCosts, devices: int, duplex: str
+    route: Route, costs: LinkCosts, devices: int, medium: Medium
 ) -> Callable[[int], float]:
     """Seconds of a pipelined tree as a function of its number of chunks.
 
@@ -248,21 +256,23 @@ def pipelined_s(
         route: along the tree, with any number of chunks.
         costs: price of one bit on every link of the graph.
         devices: number of devices of the graph.
-        duplex: ``"orthogonal"`` or ``"half"``.
+        medium: of the graph's devices.
 
     >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
-    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 12.0, "orthogonal")
-    >>> seconds = pipelined_s(route, costs, 3, "orthogonal")
+    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 12.0, Medium())
+    >>> seconds = pipelined_s(route, costs, 3, Medium())
     >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
     [24.0, 18.0, 15.0, 13.0]
-    >>> seconds = pipelined_s(route, costs, 3, "half")  # the device in the middle is never idle
+    >>> seconds = pipelined_s(route, costs, 3, Medium("half"))  # device 1 is never idle
     >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
     [48.0, 48.0, 48.0, 48.0]
     """
     if not len(route.edge):
         return lambda chunks: 0.0
-    own, bits = costs.take(route.link_index), float(route.bits[0])
-    if duplex != "half":
+    if medium.shared:
+        return _slotted_s(route, costs, devices, medium)
+    own, bits = levelled(route, costs, broadcast=medium.broadcast), float(route.bits[0])
+    if not medium.turns:
         found = paths(route.edges, own, devices, route.root)
         return lambda chunks: found.seconds(bits, chunks)
     whole = route.seconds(costs)
@@ -275,23 +285,34 @@ def pipelined_s(
     return in_turns
 
 
-def fewest_chunks(seconds: Callable[[int], float], most: int, duplex: str) -> int:
+def _slotted_s(
+    route: Route, costs: LinkCosts, devices: int, medium: Medium
+) -> Callable[[int], float]:
+    air = on_air(route, costs, broadcast=medium.broadcast)
+    in_chunks = in_frames_s(air, frame(air, devices, medium.reach))
+    whole_s = in_slots(air, devices, medium.reach).seconds
+    return lambda chunks: whole_s if chunks == 1 else in_chunks(chunks)
+
+
+def fewest_chunks(seconds: Callable[[int], float], most: int, medium: Medium) -> int:
     """The fewest chunks that come within 1 % of the least seconds, among 1 to ``most``.
 
     With orthogonal links more chunks never take longer (the sum along a chain is at least its
     maximum), so the least seconds are those of ``most`` and bisection is exact. In half duplex the
     seconds fall likewise, but not without exceptions, and are dear to compute. Some numbers up to
     64 are tried; beyond, the turns of a step have found their pace, so that C chunks take
-    C · seconds(C) = a + b·C, which the last two that were tried decide.
+    C · seconds(C) = a + b·C, which the last two that were tried decide. In slots the same numbers
+    are tried, and one frame gives the seconds of any.
 
-    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, "orthogonal")
+    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium())
     826
-    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, "half")
+    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium("half"))
     826
     """
     grid, price = sorted({1, most}), seconds
-    if duplex == "half":
+    if medium.turns:
         grid = [*(chunks for chunks in _TRIED if chunks < most), most]
+    if medium.turns and not medium.shared:
         price = _in_step(seconds, *_TRIED[-2:]) if most > _TRIED[-1] else seconds
     tried = {chunks: price(chunks) for chunks in grid}
     enough = _NEAR * min(tried.values())

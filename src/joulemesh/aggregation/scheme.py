@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.gossip_rounds import Balance
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.subgraph import Subgraph
@@ -49,7 +50,7 @@ class Conditions:
         costs: price of a bit on every link of the whole graph, as forecast.
         bits: size of the parameter vector.
         options: the scenario's section ``plan``.
-        duplex: ``"orthogonal"`` or ``"half"``.
+        medium: how transmissions share the air, among the devices of the whole graph.
         channel_known: does the planner see the gains?
         seed: of random schedules.
         battery_j: float64 [N]: what each device of the whole graph may spend.
@@ -60,7 +61,7 @@ class Conditions:
     costs: LinkCosts
     bits: float
     options: PlanOptions
-    duplex: str
+    medium: Medium
     channel_known: bool
     seed: int
     battery_j: FloatArray
@@ -76,20 +77,25 @@ class Conditions:
         bits: float,
         battery_j: FloatArray,
         iterations: int,
+        medium: Medium,
     ) -> Conditions:
         """The conditions that a scenario sets, on some part of its graph."""
-        network = scenario.network
         return cls(
             graph,
             costs,
             bits,
             scenario.plan,
-            network.duplex,
-            network.channel_known,
+            medium,
+            scenario.network.channel_known,
             scenario.seed,
             battery_j,
             iterations,
         )
+
+    @property
+    def own_medium(self) -> Medium:
+        """The medium of the devices that take part, under the subgraph's numbers."""
+        return self.medium.among(None if self.graph.part is None else self.graph.members)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def in_slots(air: OnAir, devices: int, reach: Reach | None) -> Slots:
     >>> in_slots(on_air(path, costs, broadcast=False), 4, None).slot.tolist()
     [0, 1, 2, 3, 0, 1]
     >>> in_slots(on_air(path, costs, broadcast=True), 4, None).slot.tolist()
-    [0, 1, 2, 3]
+    [0, 1, 2, 0]
     """
     order = np.lexsort((-air.seconds, air.step))
     if reach is not None and reach.everyone:  # one at a time, whatever the order

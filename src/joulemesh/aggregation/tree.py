@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
 
+from joulemesh.aggregation.medium import ORTHOGONAL, Medium
+from joulemesh.aggregation.on_air import levelled
 from joulemesh.aggregation.route import IntArray, Route
+from joulemesh.aggregation.slots import shared_s
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
@@ -32,6 +35,8 @@ FloatArray = NDArray[np.float64]
 
 _CHEAPEST = 4  # links for each device that are tried first
 _EVERY_ROOT = 256  # up to here every root is tried in half duplex, where no closed form exists
+_EVERY_PLAYED = 32  # the same where each root is a schedule of its own
+_SOME_PLAYED = 2_000  # beyond, schedules are too dear to compare
 
 
 def spanning_tree(edges: IntArray, weight: FloatArray, devices: int) -> IntArray:
@@ -63,7 +68,7 @@ def shortest_path_tree(edges: IntArray, costs: LinkCosts, devices: int) -> IntAr
     It trades energy for time; used when the minimum spanning tree misses a deadline in a fade.
     """
     links = spanning_tree(edges, costs.weight(), devices)
-    root = best_root(edges[links], costs.take(links), devices, "orthogonal")
+    root = best_root(edges[links], costs.take(links), devices, ORTHOGONAL)
     seconds = costs.forward_s + costs.backward_s
     graph = coo_array((seconds, (edges[:, 0], edges[:, 1])), shape=(devices, devices)).tocsr()
     _, parent = dijkstra(graph, directed=False, indices=[root], return_predecessors=True)
@@ -196,33 +201,65 @@ def half_duplex_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) ->
     return up[root] + down[root]
 
 
-def best_root(edges: IntArray, costs: LinkCosts, devices: int, duplex: str) -> int:
-    """The root with the shortest critical path; ties go to the lowest index.
+def best_root(edges: IntArray, costs: LinkCosts, devices: int, medium: Medium) -> int:
+    """The root with the shortest exchange; ties go to the lowest index.
 
-    In half duplex every root is tried up to 256 devices; beyond, a descent along the tree starts
-    from the best orthogonal root.
+    Where no closed form exists, every root of a small tree is tried; in a larger one, a descent
+    along the tree starts from the best root of orthogonal links; in the largest, that root is taken
+    if every trial would mean to put the whole tree into slots.
     """
     start = int(edges[0, 0]) if len(edges) else 0
     latency = root_latencies_s(edges, costs, devices, start)
     root = int(np.argmin(latency))
-    if duplex != "half":
+    if not (medium.turns or medium.broadcast):
         return root
     members = np.flatnonzero(np.isfinite(latency))
-    if len(members) <= _EVERY_ROOT:
-        timed = [(half_duplex_s(edges, costs, devices, int(u)), int(u)) for u in members]
+    in_turns = not (medium.shared or medium.broadcast)
+    seconds = _half_duplex if in_turns else _played
+    if len(members) <= (_EVERY_ROOT if in_turns else _EVERY_PLAYED):
+        timed = [(seconds(edges, costs, devices, int(u), medium), int(u)) for u in members]
         return min(timed)[1]
-    best = half_duplex_s(edges, costs, devices, root)
+    if not in_turns and len(members) > _SOME_PLAYED:
+        return root
+    best = seconds(edges, costs, devices, root, medium)
     while True:
-        near = np.unique(edges[(edges == root).any(axis=1)])
-        timed = [(half_duplex_s(edges, costs, devices, int(u)), int(u)) for u in near if u != root]
-        value, candidate = min(timed)
+        near = [int(u) for u in np.unique(edges[(edges == root).any(axis=1)]) if u != root]
+        value, candidate = min((seconds(edges, costs, devices, u, medium), u) for u in near)
         if value >= best:
             return root
         best, root = value, candidate
 
 
+def _half_duplex(
+    edges: IntArray, costs: LinkCosts, devices: int, root: int, medium: Medium
+) -> float:
+    return half_duplex_s(edges, costs, devices, root)
+
+
+def _played(edges: IntArray, costs: LinkCosts, devices: int, root: int, medium: Medium) -> float:
+    """Seconds per bit of the tree with this root: in slots, or by broadcasts on own links."""
+    route = _rooted_route(edges, costs, devices, 1.0, root)
+    if medium.shared:
+        return shared_s(route, costs, devices, medium)
+    tree = hang(edges, levelled(route, costs, broadcast=medium.broadcast), devices, root)
+    return _depths(tree, tree.up) + _depths(tree, tree.down)
+
+
+def _depths(tree: Rooted, lengths: FloatArray) -> float:
+    """The largest sum of lengths between the root and any device."""
+    total = np.zeros(len(tree.parent))
+    for level in tree.levels[1:]:
+        total[level] = total[tree.parent[level]] + lengths[level]
+    return float(total.max())
+
+
 def tree_route(
-    graph_edges: IntArray, links: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str
+    graph_edges: IntArray,
+    links: IntArray,
+    costs: LinkCosts,
+    devices: int,
+    bits: float,
+    medium: Medium,
 ) -> Route:
     """Reduce along the tree to its best root, then broadcast back along the same links.
 
@@ -232,11 +269,16 @@ def tree_route(
         costs: price of one bit on every link of the graph.
         devices: number of devices of the graph.
         bits: size of the parameter vector.
-        duplex: ``"orthogonal"`` or ``"half"``.
+        medium: of the graph's devices.
     """
     edges, tree_costs = graph_edges[links], costs.take(links)
-    root = best_root(edges, tree_costs, devices, duplex)
-    tree = hang(edges, tree_costs, devices, root)
+    root = best_root(edges, tree_costs, devices, medium)
+    return _rooted_route(edges, tree_costs, devices, bits, root).on_links(links)
+
+
+def _rooted_route(edges: IntArray, costs: LinkCosts, devices: int, bits: float, root: int) -> Route:
+    """Up a tree to a root, and down again; over links of their own numbers."""
+    tree = hang(edges, costs, devices, root)
     depth = len(tree.levels) - 1
     inner = tree.levels[1:]
     step = np.repeat(np.arange(depth), [len(level) for level in inner])
@@ -253,7 +295,7 @@ def tree_route(
         repeats=1,
         uses=2,
     )
-    return route.on_links(links).rooted(root)
+    return route.rooted(root).for_all()
 
 
 def branch_sizes(route: Route) -> dict[int, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 __all__ = ["star_costs", "star_route"]
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,10 +78,10 @@ def _prices(setting: Setting, tau: int) -> Prices:
     options, nodes = setting.scenario.plan, setting.devices + 1
     bits = setting.work.model_bits
     route, costs = star_route(setting.devices, bits), star_costs(setting)
-    joules, heard = exchange_parts_j(route, costs, nodes, options.pays)
-    seconds = exchange_latency_s(
-        route, costs, nodes, options.clock, setting.scenario.network.duplex, bits
-    )
+    # All transmissions have the server in common, whoever else is within interference range.
+    medium = replace(setting.pricer.medium, reach=None)
+    joules, heard = exchange_parts_j(route, costs, nodes, options.pays, medium)
+    seconds = exchange_latency_s(route, costs, nodes, options.clock, medium, bits)
     one = setting.ledger(
         tau,
         joules[None, :-1],

@@ -68,16 +68,20 @@ class Neighbours(NamedTuple):
         key = np.minimum(sender, receiver) * wide + np.maximum(sender, receiver)
         link = np.searchsorted(self.edges[:, 0] * wide + self.edges[:, 1], key)
         used, edge = np.unique(link, return_inverse=True)
-        return Route.build(
-            "unicast",
-            edges=self.edges[used],
-            edge=edge,
-            forward=sender < receiver,
-            step=0,
-            bits=bits,
-            repeats=1,
-            uses=uses,
-        ).on_links(used).for_all()
+        return (
+            Route.build(
+                "unicast",
+                edges=self.edges[used],
+                edge=edge,
+                forward=sender < receiver,
+                step=0,
+                bits=bits,
+                repeats=1,
+                uses=uses,
+            )
+            .on_links(used)
+            .for_all()
+        )
 
 
 def neighbours_of(graph: Graph) -> Neighbours:

@@ -175,7 +175,13 @@ class Ground:
     ) -> Conditions:
         bits = self.work.model_bits
         return Conditions.of(
-            self.scenario, graph, costs, bits=bits, battery_j=battery_j, iterations=iterations
+            self.scenario,
+            graph,
+            costs,
+            bits=bits,
+            battery_j=battery_j,
+            iterations=iterations,
+            medium=self.pricer.medium,
         )
 
     @cached_property

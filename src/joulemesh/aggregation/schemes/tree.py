@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.scheme import (
@@ -29,10 +30,10 @@ class Tree(ExactScheme):
     """Reduce along the minimum spanning tree to its best root, and broadcast back.
 
     Attributes:
-        duplex: ``"orthogonal"`` or ``"half"``; it decides the root.
+        medium: of the subgraph's devices; it decides the root.
     """
 
-    duplex: str
+    medium: Medium
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """Along the minimum spanning tree by these costs."""
@@ -64,7 +65,7 @@ class Tree(ExactScheme):
     def _along(self, links: IntArray, own: LinkCosts) -> Route:
         """The tree over some links of the subgraph, with its best root."""
         graph = self.graph
-        route = tree_route(graph.edges, links, own, graph.devices, self.bits, self.duplex)
+        route = tree_route(graph.edges, links, own, graph.devices, self.bits, self.medium)
         return graph.in_whole(route)
 
     def peer(self, device: int, route: Route) -> TreePeer:
@@ -111,7 +112,7 @@ class TreePeer(RoutePeer):
 
 
 def _ready(conditions: Conditions, fit: Fit, reason: str) -> Tree:
-    return Tree(TREE, reason, conditions.graph, conditions.bits, conditions.duplex)
+    return Tree(TREE, reason, conditions.graph, conditions.bits, conditions.own_medium)
 
 
 TREE = SCHEMES.register(

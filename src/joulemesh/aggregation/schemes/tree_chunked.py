@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.pipeline import (
     chunked_tree_route,
     fewest_chunks,
@@ -49,14 +50,14 @@ class TreeChunked(ExactScheme):
     The weight and the number of chunks are chosen once, for the costs that were forecast.
 
     Attributes:
-        duplex: ``"orthogonal"`` or ``"half"``; it decides the root.
+        medium: of the subgraph's devices; it decides the root.
         chunks: number of chunks.
         weight_w: joules that a second on a link is worth in the choice of the tree; 0 for the
             minimum spanning tree.
         fixed: was the number of chunks asked for?
     """
 
-    duplex: str
+    medium: Medium
     chunks: int
     weight_w: float = 0.0
     fixed: bool = False
@@ -92,10 +93,10 @@ class TreeChunked(ExactScheme):
     def _along(self, links: IntArray, own: LinkCosts) -> Route:
         """The pipelined tree over some links of the subgraph, with its best root."""
         graph, chunks = self.graph, self.chunks
-        route = chunked_tree_route(graph.edges, links, own, graph.devices, self.bits, self.duplex)
-        if self.duplex == "half" and not self.fixed and chunks > 1:
+        route = chunked_tree_route(graph.edges, links, own, graph.devices, self.bits, self.medium)
+        if self.medium.turns and not self.fixed and chunks > 1:
             # Where one device limits the pace, turns between chunks may cost more than they save.
-            seconds = pipelined_s(route, own, graph.devices, self.duplex)
+            seconds = pipelined_s(route, own, graph.devices, self.medium)
             chunks = chunks if seconds(chunks) <= seconds(1) else 1
         return graph.in_whole(replace(route, chunks=chunks))
 
@@ -117,18 +118,18 @@ class _Candidate:
 
 
 def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _Candidate:
-    graph, bits, duplex = conditions.graph, conditions.bits, conditions.duplex
-    route = chunked_tree_route(graph.edges, tree.links, own, graph.devices, bits, duplex)
-    seconds = pipelined_s(route, own, graph.devices, duplex)
+    graph, bits, medium = conditions.graph, conditions.bits, conditions.own_medium
+    route = chunked_tree_route(graph.edges, tree.links, own, graph.devices, bits, medium)
+    seconds = pipelined_s(route, own, graph.devices, medium)
     most = most_chunks(bits, graph.devices)
-    chunks = conditions.options.chunks or fewest_chunks(seconds, most, duplex)
+    chunks = conditions.options.chunks or fewest_chunks(seconds, most, medium)
     return _Candidate(tree, chunks, seconds(chunks))
 
 
 def _least_s(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> float:
     graph, links = conditions.graph, tree.links
     prices = own.take(links)
-    return least_s(graph.edges[links], prices, graph.devices, conditions.bits, conditions.duplex)
+    return least_s(graph.edges[links], prices, graph.devices, conditions.bits, conditions.medium)
 
 
 def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
@@ -185,7 +186,7 @@ def _ready(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
         "; ".join(said),
         graph,
         bits,
-        conditions.duplex,
+        conditions.own_medium,
         best.chunks,
         best.tree.weight_w,
         asked is not None,

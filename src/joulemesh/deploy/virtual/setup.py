@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.medium import ORTHOGONAL
 from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import Route
@@ -152,7 +153,7 @@ def _scheme(setup: Setup, members: tuple[int, ...], links: Links) -> Scheme:
         setup.costs(links),
         8.0 * _NUMBER_BYTES * setup.size,
         options,
-        "orthogonal",
+        ORTHOGONAL,
         channel_known=True,
         seed=5,
         battery_j=np.full(setup.devices, 1e9),

@@ -12,8 +12,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.medium import ORTHOGONAL, Medium
+from joulemesh.aggregation.on_air import levelled, on_air
 from joulemesh.aggregation.pipeline import paths, turns_s
 from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.slots import shared_s
 from joulemesh.aggregation.tree import half_duplex_s
 from joulemesh.world.links import LinkCosts
 
@@ -29,41 +32,48 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-def exchange_energy_j(route: Route, costs: LinkCosts, devices: int, pays: str) -> FloatArray:
+def exchange_energy_j(
+    route: Route, costs: LinkCosts, devices: int, pays: str, medium: Medium = ORTHOGONAL
+) -> FloatArray:
     """Joules of each device for one exchange.
+
+    A broadcast is paid for once by its sender, for the dearest receiver; where both ends pay, every
+    receiver pays for what it listens to.
 
     Args:
         route: what is sent.
         costs: price of one bit on every link of the graph.
         devices: number of devices N.
         pays: ``"transmitter"``, or ``"both-ends"`` (eq. `ecp`).
+        medium: can one transmission serve several receivers?
 
     Returns:
         float64 [N].
     """
-    return exchange_parts_j(route, costs, devices, pays)[0]
+    return exchange_parts_j(route, costs, devices, pays, medium)[0]
 
 
 def exchange_parts_j(
-    route: Route, costs: LinkCosts, devices: int, pays: str
+    route: Route, costs: LinkCosts, devices: int, pays: str, medium: Medium = ORTHOGONAL
 ) -> tuple[FloatArray, FloatArray | None]:
     """Joules of each device for one exchange, and what of these is for receiving; float64 [N].
 
     Receiving costs what the links say; if both ends pay, what the sender pays. None where it is
     free.
     """
-    joules = route.joules(costs) * route.repeats
-    spent = np.bincount(route.sender, joules, devices).astype(np.float64)
+    air = on_air(route, costs, broadcast=medium.broadcast)
+    joules = air.joules * route.repeats
+    spent = np.bincount(air.sender, joules, devices).astype(np.float64)
     own = route.receive_joules(costs)
     if pays != "both-ends" and own is None:
         return spent, None
-    paid = joules if pays == "both-ends" or own is None else own * route.repeats
+    paid = joules[air.carrier] if pays == "both-ends" or own is None else own * route.repeats
     heard = np.bincount(route.receiver, paid, devices).astype(np.float64)
     return spent + heard, heard
 
 
 def exchange_latency_s(
-    route: Route, costs: LinkCosts, devices: int, clock: str, duplex: str, model_bits: float
+    route: Route, costs: LinkCosts, devices: int, clock: str, medium: Medium, model_bits: float
 ) -> float:
     """Seconds of one exchange.
 
@@ -71,21 +81,26 @@ def exchange_latency_s(
     a pipelined tree takes what the tree does. ``"critical-path"`` follows the messages: a device
     sends when it holds what it must send, and a link carries one message at a time. A one-step
     pattern then takes exactly ``repeats`` times its slowest transmission, because the slowest link
-    is busy in every step.
+    is busy in every step. In a shared medium the messages take slots.
     """
     if not len(route.edge):
         return 0.0
     seconds = route.seconds(costs)
     if clock == "paper":
         return float(route.uses * np.max(seconds / route.bits) * model_bits)
-    if duplex == "half":
+    if medium.shared:
+        return shared_s(route, costs, devices, medium)
+    if medium.turns:
         return _half_duplex_latency_s(route, costs, seconds, devices)
     if route.chunks > 1 and _is_tree(route):
-        along = paths(route.edges, costs.take(route.link_index), devices, route.root)
+        own = levelled(route, costs, broadcast=medium.broadcast)
+        along = paths(route.edges, own, devices, route.root)
         return along.seconds(float(route.bits[0]), route.chunks)
     # The chunks of one transmission follow each other without a gap.
     if route.steps == 1:
         return float(route.repeats * seconds.max())
+    air = on_air(route, costs, broadcast=medium.broadcast)
+    seconds = air.seconds[air.carrier]
     return _follow_messages_s(route, seconds / route.chunks, devices)
 
 
@@ -192,9 +207,12 @@ def pairwise_parts_j(
 
 
 def pairwise_latency_s(
-    edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, duplex: str
+    edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, medium: Medium
 ) -> FloatArray:
-    """Critical paths of many sequences of pairwise exchanges at once; float64 [n]."""
+    """Critical paths of many sequences of pairwise exchanges at once; float64 [n].
+
+    Not for a shared medium, where each sequence takes slots of its own.
+    """
     exchanges = len(pairs)
     every = np.arange(exchanges)
     ready = np.zeros((exchanges, devices))
@@ -204,7 +222,7 @@ def pairwise_latency_s(
         row, link = every[live], link[live]
         i, j = edges[link, 0], edges[link, 1]
         there, back = costs.forward_s[link] * bits, costs.backward_s[link] * bits
-        if duplex == "half":
+        if medium.turns:
             ready[row, i] = ready[row, j] = np.maximum(ready[row, i], ready[row, j]) + there + back
             continue
         to_j = np.maximum(ready[row, i], busy[0, row, link]) + there

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
@@ -29,6 +30,7 @@ FloatArray = NDArray[np.float64]
 LINK_REPORT_BITS = 64.0  # one link's cost, flooded so that every device computes the same tree
 _BLOCK = 64  # random schedules priced at a time
 _MOST_PAIRS = 200_000_000  # that meet in a plan: some minutes
+_MOST_SLOTTED = 5_000_000  # the same in a shared medium, where each takes its slots by itself
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Pricer:
         self.edges = world.graph.edges
         self.pays = scenario.plan.pays
         self.clock = scenario.plan.clock
-        self.duplex = scenario.network.duplex
+        self.medium = Medium.of(scenario, world.graph.positions_m)
         self.model_bits = model_bits
 
     def route(self, route: Route, costs: LinkCosts) -> Prices:
@@ -95,9 +97,9 @@ class Pricer:
         return self._priced(route, costs, self.clock)
 
     def _priced(self, route: Route, costs: LinkCosts, clock: str) -> Prices:
-        spent, heard = exchange_parts_j(route, costs, self.devices, self.pays)
+        spent, heard = exchange_parts_j(route, costs, self.devices, self.pays, self.medium)
         latency = exchange_latency_s(
-            route, costs, self.devices, clock, self.duplex, self.model_bits
+            route, costs, self.devices, clock, self.medium, self.model_bits
         )
         return Prices(spent[None], np.array([latency]), None if heard is None else heard[None])
 
@@ -105,10 +107,11 @@ class Pricer:
         """Price of a scheme's exchanges in iterations start..stop−1 (counted from 0)."""
         if not scheme.random:
             return self.route(scheme.route(costs, start), costs)
-        if scheme.rounds * (stop - start) > _MOST_PAIRS:
+        most = _MOST_SLOTTED if self.medium.shared else _MOST_PAIRS
+        if scheme.rounds * (stop - start) > most:
             raise ScenarioError(
                 f"{stop - start} iterations with {scheme.rounds} {scheme.unit} of gossip each are "
-                f"{scheme.rounds * (stop - start):,} to draw and price, more than {_MOST_PAIRS:,}; "
+                f"{scheme.rounds * (stop - start):,} to draw and price, more than {most:,}; "
                 "lower plan.iterations or plan.gossip_rounds, or use the tree or a ring"
             )
         parts = [
@@ -118,7 +121,7 @@ class Pricer:
         return Prices.joined(parts)
 
     def _random(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
-        pairs = scheme.pairs(start, stop)
+        pairs = None if self.medium.shared else scheme.pairs(start, stop)
         if pairs is None:
             routes = [scheme.route(costs, t) for t in range(start, stop)]
             different = {id(route): route for route in routes}
@@ -130,7 +133,7 @@ class Pricer:
             slower = np.append(np.maximum(costs.forward_s, costs.backward_s), 0.0)
             latency = scheme.rounds * slower[pairs].max(axis=1) * self.model_bits
         else:
-            latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.duplex)
+            latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.medium)
         return Prices(spent, latency, heard)
 
     def coordination(self, scheme: Scheme, costs: LinkCosts) -> Prices:
@@ -152,4 +155,4 @@ class Pricer:
             repeats=1,
             uses=1,
         ).on_links(links)
-        return self._priced(flood, costs, "critical-path")
+        return self._priced(flood.for_all(), costs, "critical-path")
