@@ -11,7 +11,7 @@ Slots are bits of whole numbers, one number for each device, so no conflict grap
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -89,7 +89,36 @@ def in_slots(air: OnAir, devices: int, reach: Reach | None) -> Slots:
     >>> in_slots(on_air(path, costs, broadcast=True), 4, None).slot.tolist()
     [0, 1, 2, 0]
     """
-    order = np.lexsort((-air.seconds, air.step))
+    return _placed(air, _first_the_longest(air, by_step=True), devices, reach)
+
+
+def frame(air: OnAir, devices: int, reach: Reach | None) -> Slots:
+    """Slots in which all transmissions of a pattern are on the air together, each for its chunk.
+
+    >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=[0, 1, 2],
+    ...                     forward=[True, True, False], bits=8.0, repeats=1, uses=1)
+    >>> frame(on_air(route, LinkCosts(*np.ones((4, 3))), broadcast=False), 3, None).slot.tolist()
+    [0, 1, 2]
+    """
+    order = _first_the_longest(air, by_step=False)
+    return _placed(replace(air, step=np.zeros_like(air.step)), order, devices, reach)
+
+
+def _first_the_longest(air: OnAir, *, by_step: bool) -> IntArray:
+    """The order in which transmissions choose.
+
+    Lengths that differ by rounding only count as equal, so that every device, on whatever machine,
+    finds the same order.
+    """
+    receiver = np.zeros(len(air.sender), np.int64)
+    receiver[air.carrier] = air.receiver  # a broadcast is known by its step and sender alone
+    with np.errstate(over="ignore"):
+        longest = -air.seconds.astype(np.float32)
+    ties = (receiver, air.sender)
+    return np.lexsort((*ties, longest, air.step) if by_step else (*ties, air.step, longest))
+
+
+def _placed(air: OnAir, order: IntArray, devices: int, reach: Reach | None) -> Slots:
     if reach is not None and reach.everyone:  # one at a time, whatever the order
         number = np.empty(len(order), np.int64)
         number[order] = np.arange(len(order))
@@ -107,26 +136,6 @@ def in_slots(air: OnAir, devices: int, reach: Reach | None) -> Slots:
             for receiver in receivers[one]:
                 holds[receiver] = max(holds[receiver], slots[one] + 1)
     return _measured(np.array(slots, np.int64), air.seconds)
-
-
-def frame(air: OnAir, devices: int, reach: Reach | None) -> Slots:
-    """Slots in which all transmissions of a pattern are on the air together, each for its chunk.
-
-    >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=[0, 1, 2],
-    ...                     forward=[True, True, False], bits=8.0, repeats=1, uses=1)
-    >>> frame(on_air(route, LinkCosts(*np.ones((4, 3))), broadcast=False), 3, None).slot.tolist()
-    [0, 1, 2]
-    """
-    together = OnAir(
-        np.zeros_like(air.step),
-        air.sender,
-        air.bits,
-        air.seconds,
-        air.joules,
-        air.carrier,
-        air.receiver,
-    )
-    return in_slots(together, devices, reach)
 
 
 def _measured(slot: IntArray, seconds: FloatArray) -> Slots:
