@@ -52,6 +52,7 @@ def check(scheme: Scheme, costs: LinkCosts, iteration: int = 0, *, seed: int = 0
     _check_links(scheme, route)
     _check_messages(played.sent, route)
     _check_bits(played.sent, route, scheme.bits / size)
+    _check_same(played.sent, route)
     _check_mixing(scheme, iteration, values[members], played.after[members])
     others = np.delete(np.arange(len(values)), members)
     _require(
@@ -137,6 +138,21 @@ def _check_bits(sent: list[tuple[int, int, int, Vector]], route: Route, bits_eac
         _require(
             np.isclose(bits, paid, rtol=1e-9, atol=0.0),
             f"device {sender} sends {bits:g} bits in step {step}, of which {paid:g} are paid for",
+        )
+
+
+def _check_same(sent: list[tuple[int, int, int, Vector]], route: Route) -> None:
+    """Where the route says so, a device sends the same to all of its receivers of a step."""
+    if not route.same_to_all:
+        return
+    chunks = route.chunk_messages() if route.chunks > 1 else ()
+    chunk = {(step, sender, to): number for step, number, sender, to, _ in chunks}
+    first: dict[tuple[int, int, int], Vector] = {}
+    for step, sender, receiver, payload in sent:
+        one = first.setdefault((step, sender, chunk.get((step, sender, receiver), 0)), payload)
+        _require(
+            np.array_equal(one, payload),
+            f"device {sender} does not send the same to all in step {step}; the route says so",
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["OnAir", "levelled", "on_air"]
+__all__ = ["OnAir", "bits_on_air", "levelled", "on_air", "route_j"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,6 +80,38 @@ def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:
         carrier,
         route.receiver,
     )
+
+
+def bits_on_air(route: Route, *, broadcast: bool) -> float:
+    """Bits on the air in one exchange; those of a broadcast count once.
+
+    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
+    ...                     bits=8.0, repeats=3, uses=3).for_all()
+    >>> bits_on_air(route, broadcast=False), bits_on_air(route, broadcast=True)
+    (48.0, 24.0)
+    """
+    bits, sender = route.bits, route.sender
+    if broadcast and route.same_to_all:
+        wide = int(sender.max(initial=-1)) + 1
+        bits = bits[np.unique(route.step * wide + sender, return_index=True)[1]]
+    return float(bits.sum() * route.repeats)
+
+
+def route_j(route: Route, costs: LinkCosts, devices: int, *, broadcast: bool) -> FloatArray:
+    """Joules of each device for one exchange, to send and to receive; float64 [N].
+
+    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
+    ...                     bits=8.0, repeats=1, uses=1).for_all()
+    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
+    >>> [route_j(route, costs, 3, broadcast=one).tolist() for one in (False, True)]
+    [[24.0, 0.0, 0.0], [16.0, 0.0, 0.0]]
+    """
+    air = on_air(route, costs, broadcast=broadcast)
+    spent = np.bincount(air.sender, air.joules * route.repeats, devices).astype(np.float64)
+    heard = route.receive_joules(costs)
+    if heard is None:
+        return spent
+    return np.asarray(spent + np.bincount(route.receiver, heard * route.repeats, devices))
 
 
 def levelled(route: Route, costs: LinkCosts, *, broadcast: bool) -> LinkCosts:

@@ -23,7 +23,7 @@ from joulemesh.methods.parameters import entry
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.pricing import flood_bits
+from joulemesh.planning.pricing import Pricer
 from joulemesh.registries import POLICIES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
@@ -44,28 +44,29 @@ def plan_bits(plan: Plan) -> FloatArray:
     >>> float(plan_bits(plan)[0] / plan.work.model_bits)  # a tree of 20: 19 links, up and down
     38.0
     """
-    timeline, n = plan.timeline, plan.iterations
+    timeline, n, pricer = plan.timeline, plan.iterations, plan.ground.pricer
     if timeline.routes is None and timeline.scheme.random:
-        bits = scheme_bits(timeline.scheme, lambda t: plan.route(t + 1), 0, n)
+        bits = scheme_bits(pricer, timeline.scheme, lambda t: plan.route(t + 1), 0, n)
     else:
         routes = timeline.routes or (timeline.route,)
-        each = [_route_bits(route) for route in routes]
+        each = [_route_bits(pricer, route) for route in routes]
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
     for t in np.flatnonzero(timeline.flooded):
-        bits[t] += flood_bits(plan.scheme_at(int(t) + 1))
+        bits[t] += pricer.flood_bits(plan.scheme_at(int(t) + 1))
     return bits
 
 
-def _route_bits(route: Route | None) -> float:
-    return 0.0 if route is None else float(route.bits.sum() * route.repeats)
+def _route_bits(pricer: Pricer, route: Route | None) -> float:
+    return 0.0 if route is None else pricer.bits(route)
 
 
 def scheme_bits(
-    scheme: Scheme, route: Callable[[int], Route | None], start: int, stop: int
+    pricer: Pricer, scheme: Scheme, route: Callable[[int], Route | None], start: int, stop: int
 ) -> FloatArray:
     """Bits on the air of a random scheme's exchanges; float64 [n].
 
     Args:
+        pricer: it knows what goes on the air.
         scheme: whose exchanges differ.
         route: of an iteration (from 0).
         start: the first iteration.
@@ -73,7 +74,7 @@ def scheme_bits(
     """
     pairs = scheme.pairs(start, stop)
     if pairs is None:
-        return np.array([_route_bits(route(t)) for t in range(start, stop)])
+        return np.array([_route_bits(pricer, route(t)) for t in range(start, stop)])
     return np.asarray(2.0 * scheme.bits * (pairs >= 0).sum(axis=1))  # each pair sends both ways
 
 

@@ -86,7 +86,7 @@ def _prices(setting: Setting, tau: int) -> Prices:
         tau,
         joules[None, :-1],
         np.array([seconds]),
-        np.array([route.bits.sum()]),
+        np.array([setting.pricer.bits(route)]),
         server_j=joules[-1:],
         receive_j=None if heard is None else heard[None, :-1],
     )

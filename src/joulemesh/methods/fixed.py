@@ -19,7 +19,6 @@ from joulemesh.methods.base import Contender, Ledger
 from joulemesh.methods.parameters import whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
-from joulemesh.planning.pricing import flood_bits
 from joulemesh.setup.from_plan import mixing_of
 
 
@@ -44,7 +43,7 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
 
     def pairwise(start: int, stop: int) -> Ledger:
         priced = ground.pricer.scheme(scheme, ground.costs(0), start, stop)
-        bits = scheme_bits(scheme, route, start, stop)
+        bits = scheme_bits(ground.pricer, scheme, route, start, stop)
         return setting.ledger(
             tau, priced.energy_j, priced.latency_s, bits, receive_j=priced.receive_j
         )
@@ -65,7 +64,8 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
             latency_s[row] += float(flood.latency_s[0])
             if heard is not None and flood.receive_j is not None:
                 heard[row] += flood.receive_j[0]
-        bits, idle_j = ledger.bits + fresh * flood_bits(scheme), setting.idle_j(latency_s)
+        bits = ledger.bits + fresh * ground.pricer.flood_bits(scheme)
+        idle_j = setting.idle_j(latency_s)
         return Ledger(ledger.compute_j, exchange_j, latency_s, bits, ledger.server_j, heard, idle_j)
 
     return flooded

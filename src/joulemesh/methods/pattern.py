@@ -25,7 +25,6 @@ from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.pricing import flood_bits
 from joulemesh.registries import SCHEMES
 from joulemesh.training.schedule import Schedule
 
@@ -144,7 +143,7 @@ class Pattern:
                 joules[row] += flood.energy_j[0]
                 heard[row] += 0.0 if flood.receive_j is None else flood.receive_j[0]
                 seconds[row] += float(flood.latency_s[0])
-                bits[row] += flood_bits(scheme)
+                bits[row] += ground.pricer.flood_bits(scheme)
         return self.setting.ledger(rounds, joules, seconds, bits, receive_j=heard)
 
     @cached_property
@@ -165,7 +164,7 @@ class Pattern:
             route = metropolis_route(setting.world.graph.edges, setting.work.model_bits, 1)
         priced = setting.pricer.route(route, setting.costs(t))
         heard = 0.0 * priced.energy_j[0] if priced.receive_j is None else priced.receive_j[0]
-        bits = route.bits.sum() * route.repeats
+        bits = setting.pricer.bits(route)
         return priced.energy_j[0], heard, float(priced.latency_s[0]), bits
 
     def _floods(self, t: int) -> bool:

@@ -277,7 +277,7 @@ class Setting:
                 priced = self.pricer.route(sent, self.costs(t))
                 joules[row], seconds[row] = priced.energy_j[0], priced.latency_s[0]
                 heard[row] = 0.0 if priced.receive_j is None else priced.receive_j[0]
-                bits[row] = sent.bits.sum() * sent.repeats
+                bits[row] = self.pricer.bits(sent)
             own = None if own_samples is None else np.broadcast_to(own_samples, joules.shape)
             return self.ledger(rounds, joules, seconds, bits, own_samples=own, receive_j=heard)
 

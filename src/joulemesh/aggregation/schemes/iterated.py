@@ -8,7 +8,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.gossip_rounds import Balance, balance
+from joulemesh.aggregation.on_air import route_j
 from joulemesh.aggregation.scheme import Conditions
 from joulemesh.aggregation.schemes.base import SchemeBase
 from joulemesh.aggregation.spectrum import (
@@ -44,11 +46,13 @@ class IteratedScheme(SchemeBase):
         contraction: factor by which one round shrinks the consensus error (for random schedules,
             the mean of its square).
         rounds: K.
+        broadcast: does one transmission serve all neighbours of a device?
     """
 
     schedule: Mode
     contraction: float = 0.0
     rounds: int = 0
+    broadcast: bool = False
 
     @property
     def mode(self) -> str:
@@ -73,6 +77,9 @@ class IteratedScheme(SchemeBase):
         graph, own = self.graph, self.graph.own(costs)
         active = activity(graph.edges, graph.devices, self.schedule)
         spent = own.device_j(graph.edges, graph.devices, active)
+        if self.broadcast and self.schedule == "metropolis":
+            once = metropolis_route(graph.edges, 1.0, 1)
+            spent = route_j(once, own, graph.devices, broadcast=True)
         battery_j = battery_j[graph.members]
         if (iterations * self.bits * spent > battery_j).any():
             return None
@@ -98,7 +105,7 @@ def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool =
     """
     graph, options = conditions.graph, conditions.options
     shrink = contraction(graph.edges, graph.devices, scheme.schedule)
-    scheme = replace(scheme, contraction=shrink)
+    scheme = replace(scheme, contraction=shrink, broadcast=conditions.medium.broadcast)
     rounds = options.gossip_rounds
     if rounds == "balanced":
         table = scheme.balance(conditions.costs, conditions.battery_j, conditions.iterations)

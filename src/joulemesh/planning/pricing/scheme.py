@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.on_air import bits_on_air
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
@@ -23,7 +24,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices", "flood_bits"]
+__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices"]
 
 FloatArray = NDArray[np.float64]
 
@@ -73,12 +74,6 @@ class Prices:
             self.latency_s + fresh * flood.latency_s,
             heard,
         )
-
-
-def flood_bits(scheme: Scheme) -> float:
-    """Bits on the air when every link carries the costs of all links, both ways."""
-    links = len(scheme.graph.edges)
-    return 2 * links * LINK_REPORT_BITS * links
 
 
 class Pricer:
@@ -142,6 +137,17 @@ class Pricer:
         All reports pass each link once in each direction, one after another, so the slowest link
         is the critical path (the few bits of one hop are nothing beside all the reports).
         """
+        return self._priced(self._flood(scheme), costs, "critical-path")
+
+    def bits(self, route: Route) -> float:
+        """Bits on the air in one exchange along a route; those of a broadcast count once."""
+        return bits_on_air(route, broadcast=self.medium.broadcast)
+
+    def flood_bits(self, scheme: Scheme) -> float:
+        """Bits on the air when every link carries the costs of all links, both ways."""
+        return self.bits(self._flood(scheme))
+
+    def _flood(self, scheme: Scheme) -> Route:
         links = scheme.graph.links
         edges = self.edges[links]
         count = 2 * len(links)
@@ -155,4 +161,4 @@ class Pricer:
             repeats=1,
             uses=1,
         ).on_links(links)
-        return self._priced(flood.for_all(), costs, "critical-path")
+        return flood.for_all()
