@@ -480,3 +480,47 @@ def test_the_paper_preset_is_section_v_a() -> None:
     assert plan.work.parameters == 159_010  # MLP 784-200-10
     assert plan.iterations == 400
     assert np.unique(plan.work.round_samples).tolist() == [3000.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"network.interference_m": 50.0}, r"applies to a shared medium only; set network.medium"),
+        (
+            {"network.medium": "shared", "plan.physics": "paper"},
+            r'"shared" has no price under plan.physics = "paper"',
+        ),
+        (
+            {"network.broadcast": True, "plan.timing": "paper"},
+            r'broadcast = true has no price under plan.timing = "paper"',
+        ),
+        ({"network.broadcast": True, "network.duplex": "half"}, r"one link at a time"),
+        (
+            {
+                "network.medium": "shared",
+                "network.interference_m": 9.0,
+                "devices.count": 3,
+                "network.topology": [[0, 1], [1, 2]],
+                "network.gains": [1e-9, 1e-9],
+            },
+            r"needs the devices' places, and network.gains has none",
+        ),
+    ],
+)
+def test_settings_of_the_medium_that_do_not_go_together_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match=message):
+        Scenario().override(changes)
+
+
+def test_a_shared_medium_goes_with_half_duplex_and_with_both_ends() -> None:
+    Scenario().override(
+        {
+            "network.medium": "shared",
+            "network.duplex": "half",
+            "network.broadcast": True,
+            "network.interference_m": 80.0,
+            "plan.accounting": "both-ends",
+        }
+    )

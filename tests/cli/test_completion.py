@@ -109,6 +109,9 @@ def test_values_of_fields_are_offered(
     assert [name for name, _ in completion.settings(typed)] == offered
 
 
+NEEDS = {"network.interference_m=": {"network.medium": "shared"}}
+
+
 @pytest.mark.parametrize("name", [name for name, _ in completion.settings("")])
 def test_what_is_offered_is_valid(name: str) -> None:
     """Every value that is offered can be set."""
@@ -117,7 +120,7 @@ def test_what_is_offered_is_valid(name: str) -> None:
 
     for text, words in completion.settings(name):
         if words != "file":
-            Scenario().override(dict([field_and_value(text)]))
+            Scenario().override({**NEEDS.get(name, {}), **dict([field_and_value(text)])})
 
 
 def test_files_are_offered_where_a_field_names_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -92,7 +93,7 @@ class Conditions:
             iterations,
         )
 
-    @property
+    @cached_property
     def own_medium(self) -> Medium:
         """The medium of the devices that take part, under the subgraph's numbers."""
         return self.medium.among(None if self.graph.part is None else self.graph.members)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
 from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.on_air import route_j
 from joulemesh.aggregation.pipeline import (
     chunked_tree_route,
     fewest_chunks,
@@ -115,6 +116,13 @@ class _Candidate:
     tree: WeightedTree
     chunks: int
     seconds: float
+    spent_j: FloatArray  # [A], of one exchange
+
+    def within(self, more: float, least: _Candidate, battery_j: FloatArray) -> bool:
+        """Does it take at most so many times the joules of all, and of the share of a battery?"""
+        share, most = _largest(self.spent_j, battery_j), _largest(least.spent_j, battery_j)
+        total, fewest = float(self.spent_j.sum()), float(least.spent_j.sum())
+        return total <= more * fewest and share <= more * most
 
 
 def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _Candidate:
@@ -123,7 +131,8 @@ def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _C
     seconds = pipelined_s(route, own, graph.devices, medium)
     most = most_chunks(bits, graph.devices)
     chunks = conditions.options.chunks or fewest_chunks(seconds, most, medium)
-    return _Candidate(tree, chunks, seconds(chunks))
+    spent = route_j(route, own, graph.devices, broadcast=medium.broadcast)
+    return _Candidate(tree, chunks, seconds(chunks), spent)
 
 
 def _least_s(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> float:
@@ -143,16 +152,20 @@ def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
     trees = [least]
     if conditions.options.tree_slack > 0:
         trees += hull_of_trees(graph.edges, own, graph.devices, most_joules=more * least.joules)
-    allowed = more * _largest_share(graph, least, own, conditions.battery_j)
+    battery_j, broadcast = conditions.battery_j[graph.members], conditions.medium.broadcast
+    allowed = more * _largest_share(graph, least, own, battery_j)
     kept: list[_Candidate] = []
     for tree in trees:
         if tree is not least and (
             np.array_equal(tree.links, least.links)
-            or _largest_share(graph, tree, own, conditions.battery_j) > allowed
+            or (not broadcast and _largest_share(graph, tree, own, battery_j) > allowed)
             or _least_s(conditions, own, tree) >= kept[-1].seconds  # it cannot be faster
         ):
             continue
         one = _candidate(conditions, own, tree)
+        # The joules of broadcasts depend on the root, and are known only now.
+        if kept and broadcast and not one.within(more, kept[0], battery_j):
+            continue
         if not kept or one.seconds < kept[-1].seconds:
             kept.append(one)
     return kept
@@ -162,9 +175,12 @@ def _largest_share(
     graph: Subgraph, tree: WeightedTree, own: LinkCosts, battery_j: FloatArray
 ) -> float:
     """The largest share of a battery that one bit takes from any device."""
-    spent = device_joules(graph.edges, tree.links, own, graph.devices)
+    return _largest(device_joules(graph.edges, tree.links, own, graph.devices), battery_j)
+
+
+def _largest(spent_j: FloatArray, battery_j: FloatArray) -> float:
     with np.errstate(divide="ignore"):  # an empty battery has no share to give
-        return float(np.max(spent / battery_j[graph.members], initial=0.0))
+        return float(np.max(spent_j / battery_j, initial=0.0))
 
 
 def _ready(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
@@ -178,7 +194,7 @@ def _ready(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
     best = front[-1]
     said = [reason, f"{best.chunks:,} chunks of {bits / best.chunks:,.0f} bits"]
     if best is not front[0]:
-        more = 100 * (best.tree.joules / front[0].tree.joules - 1)
+        more = 100 * (best.spent_j.sum() / front[0].spent_j.sum() - 1)
         less = 100 * (1 - best.seconds / front[0].seconds)
         said.append(f"a tree of {more:.2g} % more joules and {less:.2g} % fewer seconds")
     return TreeChunked(
