@@ -27,6 +27,8 @@ CYCLES_PER_OPERATION = (0.01, 100.0)
 """From wide vector units on several cores to a microcontroller without floating point."""
 PROCESSOR_W = (1e-4, 1e3)
 """From a microcontroller to a workstation, at work."""
+REST_W = (1e-7, 1e3)
+"""From a microcontroller asleep to a workstation."""
 MOST_BITS_PER_HERTZ = 25.0
 """A signal-to-noise ratio of 75 dB; the densest modulations in use carry half as much."""
 MOST_BATTERY = 1e4
@@ -42,8 +44,12 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
     >>> joulemesh.plan(scenario).notes[0][:82]
     'devices.cycles_per_sample is 100, but training the model on one sample takes about'
     """
-    yield from _cycles(scenario, work)
-    yield from _power(scenario)
+    if scenario.devices.step_s is None:
+        yield from _cycles(scenario, work)
+        yield from _power(scenario)
+    else:
+        yield from _step(world)
+    yield from _rest(world)
     yield from _deadline(scenario, world)
 
 
@@ -84,15 +90,43 @@ def _power(scenario: Scenario) -> Iterator[str]:
         )
 
 
+def _step(world: World) -> Iterator[str]:
+    """A measured step: its watts above rest."""
+    power = world.devices.round_energy_j / world.devices.round_latency_s
+    low, high = PROCESSOR_W
+    if (power < low).any() or (power > high).any():
+        yield (
+            f"devices.step_j and devices.step_s make a device of {_span(power)} W above rest while "
+            f"it trains; expect {si(low, 'W')} to {si(high, 'W')}: check their units, or measure "
+            "again (joulemesh calibrate)"
+        )
+
+
+def _rest(world: World) -> Iterator[str]:
+    """Power at rest beside that at work."""
+    rest = world.devices.idle_w
+    if rest is None:
+        return
+    low, high = REST_W
+    present = rest[rest > 0]
+    if (present < low).any() or (present > high).any():
+        yield (
+            f"devices.idle_w is {_span(present)} W; expect {si(low, 'W')} to {si(high, 'W')}: "
+            "check its unit, which is watts"
+        )
+
+
 def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
     least_s = float(world.devices.round_latency_s.min())
+    measured = scenario.devices.step_s is not None
+    modelled = "devices.cpu_hz and devices.cycles_per_sample"
+    figures = "and devices.step_s" if measured else modelled
     for name in ("deadline_s", "total_s"):
         allowed_s = getattr(scenario.budget, name)
         if allowed_s is not None and allowed_s < least_s:
             yield (
                 f"budget.{name} is {duration(allowed_s)}, and one round takes every device "
-                f"{duration(least_s)} or more; check its unit, devices.cpu_hz and "
-                "devices.cycles_per_sample"
+                f"{duration(least_s)} or more; check its unit, {figures}"
             )
 
 
@@ -110,7 +144,7 @@ def _idle(timeline: Timeline) -> Iterator[str]:
 def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:
     """Compare the links that are used, at their mean gain, with the radio."""
     links = timeline.route.link_index
-    if not len(links):
+    if not len(links) or world.measured is not None:  # no bandwidth is known of measured rates
         return
     costs = world.costs(world.channel.mean_gain[links], links)
     rates = 1 / np.minimum(costs.forward_s, costs.backward_s)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from joulemesh.errors import ScenarioError
 from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
 from joulemesh.scenario.given import Layer, Said, latest
+from joulemesh.scenario.measured import take_measured
 from joulemesh.scenario.origin import Origin
 from joulemesh.scenario.sections import SECTIONS, Devices, Network
 from joulemesh.tables import read_table
@@ -35,6 +36,7 @@ def completed(layers: Sequence[Layer]) -> dict[str, Said]:
     _take_table(said)
     _take_profiles(said)
     _take_time(said)
+    take_measured(said)
     return said
 
 
@@ -69,7 +71,8 @@ def own_statements(layers: Sequence[Layer], said: Mapping[str, Said]) -> tuple[L
 def _repeats(name: str, one: Said) -> bool:
     """Would the field hold this value even if nobody had given it?"""
     own_column = one.value == name.partition(".")[2] or name == "devices.count"
-    return (one.origin.kind == "table" and own_column) or one.origin.kind == "profile"
+    of_table = one.origin.kind in ("table", "measured")
+    return (of_table and own_column) or one.origin.kind == "profile"
 
 
 def _take_table(said: dict[str, Said]) -> None:

@@ -31,7 +31,7 @@ INPUTS = "inputs"  # of a run's folder: copies of what it was made from
 # Fields that may name a file.
 FILES = {
     "devices": ("table",),
-    "network": ("topology", "gains", "fading"),
+    "network": ("topology", "gains", "fading", "links"),
     "training": ("dataset", "test_dataset"),
 }
 

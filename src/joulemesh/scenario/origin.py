@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["ASSUMED", "GIVEN", "Origin"]
 
-Kind = Literal["given", "preset", "table", "profile", "assumed"]
+Kind = Literal["given", "preset", "table", "measured", "profile", "assumed"]
 
 # How each origin is written, in the order in which text is recognised.
 _WORDS: dict[Kind, str] = {
@@ -15,6 +15,7 @@ _WORDS: dict[Kind, str] = {
     "preset": "preset {}",
     "profile": "from profile {}",
     "table": "from {}",
+    "measured": "measured, {}",
     "assumed": "assumed",
 }
 
@@ -25,7 +26,8 @@ class Origin:
 
     Attributes:
         kind: ``"given"`` by the user; taken from a ``"preset"``, from the device ``"table"`` or
-            from a ``"profile"``; or ``"assumed"``: nobody gave it, so it has its default.
+            from a ``"profile"``; ``"measured"``: from a table that says how; or ``"assumed"``:
+            nobody gave it, so it has its default.
         source: the file, the option, the preset or the profile; empty if it has no name.
 
     >>> print(Origin("profile", "esp32"), "|", Origin("given", "fleet.toml"), "|", ASSUMED)

@@ -64,6 +64,12 @@ class Devices(Section):
     capacitance: PositiveQuantity = Field(
         1e-27, description="effective capacitance theta_i, joules per cycle and hertz squared"
     )
+    step_s: PositiveQuantity | None = Field(
+        None, description="measured seconds of an SGD step, in place of cycles and clock"
+    )
+    step_j: PositiveQuantity | None = Field(
+        None, description="measured joules of an SGD step above rest, in place of capacitance"
+    )
     transmit_power_w: PositiveQuantity = Field(1.0, description="radio transmit power p_t")
     send_j_per_bit: PositiveQuantity | None = Field(
         None, description="joules of a bit that is sent; unset: transmit power times its seconds"
@@ -131,6 +137,10 @@ class Network(Section):
     gains: Gains | None = Field(
         None,
         description="CSV file (i,j,gain), or one gain per listed link, in place of path loss",
+    )
+    links: str | None = Field(
+        None,
+        description="CSV file of measured links (i,j,rate_bps,..), in place of path loss and gains",
     )
     bits_per_parameter: Count = Field(32, description="bits sent per model parameter")
     duplex: Literal["orthogonal", "half"] = Field(
@@ -233,6 +243,11 @@ class PlanOptions(Section):
         "refuse", description="a battery that cannot pay: refuse the plan, or let the device leave"
     )
     fade_quantile: Unit = Field(0.9, description="quantile of link energy reserved for the future")
+    safety: Unit | None = Field(
+        None,
+        description="probability that all budgets hold, given the intervals of measured figures; "
+        "unset: planned with their means",
+    )
     coordination: bool = Field(
         False, description="price the flooding of link costs (64 bits per link) for the tree"
     )

@@ -90,6 +90,8 @@ class Channel:
 def build_channel(scenario: Scenario, graph: Graph) -> Channel:
     """The scenario's channel on its graph."""
     network = scenario.network
+    if network.links is not None:
+        return Channel(np.ones(len(graph.edges)))  # rates are measured: no gain is asked
     if isinstance(network.gains, str):
         gain = _gains_from_file(network.gains, graph)
     elif network.gains is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.scenario import Scenario
+from joulemesh.world.intervals import Intervals
 from joulemesh.world.limits import require_usable
 from joulemesh.world.quantities import resolve
 
@@ -65,7 +66,27 @@ class DeviceArrays:
 
 
 def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
-    """Resolve the scenario's per-device quantities and price one round of each device."""
+    """Resolve the scenario's per-device quantities and price one round of each device.
+
+    Figures that have an interval are taken at the quantile of ``plan.safety``, if that is given.
+    """
+    devices = scenario.devices
+    known = Intervals(scenario)
+    if devices.step_s is None:
+        latency_s, energy_j = _modelled_round(scenario, round_samples)
+    else:
+        latency_s, energy_j = _measured_round(scenario, round_samples, known)
+    battery_j = resolve(scenario, "energy_j", scenario.budget.energy_j)
+    power_w = resolve(scenario, "transmit_power_w", devices.transmit_power_w)
+    require_usable(battery_j, "a battery of {} J", "budget.energy_j")
+    require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
+    return DeviceArrays(
+        round_samples, latency_s, energy_j, power_w, battery_j, *_radio_and_rest(scenario, known)
+    )
+
+
+def _modelled_round(scenario: Scenario, round_samples: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Seconds and joules of a round by cycles, clock and capacitance."""
     devices = scenario.devices
     cpu_hz = resolve(scenario, "cpu_hz", devices.cpu_hz)
     cycles = resolve(scenario, "cycles_per_sample", devices.cycles_per_sample)
@@ -73,35 +94,39 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     with np.errstate(all="ignore"):  # overflow and underflow are checked below
         latency_s = round_latency_s(cycles, round_samples, cpu_hz)
         energy_j = round_energy_j(capacitance, cycles, round_samples, cpu_hz)
-    battery_j = resolve(scenario, "energy_j", scenario.budget.energy_j)
-    power_w = resolve(scenario, "transmit_power_w", devices.transmit_power_w)
     require_usable(latency_s, "a round of {} s", "devices.cycles_per_sample and cpu_hz")
     require_usable(energy_j, "a round of {} J", "devices.capacitance, cycles_per_sample and cpu_hz")
-    require_usable(battery_j, "a battery of {} J", "budget.energy_j")
-    require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
-    return DeviceArrays(
-        round_samples, latency_s, energy_j, power_w, battery_j, *_radio_and_rest(scenario)
-    )
+    return latency_s, energy_j
 
 
-def _radio_and_rest(scenario: Scenario) -> tuple[FloatArray | None, ...]:
+def _measured_round(
+    scenario: Scenario, round_samples: FloatArray, known: Intervals
+) -> tuple[FloatArray, FloatArray]:
+    """Seconds and joules of a round of as many steps as it has, each as measured."""
+    devices, training = scenario.devices, scenario.training
+    step_s = known.safe("step_s", resolve(scenario, "step_s", devices.step_s))
+    step_j = known.safe("step_j", resolve(scenario, "step_j", devices.step_j))
+    steps = np.ones_like(round_samples)
+    if training.local_round == "epoch":
+        steps = np.ceil(round_samples / training.batch_size)
+    require_usable(steps * step_s, "a round of {} s", "devices.step_s")
+    require_usable(steps * step_j, "a round of {} J", "devices.step_j")
+    return steps * step_s, steps * step_j
+
+
+def _radio_and_rest(scenario: Scenario, known: Intervals) -> tuple[FloatArray | None, ...]:
     """Power at rest and joules per bit, sent and received; None where they are not given."""
-    devices = scenario.devices
-    idle_w = _given(scenario, "idle_w", devices.idle_w)
-    send_j = _given(scenario, "send_j_per_bit", devices.send_j_per_bit)
-    receive_j = _given(scenario, "receive_j_per_bit", devices.receive_j_per_bit)
-    if send_j is not None:
-        require_usable(send_j, "{} J per bit to send", "devices.send_j_per_bit")
-    for figure, what in ((idle_w, "{} W at rest"), (receive_j, "{} J per bit to receive")):
-        if figure is not None and figure.any():
-            require_usable(figure[figure > 0], what, "devices.idle_w and receive_j_per_bit")
-    return (
-        None if idle_w is None or not idle_w.any() else idle_w,
-        send_j,
-        None if receive_j is None or not receive_j.any() else receive_j,
-    )
-
-
-def _given(scenario: Scenario, field: str, value: object) -> FloatArray | None:
-    """A quantity that counts only if it is given; it may be 0."""
-    return None if value is None else resolve(scenario, field, value, minimum=-np.nextafter(0, 1))
+    fields = ("idle_w", "send_j_per_bit", "receive_j_per_bit")
+    words = ("{} W at rest", "{} J per bit to send", "{} J per bit to receive")
+    found: list[FloatArray | None] = []
+    for field, what in zip(fields, words, strict=True):
+        value = getattr(scenario.devices, field)
+        if value is None:
+            found.append(None)
+            continue
+        least = 0.0 if field == "send_j_per_bit" else -np.nextafter(0.0, 1.0)
+        figure = known.safe(field, resolve(scenario, field, value, minimum=least))
+        checked = figure if field == "send_j_per_bit" else np.where(figure == 0.0, 1.0, figure)
+        require_usable(checked, what, f"devices.{field}")
+        found.append(figure if figure.any() else None)
+    return tuple(found)

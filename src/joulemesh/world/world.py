@@ -14,6 +14,7 @@ from joulemesh.world.devices import DeviceArrays, build_devices
 from joulemesh.world.limits import LEAST, MOST, usable
 from joulemesh.world.links import LinkCosts, link_costs
 from joulemesh.world.loss import Packets, build_packets, expected_tries, snr_error
+from joulemesh.world.measured import MeasuredLinks, measured_links
 from joulemesh.world.topology import Graph, build_graph
 
 __all__ = ["World", "build_world"]
@@ -32,6 +33,7 @@ class World:
     noise_w_per_hz: float
     max_rate_bps: float = np.inf
     packets: Packets | None = None
+    measured: MeasuredLinks | None = None
 
     def costs(self, gain: FloatArray, links: NDArray[np.int64] | None = None) -> LinkCosts:
         """Price of one bit on every link, or on some of them, at their gains.
@@ -65,6 +67,9 @@ class World:
 
     def _costs_of_once(self, gain: FloatArray, links: NDArray[np.int64] | None) -> LinkCosts:
         """Price of sending one bit once."""
+        if self.measured is not None:
+            known = self.measured.costs
+            return known if links is None else known.take(links)
         return link_costs(
             self.graph.edges if links is None else self.graph.edges[links],
             gain,
@@ -89,14 +94,24 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
         seconds = getattr(scenario.budget, name)
         if seconds is not None and not usable(np.array(seconds)):
             raise ScenarioError(f"budget.{name} = {seconds:g} is beyond {LEAST:g} to {MOST:g} s")
+    devices = build_devices(scenario, round_samples)
+    measured = measured_links(scenario, graph, devices)
+    heard = measured is not None and measured.costs.forward_receive_j is not None
+    if (heard or devices.receive_j_per_bit is not None) and scenario.plan.pays == "both-ends":
+        raise ScenarioError(
+            "receive_j_per_bit gives receiving its own price, and both ends pay the sender's "
+            '(plan.physics = "paper" or plan.accounting = "both-ends"); set plan.accounting = '
+            '"transmitter", or leave receive_j_per_bit out'
+        )
     return World(
-        devices=build_devices(scenario, round_samples),
+        devices=devices,
         graph=graph,
         channel=build_channel(scenario, graph),
         bandwidth_hz=scenario.network.bandwidth_hz,
         noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
         max_rate_bps=scenario.network.max_rate_bps or np.inf,
         packets=build_packets(scenario),
+        measured=measured,
     )
 
 

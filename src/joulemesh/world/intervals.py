@@ -1,0 +1,187 @@
+"""How far a measured figure may be from its mean: intervals beside a column, and a safe quantile.
+
+Beside a column ``step_s`` of a table, ``step_s_low`` and ``step_s_high`` are the ends of its 95 %
+interval and ``step_s_source`` says how it was measured. ``plan.safety`` = p plans with the upper
+quantile of every such figure (the lower one of a rate): with K figures that have an interval, the
+one that each exceeds with probability (1 − p)/K. No two need be independent for all K to stay
+below theirs with probability p, and then no joule and no second is more than planned
+(docs/explanation/safety.md).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DEVICE_FIGURES",
+    "LINK_FIGURES",
+    "Intervals",
+    "count_intervals",
+    "deviation",
+    "sources",
+    "z_value",
+]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+from joulemesh.tables import number_column, read_table
+from joulemesh.units import unit_of
+
+FloatArray = NDArray[np.float64]
+
+DEVICE_FIGURES = ("step_s", "step_j", "idle_w", "send_j_per_bit", "receive_j_per_bit")
+"""Fields of ``devices`` that a plan only grows dearer with."""
+LINK_FIGURES = ("rate_bps", "energy_j_per_bit", "receive_j_per_bit")
+"""Columns of ``network.links`` that have a price."""
+
+_NORMAL_95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
+_MOST_SOURCES = 3
+
+
+def z_value(safety: float, figures: int) -> float:
+    """Standard deviations above the mean at which K figures are taken.
+
+    >>> round(z_value(0.95, 1), 3), round(z_value(0.95, 60), 3)
+    (1.645, 3.144)
+    """
+    return float(ndtri(1 - (1 - safety) / max(1, figures)))
+
+
+def deviation(
+    columns: Mapping[str, Sequence[str]], name: str, values: FloatArray, path: str
+) -> FloatArray | None:
+    """Standard deviations of a column's figures, 0 where no interval is given; None without any.
+
+    Args:
+        columns: of the table.
+        name: which column.
+        values: its figures.
+        path: of the table, for refusals.
+
+    Raises:
+        ScenarioError: half an interval, or one that does not hold its figure.
+
+    >>> columns = {"step_s_low": ["1.8", ""], "step_s_high": ["2.2", ""]}
+    >>> deviation(columns, "step_s", np.array([2.0, 3.0]), "devices.csv").round(3).tolist()
+    [0.102, 0.0]
+    """
+    ends = [f"{name}_low", f"{name}_high"]
+    present = [end for end in ends if end in columns]
+    if not present:
+        return None
+    if len(present) == 1:
+        missing = ends[1 - ends.index(present[0])]
+        raise ScenarioError(f"{path} has a column {present[0]!r} and no {missing!r}; add it")
+    unit = unit_of(name)
+    low, high = (_or_nan(columns, end, path, unit) for end in ends)
+    known = np.isfinite(low) & np.isfinite(high)
+    wrong = (np.isfinite(low) != np.isfinite(high)) | (known & ((low > values) | (high < values)))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ScenarioError(
+            f"{path}, row {row + 2}: the interval {low[row]:.6g} to {high[row]:.6g} must hold "
+            f"{name} = {values[row]:.6g}; correct it, or leave both cells empty"
+        )
+    return np.where(known, (high - low) / (2 * _NORMAL_95), 0.0)
+
+
+def _or_nan(
+    columns: Mapping[str, Sequence[str]], name: str, path: str, unit: str | None
+) -> FloatArray:
+    """A column whose cells may be empty."""
+    filled = [cell != "" for cell in columns[name]]
+    cells = [cell if there else "0" for cell, there in zip(columns[name], filled, strict=True)]
+    return np.where(filled, number_column({name: cells}, name, path, unit), np.nan)
+
+
+def sources(columns: Mapping[str, Sequence[str]], name: str) -> str:
+    """How a column's figures were measured, in the table's own words; empty without any.
+
+    >>> sources({"step_j_source": ["powercap", "powercap", "declared 6.5 W"]}, "step_j")
+    'powercap, declared 6.5 W'
+    """
+    said = columns.get(f"{name}_source") or columns.get("source") or ()
+    unlike = list(dict.fromkeys(cell for cell in said if cell))
+    return ", ".join(unlike[:_MOST_SOURCES]) + (", …" if len(unlike) > _MOST_SOURCES else "")
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The intervals of a scenario's measured figures, and the quantile that its plan takes.
+
+    Attributes:
+        scenario: what was asked.
+    """
+
+    scenario: Scenario
+
+    @cached_property
+    def table(self) -> dict[str, list[str]]:
+        """Columns of ``devices.table``."""
+        path = self.scenario.devices.table
+        return {} if path is None else read_table(path)
+
+    @cached_property
+    def links(self) -> dict[str, list[str]]:
+        """Columns of ``network.links``."""
+        path = self.scenario.network.links
+        return {} if path is None else read_table(path)
+
+    @cached_property
+    def figures(self) -> int:
+        """Number K of figures that have an interval."""
+        return count_intervals(self.scenario, self.table, self.links)
+
+    @cached_property
+    def shift(self) -> float:
+        """Standard deviations above the mean at which figures are taken; 0 without safety.
+
+        Raises:
+            ScenarioError: safety is asked for, and no figure has an interval.
+        """
+        safety = self.scenario.plan.safety
+        if safety is None:
+            return 0.0
+        if not self.figures:
+            raise ScenarioError(
+                f"plan.safety = {safety:g} needs figures with an interval, and none has one: give "
+                "columns such as step_s_low and step_s_high in devices.table or network.links "
+                "(joulemesh calibrate writes them), or leave plan.safety out"
+            )
+        return z_value(safety, self.figures)
+
+    def of_device(self, field: str, values: FloatArray) -> FloatArray | None:
+        """Standard deviations [N] of a per-device figure; None where it has no interval."""
+        column, path = getattr(self.scenario.devices, field), self.scenario.devices.table
+        if not isinstance(column, str) or path is None:
+            return None
+        return deviation(self.table, column, values, path)
+
+    def safe(self, field: str, values: FloatArray) -> FloatArray:
+        """A per-device figure [N] as it is planned with: its mean, or its upper quantile."""
+        if not self.shift:
+            return values
+        spread = self.of_device(field, values)
+        return values if spread is None else np.asarray(values + self.shift * spread)
+
+
+def count_intervals(
+    scenario: Scenario, table: Mapping[str, Sequence[str]], links: Mapping[str, Sequence[str]]
+) -> int:
+    """Number of figures of a scenario that have an interval.
+
+    Args:
+        scenario: what was asked.
+        table: columns of its devices.
+        links: columns of its links.
+    """
+    names = [getattr(scenario.devices, field) for field in DEVICE_FIGURES]
+    found = [table.get(f"{name}_low", ()) for name in names if isinstance(name, str)]
+    found += [links.get(f"{name}_low", ()) for name in LINK_FIGURES]
+    return sum(cell != "" for column in found for cell in column)
