@@ -151,9 +151,9 @@ def test_safety_takes_the_quantile_of_every_figure_with_an_interval(scenario: Sc
     world = Ground.of(scenario.override({"plan.safety": 0.95})).world
     # Three figures have an interval: each may exceed its quantile with probability 0.05 / 3.
     z, sigma = 2.128045234184983, 0.2 / (2 * 1.959963984540054)
-    wanted = [0.002 * (1 + z * sigma / 2), 0.004, 0.001 * (1 + z * sigma / 2)]
+    wanted = [0.002 * (1 + z * sigma), 0.004, 0.001 * (1 + z * sigma)]
     assert world.devices.round_latency_s == pytest.approx(wanted, rel=1e-12)
-    rate = 1e7 * (1 - z * sigma / 2)
+    rate = 1e7 * (1 - z * sigma)
     costs = world.costs(world.channel.mean_gain)
     assert costs.forward_s == pytest.approx([1 / rate, 5e-8], rel=1e-12)
     assert costs.forward_j.tolist() == [2e-8, 4e-8]
