@@ -72,6 +72,7 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     """
     devices = scenario.devices
     known = Intervals(scenario)
+    known.require_some()
     if devices.step_s is None:
         latency_s, energy_j = _modelled_round(scenario, round_samples)
     else:

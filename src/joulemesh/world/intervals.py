@@ -140,21 +140,19 @@ class Intervals:
 
     @cached_property
     def shift(self) -> float:
-        """Standard deviations above the mean at which figures are taken; 0 without safety.
-
-        Raises:
-            ScenarioError: safety is asked for, and no figure has an interval.
-        """
+        """Standard deviations above the mean at which figures are taken; 0 without safety."""
         safety = self.scenario.plan.safety
-        if safety is None:
-            return 0.0
-        if not self.figures:
+        return 0.0 if safety is None else z_value(safety, self.figures)
+
+    def require_some(self) -> None:
+        """Refuse ``plan.safety`` where no figure has an interval."""
+        safety = self.scenario.plan.safety
+        if safety is not None and not self.figures:
             raise ScenarioError(
                 f"plan.safety = {safety:g} needs figures with an interval, and none has one: give "
                 "columns such as step_s_low and step_s_high in devices.table or network.links "
                 "(joulemesh calibrate writes them), or leave plan.safety out"
             )
-        return z_value(safety, self.figures)
 
     def of_device(self, field: str, values: FloatArray) -> FloatArray | None:
         """Standard deviations [N] of a per-device figure; None where it has no interval."""
