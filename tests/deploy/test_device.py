@@ -15,7 +15,9 @@ from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.supervisor import Exit
+from joulemesh.deploy.record.costs import planned
 from joulemesh.deploy.record.history import read_history
+from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Receive
 from joulemesh.errors import ScenarioError
@@ -75,9 +77,13 @@ def devices(fleet: Path, wanted: Wanted | None = None) -> list[Device]:
     ]
 
 
-def run(fleet: Path, interrupt: Callable[[list[Device]], None] = lambda made: None) -> list[End]:
+def run(
+    fleet: Path,
+    interrupt: Callable[[list[Device]], None] = lambda made: None,
+    wanted: Wanted | None = None,
+) -> list[End]:
     async def all_of_them() -> list[End]:
-        made = devices(fleet)
+        made = devices(fleet, wanted)
         interrupt(made)
         return await asyncio.wait_for(asyncio.gather(*(one.run() for one in made)), 30)
 
@@ -107,6 +113,31 @@ def test_a_fleet_carries_out_its_plan(fleet: Path) -> None:
         assert history.column("rounds").tolist() == plan.rounds[:, device].tolist()
         assert [event.kind for event in history.events][-1] == "end"
         assert history.damaged == 0
+
+
+def declared(fleet: Path, watts: float) -> Wanted:
+    return Wanted(learner=f"{fleet.parent / 'walk.py'}:Walk", watts=watts)
+
+
+def test_the_journal_and_the_receipt_say_what_has_measured(fleet: Path) -> None:
+    assert all(end.complete for end in run(fleet, wanted=declared(fleet, 0.001)))
+    plan = joulemesh.plan(scenario())
+    folders = sorted((fleet / "devices").iterdir())
+    histories = [read_history(one / RUN, k, one.name) for k, one in enumerate(folders)]
+    assert {one.meter for one in histories} == {"declared 0.001 W"}
+    costs, battery_j = planned(plan), plan.world.devices.energy_budget_j
+    made = Receipt.of(histories, costs, costs, fleet="f", plan="p", battery_j=battery_j)
+    assert made.to_csv().count("declared 0.001 W") == 24
+    seconds = np.nansum(made.metered.seconds, axis=0)
+    assert (made.spent_j > 0).all()
+    assert (made.spent_j <= 0.001 * (seconds + 30)).all()  # watts times seconds, not the plan's
+
+
+def test_a_device_whose_meter_says_that_nothing_is_left_begins_nothing(fleet: Path) -> None:
+    ends = run(fleet, wanted=declared(fleet, 1e5))
+    assert not any(end.complete for end in ends)
+    for device, folder in enumerate(sorted((fleet / "devices").iterdir())):
+        assert len(read_history(folder / RUN, device, folder.name).iterations) < 6
 
 
 @pytest.mark.slow

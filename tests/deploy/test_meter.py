@@ -10,8 +10,8 @@ import pytest
 
 from joulemesh.deploy.device.ceiling import SPENDING, SPENT, Ceiling
 from joulemesh.deploy.device.meter import Measured, Modelled, Tariff, make_meter
-from joulemesh.deploy.device.sensors import Sensor, battery_sensor, processor_sensor
 from joulemesh.errors import ScenarioError
+from joulemesh.meters import MeterError, MeterOptions
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.static import plan_of
 from joulemesh.scenario import Scenario
@@ -67,85 +67,85 @@ def test_a_price_is_what_is_then_spent() -> None:
     assert meter.left_j() == 99.0 - asked
 
 
-def test_a_sensor_counts_and_the_model_fills_its_gaps() -> None:
-    readings: list[float | None] = [100.0, 103.0, None, None, 500.0, 501.5]
+class Toy:
+    """A meter that gives readings one after another; it cannot be read where there is None."""
+
+    name, source, closed = "toy", "measured by a toy", False
+
+    def __init__(self, *readings: float | None) -> None:
+        self.readings = list(readings)
+
+    def joules(self) -> float:
+        found = self.readings.pop(0)
+        if found is None:
+            raise MeterError("the toy is gone; look under the sofa")
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_meter_counts_and_the_model_fills_its_gaps() -> None:
     now = iter(range(100))
-    meter = Measured(50.0, TOY, Sensor("toy", lambda: readings.pop(0)), 7.0, lambda: next(now))
-    meter.train(10)  # the sensor sees that
+    toy = Toy(100.0, 103.0, None, None, 500.0, 501.5)
+    meter, said = Measured(50.0, TOY, toy, 7.0, lambda: next(now)), list[str]()
+    meter.when_unread = said.append
+    meter.train(10)  # the meter sees that
     assert meter.spent_j() == 7.0 + 3.0
     assert meter.spent_j() == 10.0  # cannot be read
     meter.train(2)
     assert meter.spent_j() == 10.0 + 4.0
     assert meter.spent_j() == 14.0  # it is back, and may have counted from elsewhere
     assert meter.spent_j() == 15.5
+    assert said == ["the toy is gone; look under the sofa"]  # once for each gap
+    meter.close()
+    assert toy.closed
 
 
-def test_a_battery_that_charges_gives_nothing_back() -> None:
-    readings = [-100.0, -150.0, -149.0]
+def test_a_meter_that_counts_backwards_gives_nothing_back() -> None:
     now = iter(range(100))
-    meter = Measured(50.0, TOY, Sensor("toy", lambda: readings.pop(0)), 0.0, lambda: next(now))
+    meter = Measured(50.0, TOY, Toy(100.0, 50.0, 51.0), 0.0, lambda: next(now))
     assert meter.spent_j() == 0.0
     assert meter.spent_j() == 1.0
 
 
-def supply(folder: Path, **files: str) -> Path:
-    folder.mkdir(parents=True)
-    for name, text in files.items():
+def test_budgets_hold_by_what_is_metered() -> None:
+    now = iter(range(100))
+    meter = Measured(10.0, TOY, Toy(0.0, 8.5), 0.0, lambda: next(now))
+    assert meter.train_j(1) == 2.0  # what a round is expected to take
+    assert meter.left_j() == 1.5  # so that it is not begun
+
+
+def battery(root: Path, status: str = "Discharging") -> Path:
+    folder = root / "sys" / "class" / "power_supply" / "BAT0"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {"type": "Battery", "status": status, "energy_now": "50000000"}.items():
         (folder / name).write_text(f"{text}\n")
     return folder
 
 
-def test_batteries_are_read_in_joules(tmp_path: Path) -> None:
-    power = tmp_path / "power_supply"
-    supply(power / "AC", type="Mains", online="1")
-    supply(power / "hidpp_battery_0", type="Battery", scope="Device", energy_now="1")
-    bat = supply(power / "BAT0", type="Battery", status="Discharging", energy_now="50000000")
-    sensor = battery_sensor(power, discharging=True)
-    assert sensor is not None
-    assert "BAT0" in sensor.name
-    before = sensor.joules()
-    (bat / "energy_now").write_text("49999000\n")  # 1 mWh less
-    after = sensor.joules()
-    assert before is not None
-    assert after is not None
-    assert after - before == pytest.approx(3.6)
-    (bat / "status").write_text("Charging\n")
-    assert battery_sensor(power, discharging=True) is None
-
-
-def test_a_battery_that_counts_charge(tmp_path: Path) -> None:
-    bat = {"type": "Battery", "charge_now": "1000000", "voltage_now": "3700000"}
-    supply(tmp_path / "BAT1", **bat)
-    sensor = battery_sensor(tmp_path)
-    assert sensor is not None
-    assert sensor.joules() == pytest.approx(-3.7 * 3600)
-
-
-def test_a_counter_that_wraps(tmp_path: Path) -> None:
-    zone = {"name": "package-0", "energy_uj": "900", "max_energy_range_uj": "1000"}
-    package = supply(tmp_path / "intel-rapl:0", **zone)
-    supply(tmp_path / "intel-rapl:0:0", name="core", energy_uj="77", max_energy_range_uj="1000")
-    sensor = processor_sensor(tmp_path)
-    assert sensor is not None
-    before = sensor.joules()
-    (package / "energy_uj").write_text("100\n")
-    after = sensor.joules()
-    assert before is not None
-    assert after is not None
-    assert after - before == pytest.approx(200e-6)
-
-
 def test_which_meter(tmp_path: Path) -> None:
-    assert make_meter("auto", 5.0, TOY, system=tmp_path).source == "modelled"
-    for kind in ("battery", "processor"):
-        with pytest.raises(ScenarioError, match=rf"--meter {kind}: .* use --meter modelled"):
-            make_meter(kind, 5.0, TOY, system=tmp_path)
-    with pytest.raises(ScenarioError, match="--meter solar is unknown: use auto, modelled"):
+    bare, options = MeterOptions(root=tmp_path / "bare"), MeterOptions(root=tmp_path)
+    assert make_meter("auto", 5.0, TOY, options=bare).source == "modelled"
+    for kind in ("battery", "powercap"):
+        with pytest.raises(MeterError):
+            make_meter(kind, 5.0, TOY, options=bare)
+    with pytest.raises(ScenarioError, match="solar"):
         make_meter("solar", 5.0, TOY)
-    bat = {"type": "Battery", "status": "Discharging", "energy_now": "5"}
-    supply(tmp_path / "power_supply" / "BAT0", **bat)
-    assert make_meter("auto", 5.0, TOY, system=tmp_path).source.startswith("measured: battery")
-    assert make_meter("modelled", 5.0, TOY, system=tmp_path).source == "modelled"
+    folder = battery(tmp_path)
+    metered = make_meter("auto", 500.0, TOY, options=options)
+    assert metered.measures
+    assert metered.source == "recorded from battery BAT0"  # a copy of sensors is not measured
+    (folder / "energy_now").write_text("49999000\n")  # 1 mWh less
+    assert make_meter("battery", 5.0, TOY, options=options).spent_j() == 0.0
+    assert make_meter("modelled", 5.0, TOY, options=options).source == "modelled"
+
+
+def test_declared_watts_are_a_meter_that_nobody_has_to_name() -> None:
+    meter = make_meter("auto", 5.0, TOY, options=MeterOptions(watts=6.5))
+    assert (meter.source, meter.measures) == ("declared 6.5 W", True)
+    with pytest.raises(ScenarioError, match=r"leave out --watts 6\.5"):
+        make_meter("modelled", 5.0, TOY, options=MeterOptions(watts=6.5))
 
 
 def test_the_ceiling_survives_a_torn_write(tmp_path: Path) -> None:

@@ -196,3 +196,12 @@ def test_iterations_beyond_the_plan_are_left_out(plan: Plan) -> None:
     line = {"kind": "committed", "iteration": 99, "sent": {}, **figures}
     made = metered([history_of([json.dumps(line).encode()], 0, "gate")], plan.iterations)
     assert np.isnan(made.rounds).all()
+
+
+def test_a_meter_that_could_not_be_read_is_said_in_the_receipt() -> None:
+    lines = [
+        b'{"at": 1.0, "kind": "start", "device": 0, "meter": "measured by powercap package-0"}',
+        b'{"at": 2.0, "kind": "meter", "reason": "permission denied"}',
+    ]
+    said = history_of(lines, 0, "gate").meter
+    assert said == "measured by powercap package-0, modelled while it could not be read (1×)"

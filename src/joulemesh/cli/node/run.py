@@ -22,6 +22,7 @@ _TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
     "suspected": lambda f: f"device {f.get('device')} is suspected: {f.get('reason')}",
     "refused": lambda f: f"refused device {f.get('sender')}: {f.get('reason')}",
     "left": lambda f: f"leaves: {f.get('reason')}",
+    "meter": lambda f: f"joules are modelled while the meter cannot be read: {f.get('reason')}",
     "not-saved": lambda f: f"cannot save: {f.get('reason')}",
     "not-trained": lambda f: f"iteration {f.get('iteration')}: {f.get('reason')}",
     "not-evaluated": lambda f: f"iteration {f.get('iteration')}: {f.get('reason')}",
@@ -51,10 +52,14 @@ def run(
     meter: Annotated[
         str,
         typer.Option(
-            help="Count joules by the plan's prices (modelled), by the machine's battery or "
-            "processor sensor; auto: a battery that it runs on, otherwise modelled.",
+            help="Count joules by a meter of this machine (see `joulemesh doctor`), an external "
+            "meter's FILE.csv, or the plan's prices (modelled); auto: a meter that is found, "
+            "otherwise modelled.",
         ),
     ] = "auto",
+    watts: Annotated[
+        str | None, typer.Option(help="Declare what the machine draws, where nothing measures it.")
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(metavar="PORT", help="Serve OpenMetrics on this machine, or HOST:PORT."),
@@ -79,7 +84,8 @@ def run(
     load_files(load)
     fleet = Fleet.load(folder)
     fleet.check_code(tuple(load or ()))
-    wanted = Wanted(data, learner, meter, metrics, max(0.0, parse(linger, "s")))
+    drawn_w = None if watts is None else parse(watts, "W")
+    wanted = Wanted(data, learner, meter, drawn_w, metrics, max(0.0, parse(linger, "s")))
     code = run_device(folder, wanted, _Watcher(fleet.given_names), lambda line: say(line, err=True))
     if code:
         raise typer.Exit(code)

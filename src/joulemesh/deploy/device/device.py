@@ -28,7 +28,7 @@ from joulemesh.deploy.device.ceiling import Ceiling
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.journal import Journal
 from joulemesh.deploy.device.learner import LateLearner, load_learner
-from joulemesh.deploy.device.meter import RunMeter, Tariff, make_meter
+from joulemesh.deploy.device.meter import AUTO, RunMeter, Tariff, make_meter, trains_on_gpu
 from joulemesh.deploy.device.metrics import serve_metrics
 from joulemesh.deploy.device.port import farewell, grpc_transport
 from joulemesh.deploy.device.runner import Runner
@@ -46,6 +46,7 @@ from joulemesh.deploy.wire import wire_type
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder
 from joulemesh.files.lock import FolderLock
+from joulemesh.meters import MeterOptions
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.control import Control
@@ -64,14 +65,16 @@ class Wanted:
     Attributes:
         data: its own samples (``.npz``) in the place of those that the scenario gives it.
         learner: the user's own, ``FILE.py:NAME``.
-        meter: one of `meter.METERS`.
+        meter: ``"modelled"``, ``"auto"`` or a meter of `joulemesh.meters` (see `make_meter`).
+        watts: that the user declares the machine to draw; None if it is measured or modelled.
         metrics: ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere.
         linger_s: seconds after its end in which the operator may still ask, and copy the journal.
     """
 
     data: Path | None = None
     learner: str | None = None
-    meter: str = "auto"
+    meter: str = AUTO
+    watts: float | None = None
     metrics: str | None = None
     linger_s: float = 0.0
 
@@ -110,7 +113,9 @@ class Device:
         ceiling = Ceiling(self.folder, _POWER_CUT * pack.orders.battery_j)
         tariff = Tariff.of(ground, device, self.dtype.itemsize)
         spent_j = max(state.commit.spent_j, ceiling.joules)
-        self.meter: RunMeter = make_meter(wanted.meter, pack.orders.battery_j, tariff, spent_j)
+        options = MeterOptions(watts=wanted.watts, accelerator=trains_on_gpu())
+        battery_j = pack.orders.battery_j
+        self.meter: RunMeter = make_meter(wanted.meter, battery_j, tariff, spent_j, options)
         self.meter.iteration = state.commit.iteration + 1
         self.tools = Tools(
             transport=(transport or grpc_transport)(self),
@@ -123,6 +128,7 @@ class Device:
         )
         node = Node(device, fleet.links, state, self.meter, fleet.settings)
         self.runner = Runner(node, self.tools, tell, self.dtype)
+        self.meter.when_unread = lambda reason: self.runner.write("meter", {"reason": reason})
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
         self._planned = (0, 0.0, 0.0)
 
@@ -233,6 +239,7 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
         stack.enter_context(FolderLock(folder / RUN))
         with _ended_by_signals():
             device = Device(pack, wanted, tell)
+        stack.callback(device.meter.close)
         if device.state.ended:
             say(f"{pack.name} has ended: {device.state.ended}; nothing to do")
             asyncio.run(farewell(device, wanted.linger_s, say))

@@ -1,30 +1,41 @@
-"""What a device has spent: by a model of its rounds and bytes, or by a sensor where there is one.
+"""What a device has spent: by a model of its rounds and bytes, or by a meter where there is one.
 
 A plan's joules are modelled: so many for a local round, so many for a byte to each neighbour. A
-`Modelled` meter counts rounds and bytes at those prices. A `Measured` one reads a sensor of the
-machine, which sees everything that the machine draws.
+`Modelled` meter counts rounds and bytes at those prices. A `Measured` one reads a meter of
+`joulemesh.meters`, which sees everything that the machine draws.
 """
 
 from __future__ import annotations
 
-__all__ = ["METERS", "Measured", "Modelled", "RunMeter", "Tariff", "make_meter"]
+__all__ = [
+    "AUTO",
+    "MODELLED",
+    "Measured",
+    "Modelled",
+    "RunMeter",
+    "Tariff",
+    "make_meter",
+    "trains_on_gpu",
+]
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from joulemesh.deploy.device.sensors import Sensor, battery_sensor, processor_sensor
+from joulemesh import meters
 from joulemesh.deploy.plans import Meter
 from joulemesh.errors import ScenarioError
+from joulemesh.meters import MeterError, MeterOptions
 from joulemesh.planning.ground import Ground
 from joulemesh.world.links import LinkCosts
 
-METERS = ("auto", "modelled", "battery", "processor")
-_SYS = Path("/sys/class")
-_READ_EVERY_S = 1.0
+AUTO, MODELLED = "auto", "modelled"
+_READ_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,12 +97,17 @@ class RunMeter(Meter, Protocol):
     Attributes:
         iteration: the one in progress (from 1): prices of links may change from one to the next.
         source: where its figures come from, in words.
-        measures: whether a sensor counts, rather than a model.
+        measures: whether a meter of the machine counts, rather than a model.
+        when_unread: called with the reason when a meter cannot be read, so that the model counts.
     """
 
     iteration: int
     source: str
     measures: bool
+    when_unread: Callable[[str], None]
+
+    def close(self) -> None:
+        """Stop measuring."""
 
 
 class Modelled:
@@ -112,6 +128,7 @@ class Modelled:
     def __init__(self, battery_j: float, tariff: Tariff, spent_j: float = 0.0) -> None:
         self.battery_j, self.tariff, self.iteration = battery_j, tariff, 1
         self.source, self.measures = tariff.source, False
+        self.when_unread: Callable[[str], None] = lambda reason: None
         self._spent_j = spent_j
 
     def left_j(self) -> float:
@@ -142,47 +159,52 @@ class Modelled:
         """Joules spent so far."""
         return self._spent_j
 
+    def close(self) -> None:
+        """Do nothing: nothing is measured."""
+
 
 class Measured(Modelled):
-    """Counts what a sensor says; while the sensor cannot be read, what the plan assumes.
+    """Counts what a meter says; while it cannot be read, what the plan assumes.
 
     Args:
         battery_j: joules that may be spent in all.
-        tariff: the prices, for when the sensor fails.
-        sensor: what is read, once a second at most.
+        tariff: the prices, for when the meter fails.
+        meter: what is read, ten times a second at most.
         spent_j: joules spent before.
         clock: seconds of a clock that nobody sets.
 
     >>> tariff = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.0)
-    >>> readings = iter([5.0, 6.5])
-    >>> meter = Measured(10.0, tariff, Sensor("toy", lambda: next(readings)), clock=iter([0, 9]).__next__)
-    >>> meter.train(3)
-    >>> meter.spent_j()
-    1.5
-    """  # noqa: E501
+    >>> seconds = iter([0.0, 0.0, 0.0, 9.0, 9.0]).__next__
+    >>> declared = meters.open_meter("declared", MeterOptions(watts=5.0, clock=seconds))
+    >>> meter = Measured(100.0, tariff, declared, clock=seconds)
+    >>> meter.train(3)  # which the meter sees by itself
+    >>> meter.spent_j(), meter.source
+    (45.0, 'declared 5 W')
+    """
 
     def __init__(
         self,
         battery_j: float,
         tariff: Tariff,
-        sensor: Sensor,
+        meter: meters.Meter,
         spent_j: float = 0.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(battery_j, tariff, spent_j)
-        self.source, self.measures = f"measured: {sensor.name}", True
-        self._sensor, self._clock = sensor, clock
+        self.source, self.measures = meter.source, True
+        self._meter, self._clock = meter, clock
         self._measured_j, self._modelled_j = spent_j, spent_j  # the latter at the last good reading
-        self._reading, self._at = sensor.joules(), clock()
+        self._reading: float | None = 0.0
+        self._reading, self._at = self._read(), clock()
 
     def spent_j(self) -> float:
-        """Joules spent so far, by the sensor as far as it could be read."""
+        """Joules spent so far, by the meter as far as it could be read."""
         now = self._clock()
         if now - self._at >= _READ_EVERY_S:
-            self._at, reading = now, self._sensor.joules()
+            self._at, reading = now, self._read()
             if reading is not None:
                 known = self._reading is not None
-                # Where the sensor was away, the model fills in; a battery that charges gives none.
+                # Where the meter was away the model fills in, whatever it has counted by then.
                 added = reading - (self._reading or 0.0) if known else 0.0
                 self._measured_j += max(0.0, added) if known else self._since_j()
                 self._modelled_j = self._spent_j
@@ -191,45 +213,69 @@ class Measured(Modelled):
             self._reading = reading
         return self._measured_j + (0.0 if self._reading is not None else self._since_j())
 
+    def close(self) -> None:
+        """Stop measuring."""
+        self._meter.close()
+
+    def _read(self) -> float | None:
+        try:
+            return self._meter.joules()
+        except MeterError as error:
+            if self._reading is not None:  # once, not with every reading
+                self.when_unread(str(error))
+            return None
+
     def _since_j(self) -> float:
         return self._spent_j - self._modelled_j
 
 
 def make_meter(
-    kind: str, battery_j: float, tariff: Tariff, spent_j: float = 0.0, system: Path = _SYS
+    asked: str,
+    battery_j: float,
+    tariff: Tariff,
+    spent_j: float = 0.0,
+    options: MeterOptions | None = None,
 ) -> RunMeter:
     """The meter of a device.
 
     Args:
-        kind: ``"modelled"``; ``"battery"`` (Linux's ``power_supply``) or ``"processor"``
-            (``powercap``: what its processors and memory draw, whoever uses them); ``"auto"`` takes
-            a battery that the machine is running on, or else the model.
+        asked: ``"modelled"``, a name in `joulemesh.meters.METERS`, or an external meter's file;
+            ``"auto"`` takes the meter that suits the machine, or else the model.
         battery_j: joules that may be spent in all.
         tariff: the plan's prices.
         spent_j: joules spent before.
-        system: where the system shows its sensors.
+        options: watts that are declared, and where the system shows its sensors.
 
     Raises:
-        ScenarioError: the sensor that is asked for is not there or cannot be read.
+        MeterError: the meter that is asked for cannot be used here.
+        ScenarioError: there is no such meter.
 
     >>> tariff = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.0)
     >>> make_meter("modelled", 5.0, tariff).left_j()
     5.0
+    >>> make_meter("auto", 5.0, tariff, options=MeterOptions(watts=6.5)).source
+    'declared 6.5 W'
     """
-    if kind not in METERS:
-        raise ScenarioError(f"--meter {kind} is unknown: use {', '.join(METERS)}")
-    finders = {
-        "auto": partial(battery_sensor, system / "power_supply", discharging=True),
-        "battery": partial(battery_sensor, system / "power_supply"),
-        "processor": partial(processor_sensor, system / "powercap"),
-    }
-    sensor = finders[kind]() if kind in finders else None
-    if sensor is None and kind not in ("auto", "modelled"):
-        place = {"battery": "power_supply", "processor": "powercap"}[kind]
-        raise ScenarioError(
-            f"--meter {kind}: {system / place} has no such sensor that this user can read; run "
-            "as a user who can, or use --meter modelled"
-        )
-    if sensor is None:
+    options = options or MeterOptions()
+    if asked == MODELLED:
+        if options.watts is not None:
+            raise ScenarioError(
+                f"--meter modelled counts by the plan's prices; leave out --watts {options.watts:g}"
+            )
         return Modelled(battery_j, tariff, spent_j)
-    return Measured(battery_j, tariff, sensor, spent_j)
+    if asked != AUTO or options.watts is not None:
+        return Measured(battery_j, tariff, meters.open_meter(asked, options), spent_j)
+    with suppress(MeterError):
+        return Measured(battery_j, tariff, meters.open_meter(AUTO, options), spent_j)
+    return Modelled(battery_j, tariff, spent_j)
+
+
+def trains_on_gpu() -> bool:
+    """Whether JAX would take an NVIDIA GPU here, found out without loading it.
+
+    Then only what sees the GPU may be chosen as a meter.
+    """
+    asked = os.environ.get("JAX_PLATFORMS", "")
+    able = any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13))
+    wanted = not asked or any(name in asked for name in ("cuda", "gpu"))
+    return able and wanted and Path("/dev/nvidiactl").exists()

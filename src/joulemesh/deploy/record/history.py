@@ -114,7 +114,9 @@ class History:
     def meter(self) -> str:
         """Where its joules come from, in words; empty if the journal does not say."""
         said = [str(event.figures["meter"]) for event in self.starts if "meter" in event.figures]
-        return " / ".join(dict.fromkeys(said))
+        words = " / ".join(dict.fromkeys(said))
+        gaps = sum(event.kind == "meter" for event in self.events)
+        return f"{words}, modelled while it could not be read ({gaps}×)" if gaps else words
 
     @property
     def end(self) -> Event | None:
