@@ -26,6 +26,7 @@ TOY = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.25)
         {"plan.physics": "paper"},
         {"network.fading": "rayleigh"},
         {"plan.aggregation": "ring"},
+        {"devices.receive_j_per_bit": 1e-8, "devices.idle_w": [0.001, 0.002]},
     ],
 )
 def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) -> None:
@@ -38,6 +39,7 @@ def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) ->
         meter = Modelled(1e9, Tariff.of(ground, device, 8))
         for t in range(1, 4):
             meter.iteration = t
+            meter.rest(t, float(plan.latency_s[t - 1]))
             meter.train(int(plan.rounds[t - 1, device]))
             route = plan.route(t)
             if route is None:
@@ -51,7 +53,8 @@ def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) ->
                     meter.receive(int(sender), size)
         exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)[:3, device].sum()
         flooded = np.count_nonzero(plan.timeline.flooded[:3])
-        planned = plan.compute_j[:3, device].sum() + exchange_j
+        idle_j = sum(float(plan.idle_j(t)[device]) for t in range(3))
+        planned = plan.compute_j[:3, device].sum() + exchange_j + idle_j
         if flooded:  # link costs are flooded on paper only
             assert meter.spent_j() < planned
         else:

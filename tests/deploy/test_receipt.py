@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.record.costs import QUANTITIES, metered, planned, simulated
+from joulemesh.deploy.record.costs import QUANTITIES, continued, metered, planned, simulated
 from joulemesh.deploy.record.history import FIGURES, History, history_of, read_history
 from joulemesh.deploy.record.receipt import KINDS, Receipt
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.plan import Plan
 from tests.deploy.journals import MODELLED, Fleet, Outage
 
@@ -205,3 +206,14 @@ def test_a_meter_that_could_not_be_read_is_said_in_the_receipt() -> None:
     ]
     said = history_of(lines, 0, "gate").meter
     assert said == "measured by powercap package-0, modelled while it could not be read (1×)"
+
+
+def test_what_is_drawn_at_rest_is_in_the_receipt() -> None:
+    scenario = joulemesh.Scenario.preset("adaptive").override(
+        {"devices.count": 6, "devices.idle_w": 0.002, "devices.receive_j_per_bit": 1e-9}
+    )
+    plan = joulemesh.plan(scenario)
+    costs = planned(plan)
+    assert np.allclose(costs.joules.sum(axis=0), plan.spent_j)
+    again = continued(Continuation.of_plan(plan), plan.iterations)
+    assert np.allclose(again.joules, costs.joules)

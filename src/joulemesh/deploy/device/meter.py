@@ -47,12 +47,14 @@ class Tariff:
         send_j: joules of a byte to a neighbour, in an iteration (from 1).
         receive_j: joules of a byte from one.
         source: where the figures come from.
+        idle_w: watts that it draws at rest, through every iteration.
     """
 
     round_j: float
     send_j: Callable[[int, int], float]
     receive_j: Callable[[int, int], float]
     source: str = "modelled"
+    idle_w: float = 0.0
 
     @classmethod
     def of(cls, ground: Ground, device: int, parameter_bytes: float) -> Tariff:
@@ -70,24 +72,31 @@ class Tariff:
         >>> bool(tariff.round_j == ground.world.devices.round_energy_j[0])
         True
         """
-        scenario, work = ground.scenario, ground.work
+        scenario, work, devices = ground.scenario, ground.work, ground.world.devices
         bits = work.model_bits / (work.parameters * parameter_bytes)
         both = scenario.plan.pays == "both-ends"
         ends = {(int(i), int(j)): k for k, (i, j) in enumerate(ground.world.graph.edges)}
-        fading = ground.world.channel.fading
-        first = None if fading else ground.costs(0)
+        first = None if ground.world.channel.fading else ground.costs(0)
 
-        def price(sender: int, receiver: int, iteration: int) -> float:
+        def prices(sender: int, receiver: int, iteration: int) -> tuple[float, float]:
+            """Joules of a byte at the sender and at the receiver."""
             costs: LinkCosts = ground.costs(iteration - 1) if first is None else first
             forward = (sender, receiver) in ends
             link = ends[(sender, receiver) if forward else (receiver, sender)]
-            return bits * float((costs.forward_j if forward else costs.backward_j)[link])
+            send = costs.forward_j if forward else costs.backward_j
+            receive = costs.forward_receive_j if forward else costs.backward_receive_j
+            return bits * float(send[link]), 0.0 if receive is None else bits * float(receive[link])
+
+        def receive_j(sender: int, iteration: int) -> float:
+            sent, received = prices(sender, device, iteration)
+            return sent if both else received
 
         return cls(
-            round_j=float(ground.world.devices.round_energy_j[device]),
-            send_j=lambda to, iteration: price(device, to, iteration),
-            receive_j=lambda sender, iteration: price(sender, device, iteration) if both else 0.0,
+            round_j=float(devices.round_energy_j[device]),
+            send_j=lambda to, iteration: prices(device, to, iteration)[0],
+            receive_j=receive_j,
             source=f"modelled: the plan's joules per round and per bit ({scenario.plan.pays} pays)",
+            idle_w=0.0 if devices.idle_w is None else float(devices.idle_w[device]),
         )
 
 
@@ -105,6 +114,9 @@ class RunMeter(Meter, Protocol):
     source: str
     measures: bool
     when_unread: Callable[[str], None]
+
+    def rest(self, iteration: int, seconds: float) -> None:
+        """An iteration is under way that takes so many seconds by the plan."""
 
     def close(self) -> None:
         """Stop measuring."""
@@ -129,7 +141,13 @@ class Modelled:
         self.battery_j, self.tariff, self.iteration = battery_j, tariff, 1
         self.source, self.measures = tariff.source, False
         self.when_unread: Callable[[str], None] = lambda reason: None
-        self._spent_j = spent_j
+        self._spent_j, self._rested = spent_j, 0
+
+    def rest(self, iteration: int, seconds: float) -> None:
+        """An iteration is under way: what is drawn at rest goes on through all of it."""
+        if iteration > self._rested:
+            self._rested = iteration
+            self._spent_j += self.tariff.idle_w * seconds
 
     def left_j(self) -> float:
         """Joules that may still be spent."""

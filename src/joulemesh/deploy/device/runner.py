@@ -252,6 +252,8 @@ class Runner:
             joules = spent_j - before_j if meter.measures else meter.train_j(effect.rounds)
             cost = Cost(effect.rounds, joules, round(now - began, 6))
             self.tally.trained(effect.iteration, cost, now=now, spent_j=spent_j)
+            if self.plan is not None:
+                meter.rest(effect.iteration, self.plan.price(effect.iteration).iteration_s)
             self.write("trained", {"iteration": effect.iteration, **cost._asdict()})
             self._chores.set(_REST, _REST_S)
             self.take(event)

@@ -14,6 +14,7 @@ from joulemesh.deploy.record.history import History
 from joulemesh.deploy.view import View
 from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.plan import Plan
+from joulemesh.world.devices import DeviceArrays
 
 FloatArray = NDArray[np.float64]
 
@@ -28,7 +29,8 @@ class Costs:
         source: where the figures come from, in words.
         rounds: float64 [n, N], local rounds.
         train_j: float64 [n, N], joules of local training.
-        exchange_j: float64 [n, N], joules of the exchange.
+        exchange_j: float64 [n, N], joules of the exchange, and of what a device draws at rest while
+            the iteration lasts.
         train_s: float64 [n, N], seconds of local training.
         exchange_s: float64 [n, N], seconds from the end of a device's own training to the end of
             the iteration: the exchange, and the wait for slower devices.
@@ -73,11 +75,16 @@ def planned(plan: Plan) -> Costs:
     figures = (
         plan.rounds.astype(np.float64),
         plan.compute_j,
-        np.broadcast_to(plan.exchange_j, active.shape),
+        plan.exchange_j + _rest_j(plan.world.devices, plan.latency_s[:, None]),
         train_s,
         plan.latency_s[:, None] - train_s,
     )
     return Costs("the plan", *(np.where(active, one, np.nan) for one in figures))
+
+
+def _rest_j(devices: DeviceArrays, seconds: FloatArray | float) -> FloatArray:
+    """What devices draw at rest in so many seconds."""
+    return np.asarray(0.0 if devices.idle_w is None else devices.idle_w * seconds)
 
 
 def continued(plan: Continuation, iterations: int) -> Costs:
@@ -94,12 +101,13 @@ def continued(plan: Continuation, iterations: int) -> Costs:
     for t in range(plan.start, min(plan.last, iterations) + 1):
         rounds, active = plan.rounds(t), plan.active(t)
         train_s = rounds * devices.round_latency_s
+        iteration_s = plan.training_s(t) + plan.exchange_s(t)
         figures = (
             rounds,
             rounds * devices.round_energy_j,
-            plan.exchange_j(t),
+            plan.exchange_j(t) + _rest_j(devices, iteration_s),
             train_s,
-            plan.training_s(t) + plan.exchange_s(t) - train_s,
+            iteration_s - train_s,
         )
         for name, figure in zip(QUANTITIES, figures, strict=True):
             getattr(made, name)[t - 1] = np.where(active, figure, np.nan)
