@@ -186,6 +186,7 @@ DATA = {"reproduce/sentences.py"}
 LONGEST, MOST_PARAMETERS = 350, 8
 # Signatures that users see: their options are the product.
 PUBLIC = {
+    "calibration/calibrate.py:calibrate",
     "runs/run.py:run",
     "runs/compare.py:compare",
     "runs/tune.py:tune",

@@ -62,6 +62,7 @@ ORDER = (
     ("theory.measured",),
     ("methods",),
     ("results",),
+    ("calibration",),
     ("studies",),
     ("tuning",),
     ("views",),

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from joulemesh._version import __version__
 
 if TYPE_CHECKING:
+    from joulemesh.calibration.calibrate import calibrate
+    from joulemesh.calibration.calibration import Calibration
     from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
     from joulemesh.planning.advice import Answer, advice
     from joulemesh.planning.plan import Plan
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Calibration",
     "Comparison",
     "InfeasibleError",
     "JoulemeshError",
@@ -41,6 +44,7 @@ __all__ = [
     "Tuned",
     "__version__",
     "advice",
+    "calibrate",
     "compare",
     "notebook_html",
     "plan",
@@ -52,6 +56,7 @@ __all__ = [
 # that are not in `__all__` are what `save` and `figure` of a result call, which stands above them.
 _HOME = {
     "Answer": "joulemesh.planning.advice",
+    "Calibration": "joulemesh.calibration.calibration",
     "Comparison": "joulemesh.results.comparison",
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
@@ -61,6 +66,7 @@ _HOME = {
     "ScenarioError": "joulemesh.errors",
     "Tuned": "joulemesh.runs.tune",
     "advice": "joulemesh.planning.advice",
+    "calibrate": "joulemesh.calibration.calibrate",
     "compare": "joulemesh.runs.compare",
     "comparison_figure": "joulemesh.views.comparison.figure",
     "notebook_html": "joulemesh.views.notebook.html",

@@ -20,6 +20,7 @@ __all__ = [
     "equalities",
     "figures",
     "in_bash",
+    "meters",
     "method_names",
     "presets",
     "profile_names",
@@ -59,6 +60,18 @@ def profile_names(incomplete: str) -> Candidates:
     from joulemesh.profiles import profiles
 
     return _starting([(one.name, one.summary) for one in profiles()], incomplete)
+
+
+def meters(incomplete: str) -> Candidates:
+    """Energy meters by name.
+
+    >>> [name for name, _ in meters("p")]
+    ['pi5', 'powercap', 'psys']
+    """
+    from joulemesh.meters import METERS
+
+    found = [("auto", "the one that suits this machine")]
+    return _starting([*found, *((one.name, one.description) for one in METERS)], incomplete)
 
 
 def method_names(incomplete: str) -> Candidates:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from joulemesh._version import __version__
 from joulemesh.cli import (
@@ -106,7 +107,8 @@ def _add(group: typer.Typer, commands: dict[Callable[..., None], tuple[str, ...]
 _add(app, _COMMANDS)
 for _name, _group in (("calibrate", calibrate), ("deploy", deploy), ("node", node)):
     if _group.COMMANDS:
-        _part = typer.Typer(no_args_is_help=True, help=_group.HELP)
+        _kind = getattr(_group, "GROUP", TyperGroup)
+        _part = typer.Typer(cls=_kind, no_args_is_help=_kind is TyperGroup, help=_group.HELP)
         _add(_part, _group.COMMANDS)
         app.add_typer(_part, name=_name)
 

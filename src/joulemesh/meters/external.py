@@ -73,7 +73,6 @@ class External:
         self.source = f"measured by an external meter ({options.file.name})"
         read_watts(self._file)  # refuses at once what it never could read
         self._begun = self._wall.now()
-        self._last = 0.0
 
     def joules(self) -> float:
         """Joules up to the moment of the call.
@@ -81,11 +80,17 @@ class External:
         Raises:
             MeterError: the file has no rows for a part of the time.
         """
-        until = self._wall.now()
+        return self.mark()()
+
+    def mark(self) -> Callable[[], float]:
+        """Joules up to this moment, to be asked for later, when the logger has caught up."""
+        now = self._wall.now()
+        return lambda: self._until(now)
+
+    def _until(self, until: float) -> float:
         times, watts = self._rows(until)
         _require_cover(self._file, times, self._begun, until)
-        self._last = max(self._last, integral(times, watts, self._begun, until))
-        return self._last
+        return integral(times, watts, self._begun, until)
 
     def _rows(self, until: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """All rows, once they reach so far."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["SimulatedLearner", "own_data", "simulated_learner"]
+__all__ = ["SimulatedLearner", "Told", "own_data", "simulated_learner"]
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Vector
 from joulemesh.data import Dataset
 from joulemesh.data.npz import read_npz
-from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.metric import correct, cross_entropy
 from joulemesh.models import build
+from joulemesh.planning.workload import Workload
+from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import partitions, the_dataset
 from joulemesh.training.device import DeviceTrainer
 from joulemesh.training.jax.loss import logits_of, scale_of
@@ -29,6 +30,22 @@ from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
 
 _BATCH = 500  # test samples that are evaluated at once
+
+
+class Told(Protocol):
+    """What a device has to be told about what it trains; a fleet tells it."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """With model, data and options."""
+
+    @property
+    def work(self) -> Workload:
+        """The sizes that the plan was made for."""
+
+    @property
+    def task(self) -> Task:
+        """What devices with data of their own share."""
 
 
 class SimulatedLearner:
@@ -91,11 +108,11 @@ class SimulatedLearner:
         self._trainer.load(memory or self._first)
 
 
-def simulated_learner(fleet: Fleet, device: int, data: Path | None = None) -> SimulatedLearner:
+def simulated_learner(fleet: Told, device: int, data: Path | None = None) -> SimulatedLearner:
     """The learner of one device of a fleet.
 
     Args:
-        fleet: with the scenario.
+        fleet: with the scenario; or what else tells as much.
         device: its number.
         data: its own samples (``.npz``) in the place of those that the scenario gives it.
 

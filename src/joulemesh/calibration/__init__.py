@@ -1,0 +1,14 @@
+"""Figures of a device, measured. In: a scenario, a learner and an energy meter. Out: a
+`Calibration`: seconds and joules of a training step and watts at rest, with intervals and sources.
+May not know: how its figures are shown (``views``), or contests that use them (``studies``).
+"""
+
+from __future__ import annotations
+
+from joulemesh.calibration.calibrate import calibrate
+from joulemesh.calibration.calibration import Calibration
+from joulemesh.calibration.figure import Figure
+from joulemesh.calibration.method import Bench, Method
+from joulemesh.calibration.table import write_row
+
+__all__ = ["Bench", "Calibration", "Figure", "Method", "calibrate", "write_row"]
