@@ -22,7 +22,7 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-test.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Look at Python, JAX, packages, data and caches, and plan and train a little.
+    """Look at Python, JAX, packages, data, caches and energy meters; plan and train a little.
 
     With the folder of a deployed device it also looks at its port, clock and certificate. Paste
     what it prints into a bug report. The exit code is 1 if something is missing.
@@ -55,6 +55,8 @@ def _text(found: dict[str, Any]) -> str:
     if caches:
         sizes = _list({k: si(float(v), "B") for k, v in caches["bytes"].items()})
         rows["caches"] = f"{caches['folder']}: {sizes or 'empty'}"
+    if found["meters"]:
+        rows["meters"] = _meters(found["meters"])
     if found["deploy"]:
         rows["deploy"] = _deploy(found["deploy"])
     if test:
@@ -65,6 +67,18 @@ def _text(found: dict[str, Any]) -> str:
     lines = [f"{name:<10} {text}" for name, text in rows.items()]
     problems = [f"problem    {line}" for line in found["problems"]] or ["all is well"]
     return "\n".join([*lines, *problems])
+
+
+def _meters(found: dict[str, dict[str, Any]]) -> str:
+    """Meters that can be read, and those that a line would make readable, with that line."""
+    given = ("declared", "csv")  # they need no sensor, and can always be asked for
+    ready = [f"{name}: {one['what']}" for name, one in found.items() if one["ready"]]
+    lines = ["; ".join(ready) or "none (calibrate with --watts W or --meter FILE.csv)"]
+    for name, one in found.items():
+        if not one["ready"] and one["remedy"] and name not in given:
+            lines.append(f"{name}: {one['what']}; to change that:")
+            lines += [f"  {line}" for line in one["remedy"].splitlines()]
+    return "\n           ".join(lines)
 
 
 def _deploy(found: dict[str, Any]) -> str:

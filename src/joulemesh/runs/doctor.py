@@ -26,6 +26,7 @@ OPTIONAL = {
     "grpcio": "deploy",
     "cryptography": "deploy",
     "prometheus_client": "deploy, for node run --metrics",
+    "nvidia-ml-py": "calibrate on an NVIDIA GPU",
 }
 _SETTINGS = (
     "JOULEMESH_DATA",
@@ -63,6 +64,7 @@ def examine(*, self_test: bool = True, folder: Path | None = None) -> dict[str, 
         "optional": {name: _version(name) for name in OPTIONAL},
         "data": _tried(_data, "the data folders cannot be read", problems),
         "caches": _tried(_caches, "the cache folder cannot be read", problems),
+        "meters": _tried(_meters, "energy meters cannot be looked for", problems),
     }
     found["deploy"] = _tried(lambda: _deploy(folder, problems), "deploy cannot be used", problems)
     if self_test:
@@ -155,6 +157,16 @@ def _size(folder: Path) -> int:
         with suppress(OSError):  # another process may remove files meanwhile
             total += path.stat().st_size if path.is_file() else 0
     return total
+
+
+def _meters() -> dict[str, dict[str, Any]]:
+    """Energy meters by name: whether each can be read, what was found, and what would help."""
+    from joulemesh.meters import findings
+
+    return {
+        kind.name: {"ready": one.ready, "what": one.what, "remedy": one.remedy}
+        for kind, one in findings().items()
+    }
 
 
 def _deploy(folder: Path | None, problems: list[str]) -> dict[str, Any]:

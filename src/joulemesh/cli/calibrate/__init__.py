@@ -20,10 +20,10 @@ _DEFAULT = "device"
 # Commands in the order of their use, each with what to type to try it.
 COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     device.device: (
-        "joulemesh calibrate fleet.toml --append devices.csv",
-        "joulemesh calibrate --quick",
-        "joulemesh calibrate --watts 6.5 --idle-watts 2.7 --out calibration.json",
-        "joulemesh calibrate fleet.toml --meter plug.csv --block 30s --samples 16",
+        "joulemesh calibrate device fleet.toml --append devices.csv",
+        "joulemesh calibrate device --quick",
+        "joulemesh calibrate device --watts 6.5 --idle-watts 2.7 --out calibration.json",
+        "joulemesh calibrate device fleet.toml --meter plug.csv --block 30s --samples 16",
     ),
     links.links: (
         "joulemesh calibrate links fleet",
