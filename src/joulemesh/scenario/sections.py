@@ -80,6 +80,9 @@ class Devices(Section):
     idle_w: NonNegativeQuantity | None = Field(
         None, description="power at rest, drawn for the whole of every iteration; unset: 0"
     )
+    overhead_s: NonNegativeQuantity | None = Field(
+        None, description="seconds of an iteration besides rounds and sending: saving, framing"
+    )
     samples: Samples = Field(
         "partition", description='samples D_i held by each device, or "partition"'
     )

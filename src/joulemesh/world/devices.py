@@ -53,6 +53,7 @@ class DeviceArrays:
         idle_w: power at rest, drawn during the whole of every iteration; None if it is not counted.
         send_j_per_bit: joules of a bit that is sent; None: transmit power times its seconds.
         receive_j_per_bit: joules of a bit that is received; None if it is not counted.
+        overhead_s: seconds of an iteration besides rounds and sending; None if not counted.
     """
 
     round_samples: FloatArray
@@ -63,6 +64,7 @@ class DeviceArrays:
     idle_w: FloatArray | None = None
     send_j_per_bit: FloatArray | None = None
     receive_j_per_bit: FloatArray | None = None
+    overhead_s: FloatArray | None = None
 
 
 def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
@@ -116,9 +118,14 @@ def _measured_round(
 
 
 def _radio_and_rest(scenario: Scenario, known: Intervals) -> tuple[FloatArray | None, ...]:
-    """Power at rest and joules per bit, sent and received; None where they are not given."""
-    fields = ("idle_w", "send_j_per_bit", "receive_j_per_bit")
-    words = ("{} W at rest", "{} J per bit to send", "{} J per bit to receive")
+    """Power at rest, joules per bit, and seconds of overhead; None where they are not given."""
+    fields = ("idle_w", "send_j_per_bit", "receive_j_per_bit", "overhead_s")
+    words = (
+        "{} W at rest",
+        "{} J per bit to send",
+        "{} J per bit to receive",
+        "{} s of overhead",
+    )
     found: list[FloatArray | None] = []
     for field, what in zip(fields, words, strict=True):
         value = getattr(scenario.devices, field)

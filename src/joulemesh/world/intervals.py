@@ -35,7 +35,14 @@ from joulemesh.units import unit_of
 
 FloatArray = NDArray[np.float64]
 
-DEVICE_FIGURES = ("step_s", "step_j", "idle_w", "send_j_per_bit", "receive_j_per_bit")
+DEVICE_FIGURES = (
+    "step_s",
+    "step_j",
+    "idle_w",
+    "send_j_per_bit",
+    "receive_j_per_bit",
+    "overhead_s",
+)
 """Fields of ``devices`` that a plan only grows dearer with."""
 LINK_FIGURES = ("rate_bps", "energy_j_per_bit", "receive_j_per_bit")
 """Columns of ``network.links`` that have a price."""

@@ -34,6 +34,7 @@ _PURPOSES = (
     "receive_j_per_bit",
     "step_s",
     "step_j",
+    "overhead_s",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,10 @@ class Prices:
             np.concatenate(heard) if len(heard) == len(parts) else None,
         )
 
+    def later(self, seconds: float) -> Prices:
+        """The same with so many seconds more."""
+        return replace(self, latency_s=self.latency_s + seconds) if seconds else self
+
     def total_j(self, iterations: int) -> tuple[FloatArray, FloatArray]:
         """Joules [N] of the first ``iterations`` exchanges, and what that sum leaves out."""
         if len(self.energy_j) == 1:
@@ -86,10 +90,13 @@ class Pricer:
         self.clock = scenario.plan.clock
         self.medium = Medium.of(scenario, world.graph.positions_m)
         self.model_bits = model_bits
+        besides = world.devices.overhead_s
+        # Nobody goes on before the slowest has saved: the longest overhead is everybody's.
+        self.overhead_s = 0.0 if besides is None else float(besides.max())
 
     def route(self, route: Route, costs: LinkCosts) -> Prices:
-        """Price of one exchange along a route."""
-        return self._priced(route, costs, self.clock)
+        """Price of one exchange along a route, with what an iteration takes besides."""
+        return self._priced(route, costs, self.clock).later(self.overhead_s)
 
     def _priced(self, route: Route, costs: LinkCosts, clock: str) -> Prices:
         spent, heard = exchange_parts_j(route, costs, self.devices, self.pays, self.medium)
@@ -129,7 +136,7 @@ class Pricer:
             latency = scheme.rounds * slower[pairs].max(axis=1) * self.model_bits
         else:
             latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.medium)
-        return Prices(spent, latency, heard)
+        return Prices(spent, latency, heard).later(self.overhead_s)
 
     def coordination(self, scheme: Scheme, costs: LinkCosts) -> Prices:
         """Price of flooding every link's cost over every link, before a tree is computed.
