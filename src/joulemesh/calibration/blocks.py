@@ -6,7 +6,6 @@ __all__ = ["Block", "Session", "Trains"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from joulemesh.meters import Meter
 
 _CALL_S = 0.25  # a call of the learner should take about so long
 _MOST_ROUNDS = 2**20
-_SINGLE_CALLS = 9
+_SINGLE_CALLS = 16
 
 
 class Trains(Protocol):
@@ -103,11 +102,10 @@ class Session:
         self._bench.progress("reading the meter", 1.0)
         return [block() for block in taken]
 
-    def overhead_s(self, step_s: float) -> float:
-        """Seconds of a call of the learner beyond its steps, by calls of one round each."""
+    def overheads_s(self, step_s: float) -> list[float]:
+        """Seconds of some calls of the learner beyond their steps, each of one round."""
         self._reset()
-        each = median(self._timed(1) for _ in range(_SINGLE_CALLS))
-        return max(0.0, each - step_s * self._steps)
+        return [self._timed(1) - step_s * self._steps for _ in range(_SINGLE_CALLS)]
 
     def _warm_up(self) -> None:
         """Compile, fill caches, heat up; meanwhile find how many rounds a call should have."""

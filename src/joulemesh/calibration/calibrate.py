@@ -104,7 +104,7 @@ def calibrate(
         step_total_j=figures["step_total_j"],
         idle_w=figures["idle_w"],
         train_w=figures["train_w"],
-        overhead_s=session.overhead_s(step_s.mean),
+        overhead_s=Figure.of(session.overheads_s(step_s.mean), "measured, calls of one round"),
         meter=f"{opened.source} ({reason})" if opened is not None else "",
         method=method,
         rounds=session.rounds,
@@ -176,8 +176,8 @@ def _figures(
         (watts - low) * block.seconds / block.steps
         for watts, low, block in zip(drawn, baseline, train, strict=True)
     ]
-    found["step_j"] = marginal = Figure.of(above, source)
-    if not marginal.mean > 0:
+    found["step_j"] = Figure.of(above, source)
+    if not _mean(above) > 0:
         raise MeterError(
             f"{meter.source}: training draws {_mean(drawn):.4g} W, no more than rest "
             f"({_mean(baseline):.4g} W): this meter does not see what trains; use another"

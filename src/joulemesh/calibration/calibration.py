@@ -48,7 +48,8 @@ class Calibration:
         step_total_j: joules of a training step in all, rest included.
         idle_w: watts at rest.
         train_w: watts while training, in all.
-        overhead_s: seconds of a call of the learner beyond its steps.
+        overhead_s: seconds of a call of the learner beyond its steps: what an iteration takes even
+            if its rounds are few. Saving and framing come on top where a fleet is deployed.
         meter: where joules come from, and why this meter; empty without one.
         method: how much was measured.
         rounds: local rounds in one call of the learner.
@@ -64,7 +65,7 @@ class Calibration:
     step_total_j: Figure | None
     idle_w: Figure | None
     train_w: Figure | None
-    overhead_s: float
+    overhead_s: Figure
     meter: str
     method: Method
     rounds: int
@@ -75,7 +76,12 @@ class Calibration:
     @property
     def figures(self) -> dict[str, Figure]:
         """The figures that a scenario takes, by the names of its fields."""
-        named = {"step_s": self.step_s, "step_j": self.step_j, "idle_w": self.idle_w}
+        named = {
+            "step_s": self.step_s,
+            "step_j": self.step_j,
+            "idle_w": self.idle_w,
+            "overhead_s": self.overhead_s,
+        }
         return {name: figure for name, figure in named.items() if figure is not None}
 
     @property
@@ -93,7 +99,7 @@ class Calibration:
         """Figures whose interval is wide, and what to do, one line each."""
         said = []
         for name, figure in self.figures.items():
-            if figure.wide:
+            if figure.wide and figure is not self.overhead_s:  # which is small beside the rest
                 said.append(
                     f"{name} is uncertain by {_percent(figure.relative)}, more than {WIDE:.0%}: "
                     f"{self._advice(name)}"

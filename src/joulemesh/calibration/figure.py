@@ -24,8 +24,8 @@ class Figure:
     calibration's mean is uncertain too.
 
     Attributes:
-        mean: over the blocks.
-        low: lower end of the 95 % interval; never below 0.
+        mean: over the blocks; never below 0, and neither is the interval.
+        low: lower end of the 95 % interval.
         high: upper end.
         blocks: how many there are; 0 for a figure that was declared.
         source: where it comes from, in words.
@@ -46,8 +46,8 @@ class Figure:
         (2.0, 3.5131)
         """
         found = estimate(np.asarray(values, np.float64))
-        half = found.half * math.sqrt(2.0)
-        return cls(found.mean, max(0.0, found.mean - half), found.mean + half, found.seeds, source)
+        half, mean = found.half * math.sqrt(2.0), max(0.0, found.mean)
+        return cls(mean, max(0.0, found.mean - half), mean + half, found.seeds, source)
 
     @classmethod
     def declared(cls, value: float, source: str) -> Figure:

@@ -107,7 +107,10 @@ def _table_notes(scenario: Scenario) -> Iterator[str]:
     fields = [*scenario.devices.model_dump().values(), scenario.budget.energy_j]
     taken = {value for value in fields if isinstance(value, str)}
     for name, cells in read_table(table).items():
-        if name not in taken and all(is_number(cell) or is_quantity(cell) for cell in cells):
+        beside = name.removesuffix("_low").removesuffix("_high")  # the ends of an interval
+        if not {name, beside} & taken and all(
+            is_number(cell) or is_quantity(cell) for cell in cells
+        ):
             yield f"column {name!r} of {table} is not used; no field has or takes this name"
 
 

@@ -23,6 +23,7 @@ def _rows(found: Calibration) -> list[list[str]]:
         ("joules of a step, in all", found.step_total_j, "J"),
         ("watts at rest", found.idle_w, "W"),
         ("watts while training", found.train_w, "W"),
+        ("seconds of a call beside its steps", found.overhead_s, "s"),
     ]
     return [[name, *_cells(figure, unit)] for name, figure, unit in named if figure is not None]
 
@@ -31,7 +32,7 @@ def _cells(figure: Figure, unit: str) -> list[str]:
     if not figure.blocks:
         return [si(figure.mean, unit), "declared", ""]
     ends = f"{si(figure.low, unit)} to {si(figure.high, unit)}"
-    return [si(figure.mean, unit), ends, f"{figure.relative:.1%}"]
+    return [si(figure.mean, unit), ends, f"{figure.relative:.1%}" if figure.mean else ""]
 
 
 def calibration_lines(found: Calibration) -> list[str]:
@@ -46,7 +47,6 @@ def calibration_lines(found: Calibration) -> list[str]:
         f"{duration(round(seconds))} in all",
         f"on       {'; '.join(part for part in known if part)}",
         f"meter    {found.meter or 'none'}",
-        f"call     {si(found.overhead_s, 's')} beside its steps",
     ]
     notes = [f"note: {note}" for note in found.notes]
     return [*lines, *notes, *(f"WIDE INTERVAL: {line}" for line in found.wide)]
