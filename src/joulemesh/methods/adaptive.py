@@ -86,6 +86,7 @@ def _first(schedule: Schedule, n: int) -> Schedule:
         active=schedule.active[:n],
         exchanged=schedule.exchanged[:n],
         exact=schedule.exact[:n],
+        gifts=tuple(gift for gift in schedule.gifts if gift[0] < n),
     )
 
 

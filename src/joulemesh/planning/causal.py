@@ -29,6 +29,7 @@ from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
+from joulemesh.world.motion import Place
 
 __all__ = ["CausalPlanner"]
 
@@ -64,13 +65,14 @@ class CausalPlanner:
         rest = Remaining.all_of(ground) if rest is None else rest
         self.first, self.cut = rest.first, rest.cut
         self.time = TimeLeft(rest.limits(ground.scenario), self.round_s)
+        self.place: Place | None = None  # of devices that move
         self.forecast_costs = ground.latest_forecast(self.first)
         self.battery = self.budget_j = rest.battery_j
         self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
         self.active = rest.active
         self.events: list[Event] = []
         self.floods: list[int] = []  # iterations in which coordination is paid
-        self.flooded: tuple[int, ...] | None = None  # the tree that it was last paid for
+        self.flooded: tuple[object, ...] | None = None  # the tree that it was last paid for
 
     # The forecast -----------------------------------------------------------------------------
 
@@ -111,14 +113,14 @@ class CausalPlanner:
         scheme, first_costs = whole.scheme, self.forecast_costs
         schemes: dict[int, Scheme] = {self.first: scheme}
         for row, t in enumerate(range(self.first, self.iterations)):
-            forecast = self._departures(t, self._renewed(t, forecast))
-            if self.active.sum() < 2:
+            forecast = self._gathered(t, forecast)
+            if self.active.sum() < 2 and not self.waits:
                 self._record(t, "ended", self.active, "fewer than two devices remain")
                 n = row
                 break
             if forecast.scheme is not scheme:
                 schemes[t] = scheme = forecast.scheme
-            costs = self.ground.costs(t)
+            costs = self.ground.costs(t, self.place)
             route, price, rounds[row], cap[row] = self._iteration(t, forecast, costs)
             price_j, price_s = price.energy_j[0], float(price.latency_s[0])
             routes.append(route)
@@ -127,6 +129,7 @@ class CausalPlanner:
             heard[row] = 0.0 if price.receive_j is None else price.receive_j[0]
             self._pay(price_j, rounds[row])
             self.time.pay(rounds[row], price_s)
+            self._passed(t, rounds[row], price_s)
         if n == 0:
             self._refuse_the_first(whole)
         exchange_j, rest_j = exact_sum(spent[:n])
@@ -153,9 +156,29 @@ class CausalPlanner:
         training_j, rest_j = two_product(rounds, self.round_j)
         self.battery, self.owed = remainder(self.battery, self.owed + rest_j, price_j, training_j)
 
-    def _affords(self, *fixed_j: FloatArray) -> IntArray:
-        """[N] rounds that the batteries pay for beside some joules [N]."""
-        return most_affordable(self.battery, self.round_j, *fixed_j, self.owed)
+    def _affords(self, *fixed_j: FloatArray, coming_j: FloatArray | None = None) -> IntArray:
+        """[N] rounds that the batteries pay for beside some joules [N], with what may come."""
+        held_j = self.battery if coming_j is None else self.battery + coming_j
+        return most_affordable(held_j, self.round_j, *fixed_j, self.owed)
+
+    # Where nothing but the channel changes ------------------------------------------------------
+
+    waits = False  # does the plan go on where fewer than two devices are there?
+
+    def _gathered(self, t: int, forecast: Forecast) -> Forecast:
+        """Decide who takes part in an iteration; the forecast among them."""
+        return self._departures(t, self._renewed(t, forecast))
+
+    def _coming_j(self, t: int) -> FloatArray | None:
+        """[N] joules that batteries are expected to gain after an iteration; None for nothing."""
+        return None
+
+    def _besides(self, t: int, costs: LinkCosts) -> tuple[Prices, ...]:
+        """What is paid for in an iteration beside its exchange and training."""
+        return ()
+
+    def _passed(self, t: int, rounds: IntArray, price_s: float) -> None:
+        """An iteration is over."""
 
     def _refuse_the_first(self, forecast: Forecast) -> None:
         """Nobody is left to exchange with in the first iteration: name the one furthest from it."""
@@ -200,13 +223,16 @@ class CausalPlanner:
         if not known:  # rounds come first, from the forecast; then the channel shows itself
             rounds, cap = self._rounds(t, forecast, forecast.now_j(t), exchange=True)
         seen = costs if known and self.world.channel.fading else None
+        besides = self._besides(t, costs)
         for route in forecast.routes(seen, t):
             prices = self.ground.pricer.route(route, costs)
-            tree = (forecast.since, *self.ground.tree_number(t))
+            tree = (forecast.since, *self.ground.tree_number(t), self.place)
             due = self.ground.floods(forecast.scheme) and tree != self.flooded
             if due:
                 flood = self.ground.pricer.coordination(forecast.scheme, costs)
                 prices = prices.with_floods(flood, np.ones(1, np.bool_))
+            for more in besides:
+                prices = prices.with_floods(more, np.ones(1, np.bool_))
             price_j, price_s = prices.energy_j[0], float(prices.latency_s[0])
             planned = self.least if known else rounds
             if not self._payable(t, forecast, price_j, price_s, planned):
@@ -232,7 +258,7 @@ class CausalPlanner:
     ) -> bool:
         """Can everybody pay for this exchange, keep the reserve, and be in time?"""
         reserve_j, to_come = self._reserve(t, forecast)
-        enough = self._affords(price_j, reserve_j) >= rounds + to_come
+        enough = self._affords(price_j, reserve_j, coming_j=self._coming_j(t)) >= rounds + to_come
         if not enough[self.active].all():
             return False
         now_s, *later_s = forecast.latency_s(t, self.iterations)
@@ -252,7 +278,8 @@ class CausalPlanner:
             forecast.reserve_j(t, self.iterations),
             self.least * (self.iterations - t - 1),
         )
-        lasting = self._affords(forecast.now_j(t), later_j) >= to_come + self.least
+        affords = self._affords(forecast.now_j(t), later_j, coming_j=self._coming_j(t))
+        lasting = affords >= to_come + self.least
         short = 0 if self.options.on_depletion == "leave" else to_come
         return np.where(lasting, later_j, 0.0), np.where(lasting, to_come, short)
 
@@ -275,7 +302,7 @@ class CausalPlanner:
             ahead_s[0] = 0.0
         elif now_s is not None:
             ahead_s[0] = now_s
-        total = self._affords(price_j, later_j)
+        total = self._affords(price_j, later_j, coming_j=self._coming_j(t))
         total, cap = self._in_time(t, total, ahead_s)
         lasting = self.active & (total >= self.least * (self.iterations - t))
         rounds = np.where(self.active, self.least, 0)

@@ -171,6 +171,15 @@ class TimeLeft:
                 self.left_s, self.owed_s + rest, longest, np.array([exchange_s])
             )
 
+    def share_s(self, iterations: int) -> float:
+        """The most seconds of an iteration of which so many are left.
+
+        >>> TimeLeft(TimeLimits(2.0, 10.0), np.ones(1)).share_s(10) < 1.0
+        True
+        """
+        share_s = max(0.0, float(self.left_s[0] - self.owed_s[0]) / iterations * (1 - _ROUNDING))
+        return share_s if self.deadline_s is None else min(self.deadline_s, share_s)
+
     def rounds(self, ahead_s: FloatArray) -> IntArray:
         """[N] rounds, one after the other, for which some exchanges to come leave time."""
         return most_affordable(self.left_s, self.round_s, *exact_sum(ahead_s[:, None]), self.owed_s)

@@ -13,13 +13,13 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.allotment import Allotment
 from joulemesh.planning.budget import missing_time, rounds_total
-from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.exact import most_affordable
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
+from joulemesh.planning.traced import causal_planner
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
 from joulemesh.units import duration, energy
@@ -101,9 +101,9 @@ class Continuer:
         leaving = self.options.on_depletion == "leave" and ground.policy.causal
         if not (leaving and self._in_time(n) and not self._paid(n)):
             n = self._longest()
-            if not ground.world.channel.fading:
+            if not ground.world.changes:
                 return self._result(self._static(n))
-        return self._result(CausalPlanner(ground, n, rest=self.rest).walk())
+        return self._result(causal_planner(ground, n, rest=self.rest).walk())
 
     def _result(self, timeline: Timeline) -> Timeline:
         return replace(timeline, events=(*self.events, *timeline.events))

@@ -29,6 +29,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.theory.bounds import Constants
 from joulemesh.world import World, build_world
 from joulemesh.world.links import LinkCosts
+from joulemesh.world.motion import Place
 
 __all__ = ["Ground"]
 
@@ -55,7 +56,9 @@ class Ground:
     scenario: Scenario
     work: Workload
     world: World
-    _latest: dict[int, LinkCosts] = field(default_factory=dict, init=False, repr=False)
+    _latest: dict[tuple[int, Place | None], LinkCosts] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def of(
@@ -97,23 +100,26 @@ class Ground:
         """Price of a bit on every link at the fade quantile, before the first iteration."""
         return self.forecast_at(0)
 
-    def forecast_at(self, t: int, links: NDArray[np.int64] | None = None) -> LinkCosts:
+    def forecast_at(
+        self, t: int, links: NDArray[np.int64] | None = None, place: Place | None = None
+    ) -> LinkCosts:
         """Price of a bit at the fade quantile, by what is known in iteration t.
 
         Args:
             t: the iteration.
             links: positions of some links in the graph's edge list; all links by default.
+            place: of devices that move; where they begin unless given.
         """
-        gain = self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t)
+        gain = self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t, place)
         return self.world.costs(gain if links is None else gain[links], links)
 
-    def costs(self, t: int) -> LinkCosts:
-        """Price of a bit on every link in iteration t, as it turns out."""
-        block = self.world.channel.block(t)
-        if block not in self._latest:
+    def costs(self, t: int, place: Place | None = None) -> LinkCosts:
+        """Price of a bit on every link in iteration t, as it turns out, at a place if they move."""
+        key = self.world.channel.block(t), place
+        if key not in self._latest:
             self._latest.clear()  # iterations come in order: one block is kept
-            self._latest[block] = self.world.costs(self.world.channel.gain(t))
-        return self._latest[block]
+            self._latest[key] = self.world.costs(self.world.channel.gain(t, place))
+        return self._latest[key]
 
     def seen_costs(self, t: int) -> LinkCosts:
         """The costs by which links may be chosen in iteration t: as they are, or as forecast."""
@@ -161,8 +167,11 @@ class Ground:
 
     @cached_property
     def graph(self) -> Subgraph:
-        """All devices and their links."""
-        return Subgraph.of(self.world.graph)
+        """All devices and their links; of devices that move, where they begin."""
+        motion = self.world.motion
+        return Subgraph.of(
+            self.world.graph, cut=None if motion is None else ~motion.exists(motion.first)
+        )
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -220,7 +229,7 @@ class Ground:
         if over:  # a balance of joules looks at all n iterations
             battery_j = battery_j * (iterations / (iterations - over))
         graph = Subgraph.of(self.world.graph, active, cut)
-        if graph.part is None:
+        if graph.part is None and self.world.motion is None:
             conditions = self._conditions(self.graph, costs, battery_j, iterations)
             return _ready(self.choice, conditions)
         conditions = self._conditions(graph, costs, battery_j, iterations)

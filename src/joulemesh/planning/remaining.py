@@ -127,16 +127,32 @@ def _require_sound(
         )
 
 
-def cut_off(graph: Graph, active: BoolArray, cut: BoolArray) -> BoolArray:
+def cut_off(
+    graph: Graph, active: BoolArray, cut: BoolArray, holders: BoolArray | None = None
+) -> BoolArray:
     """bool [N]: the active devices from which no path leads to the largest part of the others.
+
+    Args:
+        graph: the whole.
+        active: bool [N]: who takes part.
+        cut: bool [E]: links that carry nothing.
+        holders: bool [N]: those who hold what the others have learned; a part of two devices or
+            more with one of them goes on rather than a larger one without.
 
     >>> graph = Graph(4, np.array([[0, 1], [1, 2], [2, 3]]), np.zeros((4, 2)))
     >>> cut_off(graph, np.ones(4, bool), np.array([False, False, True])).tolist()
     [False, False, False, True]
+    >>> cut = np.array([False, True, False])
+    >>> cut_off(graph, np.ones(4, bool), cut, np.array([False, False, False, True])).tolist()
+    [True, True, False, False]
     """
     part = Subgraph.of(graph, active, cut)
     parts, label = components(part.edges, part.devices)
     lost = np.zeros_like(active)
     if parts > 1:
-        lost[part.members[label != np.bincount(label).argmax()]] = True
+        size = np.bincount(label)
+        if holders is not None:
+            held = np.bincount(label, holders[part.members], parts) > 0
+            size = np.where(held & (size > 1), size + len(label), size)
+        lost[part.members[label != size.argmax()]] = True
     return lost

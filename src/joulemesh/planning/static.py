@@ -21,7 +21,6 @@ from joulemesh.planning.budget import (
     require_affordable,
     rounds_total,
 )
-from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
@@ -36,6 +35,7 @@ from joulemesh.planning.remedies import (
     require_somebody,
 )
 from joulemesh.planning.timeline import Timeline
+from joulemesh.planning.traced import causal_planner
 from joulemesh.scenario import Scenario
 
 __all__ = ["StaticPlanner", "plan", "plan_of"]
@@ -121,16 +121,18 @@ class StaticPlanner:
         try:
             self.require(prices, n)
         except InfeasibleError as refusal:
-            if not (leaving and refusal.constraint == "energy"):
+            # What batteries will gain is not known in advance: each iteration shows who can pay.
+            later = leaving or self.world.traces.harvests
+            if not (later and refusal.constraint == "energy"):
                 raise
         else:
             leaving = False
-        if leaving or self.world.channel.fading:
+        if leaving or self.world.changes:
             # A balance moves with the batteries, and exchanges without a round are no plan: then
             # the figure for a battery has to be tried.
             moves = self.options.gossip_rounds == "balanced" or self.least == 0
             remedy = (lambda need_j: larger_batteries(self, n * need_j, n)) if moves else None
-            walked = CausalPlanner(self.ground, n, remedy).walk()
+            walked = causal_planner(self.ground, n, remedy).walk()
             if not walked.rounds.any():
                 self.require(prices, n)
             return walked
@@ -145,9 +147,10 @@ class StaticPlanner:
                 constraint="size",
             )
         wanted = self.options.iterations
-        if self.world.channel.fading and isinstance(wanted, str) and n > _MOST_FADED:
+        if self.world.changes and isinstance(wanted, str) and n > _MOST_FADED:
+            what = "under fading" if self.world.channel.fading else "with traces"
             raise InfeasibleError(
-                f'under fading every iteration is planned again, and plan.iterations = "{wanted}" '
+                f'{what} every iteration is planned again, and plan.iterations = "{wanted}" '
                 f"comes to {n} of them, which takes hours; set plan.iterations to a number",
                 constraint="size",
             )

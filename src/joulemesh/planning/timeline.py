@@ -23,7 +23,9 @@ class Event:
     Attributes:
         iteration: when, counted from 1.
         kind: ``"outage"`` (exchange skipped), ``"depleted"`` or ``"cut-off"`` (devices left),
-            ``"ended"`` (fewer than two devices remain).
+            ``"ended"`` (fewer than two devices remain); with traces also ``"absent"`` (devices are
+            not there), ``"returned"`` (devices take part again) and ``"waiting"`` (an iteration
+            passes without anybody).
         devices: who.
         detail: one line.
     """
@@ -54,6 +56,11 @@ class Timeline:
         events: outages and departures, in order.
         first: the iteration (from 0) of the first row; above 0 for the rest of a plan.
         receive_j: like ``exchange_j``: what of it is for receiving; None where that is free.
+        stored_j: float64 [n, N]: joules that batteries gain at the end of each iteration; None
+            without a harvest.
+        spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None likewise.
+        gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
+            because it has been away.
     """
 
     scheme: Scheme
@@ -71,6 +78,9 @@ class Timeline:
     events: tuple[Event, ...] = field(default=())
     first: int = 0
     receive_j: FloatArray | None = None
+    stored_j: FloatArray | None = None
+    spilled_j: FloatArray | None = None
+    gifts: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def contraction(self) -> FloatArray:
@@ -103,4 +113,7 @@ class Timeline:
             events=tuple(event for event in self.events if event.iteration > first),
             first=first,
             receive_j=heard if heard is None or len(heard) == 1 else heard[row:],
+            stored_j=None if self.stored_j is None else self.stored_j[row:],
+            spilled_j=None if self.spilled_j is None else self.spilled_j[row:],
+            gifts=tuple(gift for gift in self.gifts if gift[0] >= first),
         )

@@ -63,7 +63,7 @@ class Prospects:
     @cached_property
     def static(self) -> bool:
         """Is everything planned at once?"""
-        return not self.plan.world.channel.fading and bool(self.plan.active.all())
+        return not self.plan.world.changes and bool(self.plan.active.all())
 
     @cached_property
     def alike(self) -> bool:

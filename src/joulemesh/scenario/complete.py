@@ -24,6 +24,7 @@ from joulemesh.tables import read_table
 __all__ = ["completed", "own_statements", "profile_notes"]
 
 _MOST_NAMES = 3
+_NO_COLUMN = ("count", "table", "availability", "positions", "trace_end")  # of all devices at once
 
 
 def completed(layers: Sequence[Layer]) -> dict[str, Said]:
@@ -92,7 +93,7 @@ def _take_table(said: dict[str, Said]) -> None:
     _take_count(said, counted, refusal)
     if said["devices.count"].rank == table.rank:  # given beside the table, it only repeats its rows
         said["devices.count"] = counted
-    own = [f"devices.{field}" for field in Devices.model_fields if field not in ("count", "table")]
+    own = [f"devices.{field}" for field in Devices.model_fields if field not in _NO_COLUMN]
     for name in (*own, "budget.energy_j"):
         field, mine = name.partition(".")[2], said.get(name)
         later = mine is not None and mine.rank > table.rank

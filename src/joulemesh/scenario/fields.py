@@ -29,6 +29,7 @@ __all__ = [
     "Finite",
     "Gains",
     "GossipRounds",
+    "HarvestedWatts",
     "Iterations",
     "MetricNames",
     "ModelName",
@@ -45,6 +46,7 @@ __all__ = [
     "RoundsPolicy",
     "Samples",
     "Topology",
+    "TracePath",
     "Tries",
     "Unit",
     "Zeta",
@@ -276,6 +278,10 @@ PositiveQuantity = Annotated[
 NonNegativeQuantity = Annotated[
     Any, BeforeValidator(_quantity_check(0.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
 ]
+HarvestedWatts = Annotated[  # a text is a column's name, or the path of a CSV file
+    Any, BeforeValidator(_quantity_check(0.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
+]
+TracePath = Annotated[str, Field(min_length=1)]
 Coordinate = Annotated[
     Any,
     BeforeValidator(_quantity_check(-float("inf"), strict=False)),

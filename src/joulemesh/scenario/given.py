@@ -21,6 +21,7 @@ __all__ = [
     "exists",
     "fields_of",
     "file_named",
+    "is_trace",
     "latest",
     "nested",
     "path_in",
@@ -30,7 +31,7 @@ INPUTS = "inputs"  # of a run's folder: copies of what it was made from
 
 # Fields that may name a file.
 FILES = {
-    "devices": ("table",),
+    "devices": ("table", "availability", "harvest_w", "positions"),
     "network": ("topology", "gains", "fading", "links"),
     "training": ("dataset", "test_dataset"),
 }
@@ -139,8 +140,19 @@ def path_in(field: str, value: Any) -> str | None:
         return None
     if field == "fading":  # MODEL, or MODEL:FILE
         return value.partition(":")[2] or None
+    if field == "harvest_w":  # otherwise a column of the device table
+        return value if is_trace(value) else None
     # A data set's name stays one, even if a folder beside the scenario is called after it.
     return value if field != "dataset" or "." in Path(value).name else None
+
+
+def is_trace(value: Any) -> bool:
+    """Does a device's quantity name a CSV file, and not a column of the device table?
+
+    >>> is_trace("sun.csv"), is_trace("harvest_w"), is_trace(0.5)
+    (True, False, False)
+    """
+    return isinstance(value, str) and value.lower().endswith((".csv", ".tsv", ".txt"))
 
 
 def file_named(field: str, value: Any) -> Path | None:

@@ -17,6 +17,7 @@ from joulemesh.scenario.fields import (
     Finite,
     Gains,
     GossipRounds,
+    HarvestedWatts,
     Iterations,
     NonNegative,
     NonNegativeQuantity,
@@ -28,6 +29,7 @@ from joulemesh.scenario.fields import (
     RoundsPolicy,
     Samples,
     Topology,
+    TracePath,
     Tries,
     Unit,
     Zeta,
@@ -89,6 +91,25 @@ class Devices(Section):
     x_m: Coordinate | None = Field(None, description="positions, if not drawn from the seed")
     y_m: Coordinate | None = Field(None, description="positions, if not drawn from the seed")
     table: str | None = Field(None, description="CSV file, one row per device, columns by name")
+    availability: TracePath | None = Field(
+        None,
+        description="CSV file: t or time_s, device, available (0 or 1); or device, from, to",
+    )
+    harvest_w: HarvestedWatts | None = Field(
+        None,
+        description="watts that recharge the battery, or a CSV file: t or time_s, device, watts",
+    )
+    capacity_j: PositiveQuantity | None = Field(
+        None,
+        description="what the battery holds at most; unset: no limit. energy_j is its charge "
+        "at the start",
+    )
+    positions: TracePath | None = Field(
+        None, description="CSV file of devices that move: t or time_s, device, x_m, y_m"
+    )
+    trace_end: Literal["hold", "repeat", "refuse"] = Field(
+        "hold", description="after the last row of these files: hold it, repeat them, or refuse"
+    )
 
 
 class Network(Section):
@@ -250,6 +271,11 @@ class PlanOptions(Section):
         None,
         description="probability that all budgets hold, given the intervals of measured figures; "
         "unset: planned with their means",
+    )
+    harvest_forecast: Literal["seen", "none"] = Field(
+        "seen",
+        description="harvest to come that rounds are planned with: the mean of what a device has "
+        "gathered so far, or none",
     )
     coordination: bool = Field(
         False, description="price the flooding of link costs (64 bits per link) for the tree"

@@ -37,12 +37,27 @@ def schedule_of(plan: Plan) -> Schedule:
     exact = [plan.scheme_at(t + 1).exact_at(t) for t in range(plan.iterations)] if changes else ()
     return Schedule(
         plan.rounds,
-        plan.active,
+        _someone(plan.active),
         plan.exchanged,
         mixing=mixing,
         mixing_rounds=rounds,
         exact=np.array(exact, bool),
+        gifts=plan.timeline.gifts,
     )
+
+
+def _someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Who is active; in an iteration that passes without anybody, those of the one before.
+
+    Nobody trains or exchanges anything then: it decides only whose models an evaluation looks at.
+    """
+    empty = np.flatnonzero(~active.any(axis=1))
+    if not len(empty):
+        return active
+    held = active.copy()
+    for t in empty.tolist():
+        held[t] = held[t - 1] if t else True
+    return held
 
 
 def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:

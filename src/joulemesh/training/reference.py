@@ -72,6 +72,7 @@ def _one_seed(engine: Engine, number: int, count: int, exchange: Exchanged | Non
     params = [start] * schedule.devices
     states = [optimizer.init(start)] * schedule.devices
     for t in range(count):
+        params = [params[giver] for giver in schedule.begins_with(t, t + 1)[0]]
         for i in range(schedule.devices):
             for x, y in _batches(engine, number, t, i):
                 params[i], states[i] = step(params[i], states[i], x, y)

@@ -39,6 +39,8 @@ class Schedule:
         exact: bool [n]; True where the exchange is the exact mean of the active devices, which a
             learner may weigh by samples: a dense matrix stands for it, and it takes the place of a
             sparse one. All False unless given.
+        gifts: (iteration from 0, newcomer, giver): a device that has been away begins an
+            iteration with the parameters that another ended the one before with.
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10
@@ -50,6 +52,7 @@ class Schedule:
     mixing: Mixing = "mean"
     mixing_rounds: int = 1
     exact: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
+    gifts: tuple[tuple[int, int, int], ...] = ()
 
     def __post_init__(self) -> None:
         rounds = _whole(self.rounds)
@@ -66,6 +69,7 @@ class Schedule:
         object.__setattr__(self, "exchanged", exchanged)
         object.__setattr__(self, "exact", _check_exact(self.exact, n))
         object.__setattr__(self, "mixing", _check_mixing(self.mixing, n, devices))
+        _check_gifts(self.gifts, n, devices)
         if self.mixing_rounds < 1:
             raise ScenarioError(
                 f"mixing_rounds = {self.mixing_rounds} mixes nothing: use 1 or more, "
@@ -117,6 +121,25 @@ class Schedule:
         dense: Dense = np.asarray(self.mixing)
         return dense if len(dense) == 1 else dense[start:stop]
 
+    def begins_with(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Whose parameters each device begins iterations start..stop-1 with: its own, or a gift.
+
+        Args:
+            start: first iteration, from 0.
+            stop: one past the last.
+
+        Returns:
+            [stop - start, N].
+
+        >>> Schedule(np.ones((2, 3), int), gifts=((1, 2, 0),)).begins_with(0, 2).tolist()
+        [[0, 1, 2], [0, 1, 0]]
+        """
+        source = np.tile(np.arange(self.devices), (stop - start, 1))
+        for iteration, newcomer, giver in self.gifts:
+            if start <= iteration < stop:
+                source[iteration - start, newcomer] = giver
+        return source
+
     def mean_weights(
         self, sizes: NDArray[np.int64], *, by_samples: bool = False
     ) -> NDArray[np.float64]:
@@ -159,6 +182,7 @@ class Schedule:
             parts.append(mixing)
         plain = not self.exact.any()
         parts += [] if plain else [self.exact]
+        parts += [np.array(self.gifts, np.int64)] if self.gifts else []
         yield repr((self.kind, self.mixing_rounds, plain)).encode()
         for rounds, active in zip(self.rounds, self.active, strict=True):
             yield rounds.astype(np.int32).data
@@ -201,6 +225,17 @@ def _check_presence(
         raise ScenarioError(
             f"no device is active in iteration {empty[0] + 1}: end the schedule before it"
         )
+
+
+def _check_gifts(gifts: tuple[tuple[int, int, int], ...], n: int, devices: int) -> None:
+    served = {(iteration, newcomer) for iteration, newcomer, _ in gifts}
+    for iteration, newcomer, giver in gifts:
+        known = 0 <= iteration < n and 0 <= newcomer < devices and 0 <= giver < devices
+        if not known or newcomer == giver or (iteration, giver) in served:
+            raise ScenarioError(
+                f"the gift {(iteration, newcomer, giver)} must name an iteration below {n}, a "
+                f"device of 0..{devices - 1} and another that is given nothing then"
+            )
 
 
 def _check_exact(exact: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_links, read_table
+from joulemesh.world.motion import Motion, Place
 from joulemesh.world.quantities import stream
 from joulemesh.world.topology import Graph
 
@@ -48,12 +49,14 @@ class Channel:
         fades: how the gains vary around it; None if they do not.
         coherence: iterations over which a fade lasts.
         known: does the planner see the gains of an iteration when it decides?
+        moving: how gains follow the devices' places; None if these do not change.
     """
 
     mean_gain: FloatArray
     fades: Fading | None = None
     coherence: int = 1
     known: bool = True
+    moving: Moving | None = None
 
     @property
     def fading(self) -> bool:
@@ -64,19 +67,29 @@ class Channel:
         """Index of the coherence block of an iteration (counted from 0)."""
         return iteration // self.coherence if self.fading else 0
 
-    def gain(self, iteration: int) -> FloatArray:
-        """The realised gains in an iteration (counted from 0)."""
-        return self.mean_gain if self.fades is None else self.fades.gain(self.block(iteration))
+    def gain(self, iteration: int, place: Place | None = None) -> FloatArray:
+        """The realised gains in an iteration (counted from 0), at a place of moving devices."""
+        if self.fades is None:
+            return self._at(None, place)
+        return self._at(self.fades.gain(self.block(iteration)), place)
 
-    def quantile_gain(self, quantile: float, iteration: int = 0) -> FloatArray:
+    def quantile_gain(
+        self, quantile: float, iteration: int = 0, place: Place | None = None
+    ) -> FloatArray:
         """The gains whose link energy is exceeded with probability 1 − quantile.
 
         Link energy falls with the gain. This is all that is known of the future when an iteration
-        (counted from 0) is planned.
+        (counted from 0) is planned: devices are expected to stay where they are.
         """
         if self.fades is None:
-            return self.mean_gain
-        return self.fades.forecast(quantile, self._seen(iteration))
+            return self._at(None, place)
+        return self._at(self.fades.forecast(quantile, self._seen(iteration)), place)
+
+    def _at(self, faded: FloatArray | None, place: Place | None) -> FloatArray:
+        """The gains at a place, where fades are relative to them."""
+        if self.moving is None:
+            return self.mean_gain if faded is None else faded
+        return self.moving.gain(place, faded)
 
     def edition(self, iteration: int) -> int:
         """A number that changes when `quantile_gain` does."""
@@ -87,11 +100,74 @@ class Channel:
         return self.block(iteration) + self.known
 
 
-def build_channel(scenario: Scenario, graph: Graph) -> Channel:
+@dataclass(frozen=True, eq=False)
+class Moving:
+    """Gains of links between devices that move.
+
+    Attributes:
+        motion: where devices are.
+        network: the scenario's section ``network``.
+        shadow: float64 [E]: what shadowing multiplies the gains by, at all places alike.
+        drawn: int64 [E]: which of the drawn fades is each link's; None if there is one for each.
+    """
+
+    motion: Motion
+    network: Network
+    shadow: FloatArray
+    drawn: NDArray[np.int64] | None = None
+
+    def gain(self, place: Place | None, faded: FloatArray | None = None) -> FloatArray:
+        """float64 [E]: gains at a place (by default the first), times fades relative to them."""
+        distance_m = self.motion.distance_m(self.motion.first if place is None else place)
+        with np.errstate(all="ignore"):  # what is too strong or too weak, link costs refuse
+            gain = path_gain(distance_m, self.network) * self.shadow
+        if faded is None:
+            return np.asarray(gain)
+        own = faded if self.drawn is None else faded[self.drawn]
+        return np.asarray((gain if own.ndim == 1 else gain[:, None]) * own)
+
+
+_MOST_DRAWN = 2_000  # devices whose pairs all have a fade of their own
+
+
+def _moving_channel(scenario: Scenario, motion: Motion) -> Channel:
+    """The channel of devices that move.
+
+    Where links change, every pair of devices has a draw of its own, so that what is drawn for a
+    link does not depend on which others will exist.
+    """
+    network, count = scenario.network, scenario.devices.count
+    model, argument = find(network.fading)
+    pairs, drawn = motion.edges, None
+    if motion.rewires and (network.fading != "none" or network.shadowing_db):
+        if count > _MOST_DRAWN:
+            raise ScenarioError(
+                f"{count} devices that move, with links that change and fade, are more than "
+                f'{_MOST_DRAWN}; set network.fading = "none" and network.shadowing_db = 0'
+            )
+        pairs = np.stack(np.triu_indices(count, 1), axis=1)
+        drawn = np.searchsorted(pairs @ [count, 1], motion.edges @ [count, 1])
+    shadow = np.ones(len(pairs))
+    if network.shadowing_db:
+        rng = stream(scenario.seed, "shadowing")
+        shadow = np.power(10.0, rng.normal(0, network.shadowing_db, len(pairs)) / 10.0)
+    moving = Moving(motion, network, shadow if drawn is None else shadow[drawn], drawn)
+    fades = model.make(
+        Links(pairs, count, np.ones(len(pairs)), partial(stream, scenario.seed, "fading")),
+        {name: getattr(network, name) for name in model.parameters},
+        argument,
+    )
+    first = moving.gain(None)
+    return Channel(first, fades, network.coherence_iterations, network.channel_known, moving)
+
+
+def build_channel(scenario: Scenario, graph: Graph, motion: Motion | None = None) -> Channel:
     """The scenario's channel on its graph."""
     network = scenario.network
     if network.links is not None:
         return Channel(np.ones(len(graph.edges)))  # rates are measured: no gain is asked
+    if motion is not None:
+        return _moving_channel(scenario, motion)
     if isinstance(network.gains, str):
         gain = _gains_from_file(network.gains, graph)
     elif network.gains is not None:

@@ -35,6 +35,8 @@ _PURPOSES = (
     "step_s",
     "step_j",
     "overhead_s",
+    "harvest_w",
+    "capacity_j",
 )
 
 

@@ -17,7 +17,7 @@ from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import read_links, read_table
 from joulemesh.world.quantities import resolve, stream
 
-__all__ = ["Graph", "Site", "Topology", "build_graph", "components", "topology_of"]
+__all__ = ["Graph", "Site", "Topology", "build_graph", "components", "links_at", "topology_of"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -165,6 +165,16 @@ def build_graph(scenario: Scenario) -> Graph:
     if ring is not None:
         ring = _checked_ring(ring, edges, count, topology.name)
     return Graph(count, edges, positions, ring)
+
+
+def links_at(scenario: Scenario, positions_m: FloatArray) -> IntArray:
+    """int64 [E, 2]: the links of a scenario's topology, if its devices stand at some places.
+
+    >>> links_at(Scenario(devices={"count": 3}), np.zeros((3, 2))).tolist()
+    [[0, 1], [0, 2], [1, 2]]
+    """
+    site = Site(len(positions_m), positions_m, scenario.network, stream(scenario.seed, "links"))
+    return _checked_links(topology_of(scenario.network), site)
 
 
 def _checked_links(topology: Topology, site: Site) -> IntArray:

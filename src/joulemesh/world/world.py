@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from joulemesh.world.limits import LEAST, MOST, usable
 from joulemesh.world.links import LinkCosts, link_costs
 from joulemesh.world.loss import Packets, build_packets, expected_tries, snr_error
 from joulemesh.world.measured import MeasuredLinks, measured_links
+from joulemesh.world.motion import Motion, build_motion
 from joulemesh.world.topology import Graph, build_graph
+from joulemesh.world.traces import Traces, build_traces
 
 __all__ = ["World", "build_world"]
 
@@ -34,6 +36,13 @@ class World:
     max_rate_bps: float = np.inf
     packets: Packets | None = None
     measured: MeasuredLinks | None = None
+    traces: Traces = field(default_factory=Traces)
+    motion: Motion | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Does anything change over time, so that iterations are planned one after another?"""
+        return self.channel.fading or self.traces.any
 
     def costs(self, gain: FloatArray, links: NDArray[np.int64] | None = None) -> LinkCosts:
         """Price of one bit on every link, or on some of them, at their gains.
@@ -103,15 +112,20 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
             '(plan.physics = "paper" or plan.accounting = "both-ends"); set plan.accounting = '
             '"transmitter", or leave receive_j_per_bit out'
         )
+    traces, motion = build_traces(scenario, devices.energy_budget_j, graph.positions_m), None
+    if traces.positions is not None:
+        motion, graph = build_motion(scenario, graph, traces.positions)
     return World(
         devices=devices,
         graph=graph,
-        channel=build_channel(scenario, graph),
+        channel=build_channel(scenario, graph, motion),
         bandwidth_hz=scenario.network.bandwidth_hz,
         noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
         max_rate_bps=scenario.network.max_rate_bps or np.inf,
         packets=build_packets(scenario),
         measured=measured,
+        traces=traces,
+        motion=motion,
     )
 
 

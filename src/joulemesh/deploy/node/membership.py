@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from joulemesh.deploy.messages import Join, Promise
 from joulemesh.deploy.view import View
+from joulemesh.planning.gifts import givers
 
 _Links = Collection[tuple[int, int]]
 
@@ -74,7 +75,7 @@ def next_view(
         cut=tuple(sorted(link for link in cut if link in links and members.issuperset(link))),
         left_j=tuple(left_j[device] for device in sorted(members)),
         elapsed_s=max(said.elapsed_s for said in promises.values()),
-        gifts=_gifts({one: left_j[one] for one in members}, newcomers.keys() & members, live),
+        gifts=givers({one: left_j[one] for one in members}, newcomers.keys() & members, live),
     )
 
 
@@ -98,24 +99,3 @@ def _parts(devices: Collection[int], links: Iterable[tuple[int, int]]) -> list[s
         parts.append(part)
         left -= part
     return parts
-
-
-def _gifts(
-    left_j: Mapping[int, float], newcomers: Collection[int], links: Iterable[tuple[int, int]]
-) -> tuple[tuple[int, int], ...]:
-    """Each newcomer with the neighbour that gives to it, which may be a newcomer served before.
-
-    Of several the one with the most joules left gives, since a gift has to be paid for.
-    """
-    near = _neighbours(left_j.keys(), links)
-    givers: dict[int, int] = {}
-    edge = left_j.keys() - set(newcomers)
-    while edge:
-        reached: dict[int, int] = {}
-        for giver in sorted(edge, key=lambda one: (-left_j[one], one)):
-            for other in near[giver]:
-                if other in newcomers and other not in givers:
-                    reached.setdefault(other, giver)
-        givers |= reached
-        edge = set(reached)
-    return tuple(sorted(givers.items()))

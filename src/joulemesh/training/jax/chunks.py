@@ -80,6 +80,7 @@ def chunk_schedule(
         exchanged=padded(schedule.exchanged[start:stop]),
         mixing=mixing,
         exact=padded(schedule.exact[start:stop]) if schedule.exact.any() else (),
+        source=padded(layout.slots_of(schedule.begins_with(start, stop))) if schedule.gifts else (),
     )
     return made, *_segments(longest[start:stop], stride)
 

@@ -111,6 +111,8 @@ def _segment(
     """Local training and exchange; also, if watched, the consensus error between them."""
     if key.strategy.shared:
         return _from_shared_start(key, inputs, chunk, segment, state, watch=watch)
+    if not isinstance(chunk.source, tuple):
+        state = _with_gifts(key, chunk, segment, state)
     state, bad = _train(key, inputs, chunk, segment, state)
     drift: Array = ()
     if watch:
@@ -169,6 +171,22 @@ def _from_shared_start(
     return new, ChunkReport(bad, ()), drift
 
 
+def _with_gifts(key: ProgramKey, chunk: ChunkSchedule, segment: Segments, state: State) -> State:
+    """Let devices that have been away begin the iteration with another's parameters."""
+    own = jnp.arange(key.slots, dtype=jnp.int32)
+    source = jnp.where(segment.step == 0, chunk.source[segment.iteration], own)
+    given = jax.tree.map(lambda leaf: leaf[source], key.by_device(state.params))
+    params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), given)
+    return state._replace(params=_by_rows(key, params))
+
+
+def _by_rows(key: ProgramKey, params: Params) -> Params:
+    """Parameters of rows, spread over the processors as rows are."""
+    if key.mesh.size == 1:
+        return params
+    return lax.with_sharding_constraint(params, NamedSharding(key.mesh, ROWS))
+
+
 def _train(
     key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, segment: Segments, state: State
 ) -> tuple[State, jax.Array]:
@@ -219,10 +237,7 @@ def _exchange(
         kept = jnp.where(takes.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
         return kept.reshape(-1, *kept.shape[2:])
 
-    params = jax.tree.map(keep, new, old)
-    if key.mesh.size > 1:
-        by_rows = NamedSharding(key.mesh, ROWS)
-        params = lax.with_sharding_constraint(params, by_rows)
+    params = _by_rows(key, jax.tree.map(keep, new, old))
     iteration = state.iteration + last.astype(jnp.int32)
     return State(params, state.optimizer, memory, iteration), sent
 

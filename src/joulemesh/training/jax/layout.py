@@ -68,6 +68,19 @@ class Layout:
         """The slots that hold a device."""
         return np.flatnonzero(self.order < self.devices)
 
+    def slots_of(self, devices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The slot of each device that an array [..., N] names, in the order of slots.
+
+        >>> Layout.deal(np.array([9, 9, 1, 1]), 1, 2).slots_of(np.array([0, 1, 2, 0])).tolist()
+        [0, 0, 2, 3]
+        """
+        slot = np.arange(self.slots)  # padding keeps to itself
+        place = np.empty(self.devices, np.int64)
+        place[self.order[self.filled]] = self.filled
+        named = np.broadcast_to(slot, (*devices.shape[:-1], self.slots)).copy()
+        named[..., self.filled] = place[devices[..., self.order[self.filled]]]
+        return named.astype(np.int32)
+
     def spread(self, values: NDArray[Any], fill: float, axis: int = -1) -> NDArray[Any]:
         """Put an axis of N devices in the order of slots, with ``fill`` at padding.
 

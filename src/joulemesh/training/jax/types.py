@@ -67,6 +67,7 @@ class ChunkSchedule(NamedTuple):
     exchanged: Array  # bool [C]
     mixing: Array  # [C, slots, slots], [1, slots, slots], or ()
     exact: Array  # bool [C]: where the exchange is an exact mean; () if nowhere
+    source: Array = ()  # int32 [C, slots]: whose parameters are begun with; () for one's own
 
 
 class Segments(NamedTuple):

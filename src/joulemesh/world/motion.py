@@ -1,0 +1,127 @@
+"""Devices that move: the links among them, and their gains, at every place of a trace.
+
+The graph holds every link that ever exists, so that a link keeps its number; which of them exist at
+a place says a mask. A planner sees the present place only.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Motion", "Place", "build_motion"]
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+from joulemesh.world.timed import Timed
+from joulemesh.world.topology import Graph, links_at
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+Place: TypeAlias = tuple[int, bool]
+"""A place among the rows of the trace of positions; see `Timed.place`."""
+
+_MOST = 50_000_000  # links at all places together
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Where devices are, and which links exist there.
+
+    Attributes:
+        positions: the trace.
+        edges: int64 [E, 2]: every link that exists at some place.
+        links: bool [E] of each place; empty if the links are the same at all of them.
+    """
+
+    positions: Timed
+    edges: IntArray
+    links: dict[Place, BoolArray] = field(default_factory=dict, repr=False)
+
+    @property
+    def rewires(self) -> bool:
+        """Do the links themselves change?"""
+        return bool(self.links)
+
+    @property
+    def first(self) -> Place:
+        """The place at which training begins."""
+        return self.positions.place(self.positions.start)
+
+    def exists(self, place: Place) -> BoolArray:
+        """bool [E]: the links that exist at a place."""
+        return self.links[place] if self.links else np.ones(len(self.edges), np.bool_)
+
+    def distance_m(self, place: Place) -> FloatArray:
+        """float64 [E]: how long the links are; where there is none, as long as the shortest."""
+        ends = self.positions.held(place)[self.edges]
+        with np.errstate(all="ignore"):
+            length_m = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        exists = self.exists(place)
+        return np.asarray(np.where(exists, length_m, length_m[exists].min(initial=np.inf)))
+
+
+def build_motion(scenario: Scenario, graph: Graph, positions: Timed) -> tuple[Motion, Graph]:
+    """The motion of a scenario's devices, and the graph of all links that ever exist.
+
+    Args:
+        scenario: what is asked.
+        graph: of the devices where they stand without the trace.
+        positions: the trace.
+
+    Raises:
+        ScenarioError: gains that do not depend on places are given, or there are too many links.
+    """
+    _require_places(scenario)
+    known: dict[Place, IntArray] = {}
+    count = 0
+    for place in _places(positions):
+        known[place] = links_at(scenario, positions.held(place))
+        count += len(known[place])
+        if count > _MOST:
+            raise ScenarioError(
+                f"{positions.path} gives {len(known)} places and more than {_MOST:,} links in "
+                "all; write fewer times"
+            )
+    first = positions.place(positions.start)
+    keys = {place: edges @ [graph.devices, 1] for place, edges in known.items()}
+    stays = all(np.array_equal(key, keys[first]) for key in keys.values())
+    union = keys[first] if stays else np.unique(np.concatenate(list(keys.values())))
+    edges = np.stack(np.divmod(union, graph.devices), axis=1)
+    links = {} if stays else {place: np.isin(union, key) for place, key in keys.items()}
+    ring = graph.ring if stays else None
+    return Motion(positions, edges, links), Graph(graph.devices, edges, positions.held(first), ring)
+
+
+def _places(positions: Timed) -> Iterator[Place]:
+    """Every place that an iteration may find, each once."""
+    times = np.concatenate([[positions.start], positions.changes])
+    times = times[times >= positions.start]
+    if positions.end == "repeat":
+        times = np.concatenate([times, times + positions.period])
+    seen: set[Place] = set()
+    for time in times.tolist():
+        place = positions.place(time)
+        if place not in seen:
+            seen.add(place)
+            yield place
+
+
+def _require_places(scenario: Scenario) -> None:
+    network = scenario.network
+    for name, given in (
+        ("network.gains", network.gains is not None),
+        ("network.fading", network.fading.startswith("trace:")),
+        ("network.links", getattr(network, "links", None) is not None),
+    ):
+        if given:
+            raise ScenarioError(
+                f"{name} says what the links are like, wherever devices stand, and "
+                "devices.positions moves them; leave one of the two out"
+            )

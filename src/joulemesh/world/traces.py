@@ -1,0 +1,306 @@
+"""What a scenario says of its devices over time: who is there, what they harvest, where they are.
+
+The tables are CSV files with a column ``t`` (iterations, from 1) or ``time_s`` (seconds since
+training began) and a column ``device`` (a number or a name); see docs/how-to/traces.md.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Traces", "build_traces"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data.chosen import device_names
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+from joulemesh.scenario.given import is_trace
+from joulemesh.tables import number_column, read_table
+from joulemesh.units import energy
+from joulemesh.world.limits import MOST, require_usable
+from joulemesh.world.quantities import resolve
+from joulemesh.world.timed import Timed
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Columns = dict[str, list[str]]
+
+_MOST_TIME = 2**53  # beyond this, float64 skips integers
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """The devices' figures that change over time; None where a scenario does not give them.
+
+    Attributes:
+        available: 1 while a device is there, 0 while it is not.
+        harvest: watts that each device gathers.
+        positions: x and y of each device, in metres.
+        steady_w: float64 [N]: watts gathered at all times, where they are given as a figure.
+        capacity_j: float64 [N]: what each battery holds at most; infinite unless given.
+    """
+
+    available: Timed | None = None
+    harvest: Timed | None = None
+    positions: Timed | None = None
+    steady_w: FloatArray | None = None
+    capacity_j: FloatArray | None = None
+
+    @property
+    def harvests(self) -> bool:
+        """Do batteries gain anything?"""
+        return self.harvest is not None or self.steady_w is not None
+
+    @property
+    def any(self) -> bool:
+        """Does anything change, so that iterations are planned one after another?"""
+        return self.harvests or self.available is not None or self.positions is not None
+
+    @property
+    def data(self) -> tuple[NDArray[np.float64], ...]:
+        """What was read from files, whose contents may change under their names."""
+        read = (one for one in (self.available, self.harvest, self.positions) if one is not None)
+        return tuple(
+            part for one in read for part in (one.time, one.device.astype(np.float64), one.value)
+        )
+
+    def present(self, iteration: int, elapsed_s: float) -> BoolArray | None:
+        """bool [N]: who is there when an iteration (from 0) begins; None for everybody."""
+        if self.available is None:
+            return None
+        return self.available.at(self.available.when(iteration, elapsed_s))[:, 0] > 0
+
+    def watts(self, iteration: int, elapsed_s: float) -> FloatArray | None:
+        """float64 [N]: watts gathered when an iteration begins; None where nobody ever does."""
+        if self.harvest is None:
+            return self.steady_w
+        return self.harvest.at(self.harvest.when(iteration, elapsed_s))[:, 0]
+
+    def harvested_j(self, iteration: int, elapsed_s: float, length_s: float) -> FloatArray | None:
+        """float64 [N]: joules that an iteration of some length brings; None without a harvest."""
+        if self.harvest is not None and self.harvest.seconds:
+            return self.harvest.integral(elapsed_s, elapsed_s + length_s)[:, 0]
+        watts = self.watts(iteration, elapsed_s)
+        return None if watts is None else np.asarray(watts * length_s)
+
+    def place(self, iteration: int, elapsed_s: float) -> tuple[int, bool]:
+        """Which positions hold when an iteration begins; see `Timed.place`."""
+        if self.positions is None:
+            return 0, False
+        return self.positions.place(self.positions.when(iteration, elapsed_s))
+
+
+def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatArray) -> Traces:
+    """The scenario's traces.
+
+    Args:
+        scenario: what is asked.
+        battery_j: float64 [N]: what each battery holds at the start.
+        positions_m: float64 [N, 2]: where each device stands before its first row.
+
+    Raises:
+        ScenarioError: a table cannot be read or contradicts itself, or a battery holds more at the
+            start than it can.
+
+    >>> build_traces(Scenario(), np.ones(20), np.zeros((20, 2))).any
+    False
+    """
+    devices, count = scenario.devices, scenario.devices.count
+    names = () if devices.table is None else device_names(scenario)
+    reader = _Reader(count, names, devices.trace_end)
+    steady_w, harvest = None, None
+    if is_trace(devices.harvest_w):
+        harvest = reader.harvest(str(devices.harvest_w))
+    elif devices.harvest_w is not None:
+        steady_w = resolve(scenario, "harvest_w", devices.harvest_w, minimum=-1.0)
+        _require_watts(steady_w, "devices.harvest_w")
+    return Traces(
+        None if devices.availability is None else reader.availability(devices.availability),
+        harvest,
+        None if devices.positions is None else reader.positions(devices.positions, positions_m),
+        steady_w,
+        _capacity_j(scenario, battery_j),
+    )
+
+
+def _capacity_j(scenario: Scenario, battery_j: FloatArray) -> FloatArray | None:
+    given = scenario.devices.capacity_j
+    if given is None:
+        return None
+    capacity_j = resolve(scenario, "capacity_j", given)
+    require_usable(capacity_j, "a battery of {} J", "devices.capacity_j")
+    over = battery_j > capacity_j
+    if over.any():
+        device = int(np.argmax(over))
+        raise ScenarioError(
+            f"device {device} begins with {energy(battery_j[device], digits=6)} "
+            f"(budget.energy_j) in a battery that holds {energy(capacity_j[device], digits=6)} "
+            "(devices.capacity_j); lower the one or raise the other"
+        )
+    return capacity_j
+
+
+def _require_watts(watts: FloatArray, where: str) -> None:
+    wrong = ~((watts >= 0) & (watts <= MOST))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ScenarioError(f"{where}: {watts[row]:g} W must be at least 0 and at most {MOST:g}")
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads tables of one scenario's devices."""
+
+    count: int
+    names: Sequence[str]
+    end: str
+
+    def availability(self, path: str) -> Timed:
+        """Columns ``available`` (0 or 1), or ``from`` and ``to`` (``from_s`` and ``to_s``)."""
+        columns = read_table(path)
+        before = np.ones((self.count, 1))
+        device = self._devices(columns, path)
+        if "available" in columns:
+            value = number_column(columns, "available", path)
+            wrong = (value != 0) & (value != 1)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise ScenarioError(
+                    f"{path}, row {row + 2}: available = {value[row]:g} must be 0 or 1"
+                )
+            times = _times(columns, path)
+            _require_agreement(path, times[1], device, value[:, None])
+            return self._timed(path, times, device, value[:, None], before)
+        seconds, start, stop = _intervals(columns, path, device)
+        before[device] = 0.0  # who has intervals is away outside of them
+        # At one time the end of an interval comes before the beginning of the next.
+        times = seconds, np.concatenate([stop, start])
+        value = np.repeat([0.0, 1.0], len(start))[:, None]
+        return self._timed(path, times, np.tile(device, 2), value, before)
+
+    def harvest(self, path: str) -> Timed:
+        """Columns ``watts`` and, unless all devices gather alike, ``device``."""
+        columns = read_table(path)
+        seconds, time = _times(columns, path)
+        watts = number_column(columns, "watts", path, "W")
+        _require_watts(watts, path)
+        if "device" in columns:
+            device = self._devices(columns, path)
+        else:
+            device = np.tile(np.arange(self.count), len(time))
+            time, watts = np.repeat(time, self.count), np.repeat(watts, self.count)
+        _require_agreement(path, time, device, watts[:, None])
+        before = np.zeros((self.count, 1))
+        return self._timed(path, (seconds, time), device, watts[:, None], before)
+
+    def positions(self, path: str, first_m: FloatArray) -> Timed:
+        """Columns ``device``, ``x_m`` and ``y_m``."""
+        columns = read_table(path)
+        times, device = _times(columns, path), self._devices(columns, path)
+        place = np.stack([number_column(columns, one, path, "m") for one in ("x_m", "y_m")], axis=1)
+        wrong = (np.abs(place) > MOST).any(axis=1)
+        if wrong.any():
+            raise ScenarioError(
+                f"{path}, row {int(np.argmax(wrong)) + 2}: a place beyond {MOST:g} m; correct it"
+            )
+        _require_agreement(path, times[1], device, place)
+        return self._timed(path, times, device, place, first_m)
+
+    def _devices(self, columns: Columns, path: str) -> IntArray:
+        """int64 [R]: the devices of the rows, by their numbers or names."""
+        if "device" not in columns:
+            raise ScenarioError(
+                f"{path} has no column 'device'; it has {', '.join(columns)}: add it, with the "
+                "number or the name of a device in each row"
+            )
+        known = {str(number): number for number in range(self.count)}
+        known |= {name: number for number, name in enumerate(self.names)}
+        found = [known.get(cell, -1) for cell in columns["device"]]
+        if -1 in found:
+            row = found.index(-1)
+            or_name = " or a name in devices.table" if self.names else ""
+            raise ScenarioError(
+                f"{path}, row {row + 2}: device {columns['device'][row]!r:.60} is not one of "
+                f"0..{self.count - 1}{or_name}"
+            )
+        return np.array(found, np.int64)
+
+    def _timed(
+        self,
+        path: str,
+        times: tuple[bool, FloatArray],
+        device: IntArray,
+        value: FloatArray,
+        before: FloatArray,
+    ) -> Timed:
+        seconds, time = times
+        order = np.argsort(time, kind="stable")
+        return Timed(path, seconds, time[order], device[order], value[order], before, self.end)
+
+
+def _require_agreement(path: str, time: FloatArray, device: IntArray, value: FloatArray) -> None:
+    """Refuse rows that say different things of one device at one time."""
+    order = np.lexsort((device, time))
+    same = (np.diff(time[order]) == 0) & (np.diff(device[order]) == 0)
+    unlike = same & (np.diff(value[order], axis=0) != 0).any(axis=1)
+    if unlike.any():
+        k = order[int(np.argmax(unlike))]
+        raise ScenarioError(
+            f"{path} says two things of device {device[k]} at {time[k]:g}; keep one row"
+        )
+
+
+def _times(columns: Columns, path: str) -> tuple[bool, FloatArray]:
+    """Whether times are seconds, and the time of each row."""
+    return _time_of(columns, path, "t", "time_s")
+
+
+def _time_of(columns: Columns, path: str, name: str, name_s: str) -> tuple[bool, FloatArray]:
+    given = [one for one in (name, name_s) if one in columns]
+    if len(given) != 1:
+        raise ScenarioError(
+            f"{path} has {'both' if given else 'neither'} of the columns {name!r} (iterations, "
+            f"from 1) and {name_s!r} (seconds since the start); give one of them"
+        )
+    seconds = given[0] == name_s
+    time = number_column(columns, given[0], path, "s" if seconds else None)
+    wrong = np.abs(time) > _MOST_TIME
+    if not seconds:
+        wrong |= time != np.floor(time)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        what = f"at most {_MOST_TIME:g} s" if seconds else "a whole number of iterations"
+        raise ScenarioError(f"{path}, row {row + 2}: {given[0]} = {time[row]:g} must be {what}")
+    return seconds, time
+
+
+def _intervals(
+    columns: Columns, path: str, device: IntArray
+) -> tuple[bool, FloatArray, FloatArray]:
+    """Whether times are seconds; when each interval begins, and when it is over."""
+    seconds, start = _time_of(columns, path, "from", "from_s")
+    ends, stop = _time_of(columns, path, "to", "to_s")
+    if seconds != ends:
+        raise ScenarioError(
+            f"{path} counts one end of its intervals in iterations and the other in seconds; "
+            "give from and to, or from_s and to_s"
+        )
+    stop = stop if seconds else stop + 1.0  # the last iteration belongs to the interval
+    if not (start < stop).all():
+        row = int(np.argmin(start < stop))
+        raise ScenarioError(
+            f"{path}, row {row + 2}: the interval from {start[row]:g} ends before it begins"
+        )
+    order = np.lexsort((start, device))
+    overlap = (np.diff(device[order]) == 0) & (start[order][1:] < stop[order][:-1])
+    if overlap.any():
+        row = int(order[1:][int(np.argmax(overlap))])
+        raise ScenarioError(
+            f"{path}, row {row + 2}: the interval of device {device[row]} from {start[row]:g} "
+            "begins before another of its intervals is over; join them"
+        )
+    return seconds, start, stop

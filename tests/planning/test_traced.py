@@ -1,0 +1,259 @@
+"""Planning with traces: who takes part, what batteries hold, and that nothing looks ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.errors import InfeasibleError
+from joulemesh.planning.plan import Plan
+
+COUNT, LAST = 6, 10
+
+
+def scenario(**more: Any) -> joulemesh.Scenario:
+    fields = {
+        "devices.count": COUNT,
+        "devices.cycles_per_sample": [1e4, 3e4],
+        "network.topology": "complete",
+        "budget.energy_j": 0.4,
+        "budget.deadline_s": 0.05,
+        "plan.iterations": LAST,
+    }
+    return joulemesh.Scenario().override(
+        fields | {name.replace("__", "."): value for name, value in more.items()}
+    )
+
+
+def made(**more: Any) -> Plan:
+    return joulemesh.plan(scenario(**more))
+
+
+def table(folder: Path, name: str, rows: Sequence[Sequence[Any]], header: str) -> str:
+    path = folder / f"{name}.csv"
+    lines = [header, *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return str(path)
+
+
+def away(folder: Path, *rows: Sequence[Any]) -> str:
+    return table(folder, "away", rows, "t,device,available")
+
+
+# Who takes part ---------------------------------------------------------------------------------
+
+
+def test_who_is_away_neither_trains_nor_relays_nor_pays(tmp_path: Path) -> None:
+    plan = made(devices__availability=away(tmp_path, (3, 1, 0), (6, 1, 1), (4, 2, 0), (5, 2, 1)))
+    gone = {3: {1}, 4: {1, 2}, 5: {1}}
+    for t in range(1, LAST + 1):
+        missing = gone.get(t, set())
+        assert set(np.flatnonzero(~plan.active[t - 1]).tolist()) == missing
+        route = plan.route(t)
+        assert route is not None
+        assert not missing & {device for m in route.messages() for device in m[1:3]}
+        for device in missing:
+            assert plan.rounds[t - 1, device] == plan.exchange_j[t - 1, device] == 0
+    told = [(event.iteration, event.kind, event.devices) for event in plan.events]
+    assert told == [
+        (3, "absent", (1,)),
+        (4, "absent", (2,)),
+        (5, "returned", (2,)),
+        (6, "returned", (1,)),
+    ]
+
+
+def test_who_comes_back_takes_up_the_parameters_of_the_neighbour_with_most_joules(
+    tmp_path: Path,
+) -> None:
+    plan = made(devices__availability=away(tmp_path, (3, 1, 0), (5, 1, 1)))
+    ((t, newcomer, giver),) = plan.timeline.gifts
+    assert (t, newcomer) == (4, 1)
+    spent = plan.compute_j[:4].sum(axis=0) + plan.exchange_j[:4].sum(axis=0)
+    left = np.where(np.arange(COUNT) == 1, -1.0, plan.energy_budget_j - spent)
+    assert giver == int(np.argmax(left))
+
+
+def test_a_gift_is_paid_for_by_the_giver(tmp_path: Path) -> None:
+    plan = made(devices__availability=away(tmp_path, (3, 1, 0), (5, 1, 1)))
+    ((t, newcomer, giver),) = plan.timeline.gifts
+    route, costs = plan.route(t + 1), plan.ground.costs(t)
+    assert route is not None
+    exchange = plan.ground.pricer.route(route, costs)
+    more = plan.exchange_j[t] - exchange.energy_j[0]
+    (link,) = np.flatnonzero((plan.world.graph.edges == sorted((newcomer, giver))).all(axis=1))
+    way = costs.forward_j if giver < newcomer else costs.backward_j
+    assert more[giver] == pytest.approx(way[link] * plan.work.model_bits)
+    assert np.delete(more, giver) == pytest.approx(0.0)
+    assert plan.exchange_s[t] > exchange.latency_s[0]
+
+
+def test_devices_that_only_one_absent_one_joined_sit_out_and_come_back(tmp_path: Path) -> None:
+    links = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
+    plan = made(network__topology=links, devices__availability=away(tmp_path, (4, 4, 0), (6, 4, 1)))
+    assert [plan.active[t].tolist() for t in (3, 4)] == [[True] * 4 + [False] * 2] * 2
+    assert plan.active[5].all()
+    assert {(event.kind, event.devices) for event in plan.events} == {
+        ("absent", (4,)),
+        ("cut-off", (5,)),
+        ("returned", (4, 5)),
+    }
+    assert plan.timeline.gifts == ((5, 4, 3), (5, 5, 3))  # 5 has it from 4, which has it from 3
+
+
+def test_those_go_on_who_hold_what_was_learned(tmp_path: Path) -> None:
+    """A larger part of newcomers waits for the smaller one that has trained meanwhile."""
+    links = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
+    rows = [(2, 2, 0), (2, 3, 0), (2, 4, 0), (2, 5, 0), (4, 3, 1), (4, 4, 1), (4, 5, 1), (6, 2, 1)]
+    plan = made(network__topology=links, devices__availability=away(tmp_path, *rows))
+    active = [set(np.flatnonzero(row).tolist()) for row in plan.active]
+    assert active[1:6] == [{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1, 2, 3, 4, 5}]
+
+
+def test_an_iteration_passes_where_fewer_than_two_are_there(tmp_path: Path) -> None:
+    rows = [(4, device, 0) for device in range(1, COUNT)]
+    rows += [(6, device, 1) for device in range(1, COUNT)]
+    plan = made(devices__availability=away(tmp_path, *rows))
+    assert plan.iterations == LAST
+    assert not plan.rounds[3:5].any()
+    assert not plan.active[3:5].any()
+    assert not plan.exchanged[3:5].any()
+    assert plan.latency_s[3:5].tolist() == [0.05, 0.05]  # as long as the deadline allows
+    assert plan.active[5].all()
+    assert not plan.timeline.gifts  # nobody has learned anything meanwhile
+
+
+def test_a_plan_in_which_nobody_ever_meets_is_refused(tmp_path: Path) -> None:
+    rows = [(1, device, 0) for device in range(1, COUNT)]
+    with pytest.raises(InfeasibleError, match="fewer than two devices can take part in each of"):
+        made(devices__availability=away(tmp_path, *rows))
+
+
+def test_waiting_counts_towards_the_total_time(tmp_path: Path) -> None:
+    rows = [(4, device, 0) for device in range(1, COUNT)]
+    rows += [(6, device, 1) for device in range(1, COUNT)]
+    path = away(tmp_path, *rows)
+    plan = made(devices__availability=path, budget__total_s=0.2, budget__deadline_s=None)
+    assert 0 < plan.latency_s[3] <= 0.2 / 7
+    assert plan.time_s <= 0.2
+
+
+# What batteries hold ----------------------------------------------------------------------------
+
+
+def charges(plan: Plan) -> list[list[Fraction]]:
+    """What every battery holds after each iteration, exactly; checked on the way."""
+    timeline, capacity = plan.timeline, plan.world.traces.capacity_j
+    assert timeline.stored_j is not None
+    held = [Fraction(float(one)) for one in plan.energy_budget_j]
+    found = []
+    for t in range(plan.iterations):
+        for i in range(len(held)):
+            held[i] -= int(plan.rounds[t, i]) * Fraction(
+                float(plan.world.devices.round_energy_j[i])
+            ) + Fraction(float(plan.exchange_j[t, i]))
+            assert held[i] >= 0, (t, i)
+            held[i] += Fraction(float(timeline.stored_j[t, i]))
+            if capacity is not None:
+                assert held[i] <= Fraction(float(capacity[i])), (t, i)
+        found.append(list(held))
+    return found
+
+
+@pytest.mark.parametrize("rounds", ["theorem4", "spread", "backfill", "uniform"])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_battery_is_ever_overdrawn_or_overfull(tmp_path: Path, rounds: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [
+        (t, device, rng.choice([0.0, 0.5, 6.0]))
+        for t in range(1, LAST + 1)
+        for device in range(COUNT)
+    ]
+    out = away(tmp_path, *((t, int(rng.integers(COUNT)), t % 2) for t in range(2, LAST)))
+    plan = made(
+        seed=seed,
+        devices__harvest_w=table(tmp_path, "sun", rows, "t,device,watts"),
+        devices__capacity_j=0.11,
+        devices__availability=out,
+        budget__energy_j=0.1,
+        plan__rounds=rounds,
+        plan__on_depletion="leave",
+        plan__harvest_forecast=("seen", "none")[seed % 2],
+        network__fading=("none", "rayleigh")[seed // 2],
+    )
+    held = charges(plan)
+    assert plan.rounds.any()
+    assert plan.timeline.spilled_j is not None
+    gathered = plan.timeline.stored_j + plan.timeline.spilled_j
+    watts = np.array([[row[2] for row in rows[t * COUNT : (t + 1) * COUNT]] for t in range(LAST)])
+    assert gathered == pytest.approx(watts * plan.latency_s[:, None], abs=1e-15)
+    assert np.array([[float(one) for one in row] for row in held])[-1] == pytest.approx(
+        plan.margin_j, abs=1e-12
+    )
+
+
+def test_what_is_harvested_is_spent_from_the_next_iteration_on() -> None:
+    poor = {"budget__energy_j": 0.05, "plan__on_depletion": "leave"}
+    alone, sunny = made(**poor), made(**poor, devices__harvest_w=1.0)
+    assert sunny.rounds.sum() > alone.rounds.sum()
+    assert (sunny.margin_j >= 0).all()
+    charges(sunny)
+
+
+def test_a_device_sits_out_until_it_can_pay_again(tmp_path: Path) -> None:
+    sun = table(tmp_path, "sun", [(1, 0), (4, 5.0)], "t,watts")
+    plan = made(
+        devices__harvest_w=sun,
+        budget__energy_j={"values": [0.4] * (COUNT - 1) + [1.5e-3]},
+        plan__on_depletion="leave",
+        plan__rounds="fixed",
+        plan__fixed_rounds=1,
+    )
+    last = plan.active[:, -1].tolist()
+    assert False in last[:4]
+    assert last[-1]
+    kinds = [event.kind for event in plan.events if COUNT - 1 in event.devices]
+    assert kinds == ["depleted", "returned"]
+
+
+def test_without_leave_to_sit_out_the_plan_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match=r"cannot pay for iteration \d+: it needs .*leave"):
+        made(devices__harvest_w=1e-6, budget__energy_j=4e-3)
+
+
+def test_a_full_battery_spills() -> None:
+    plan = made(devices__harvest_w=50.0, devices__capacity_j=0.4)
+    assert plan.timeline.spilled_j is not None
+    assert plan.timeline.spilled_j.sum() > 0
+    charges(plan)
+
+
+# Places -----------------------------------------------------------------------------------------
+
+
+def test_routes_use_the_links_that_exist_now(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rows = [(t, device, *rng.uniform(0, 100, 2)) for t in (1, 4, 7) for device in range(COUNT)]
+    plan = made(
+        devices__positions=table(tmp_path, "places", rows, "t,device,x_m,y_m"),
+        network__topology="geometric",
+        network__area_m=100,
+        network__mean_degree=2,
+    )
+    motion = plan.world.motion
+    assert motion is not None
+    assert motion.rewires
+    used = set()
+    for t in range(1, LAST + 1):
+        route = plan.route(t)
+        assert route is not None
+        exists = motion.exists(plan.world.traces.place(t - 1, 0.0))
+        assert exists[route.link_index].all()
+        used.add(tuple(route.link_index.tolist()))
+    assert len(used) >= 2
