@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import InfeasibleError
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.export import load_plan
 from joulemesh.planning.plan import Plan
 
 COUNT, LAST = 6, 10
@@ -189,8 +190,7 @@ def test_no_battery_is_ever_overdrawn_or_overfull(tmp_path: Path, rounds: str, s
     )
     held = charges(plan)
     assert plan.rounds.any()
-    assert plan.timeline.spilled_j is not None
-    gathered = plan.timeline.stored_j + plan.timeline.spilled_j
+    gathered = plan.harvested_j
     watts = np.array([[row[2] for row in rows[t * COUNT : (t + 1) * COUNT]] for t in range(LAST)])
     assert gathered == pytest.approx(watts * plan.latency_s[:, None], abs=1e-15)
     assert np.array([[float(one) for one in row] for row in held])[-1] == pytest.approx(
@@ -257,3 +257,41 @@ def test_routes_use_the_links_that_exist_now(tmp_path: Path) -> None:
         assert exists[route.link_index].all()
         used.add(tuple(route.link_index.tolist()))
     assert len(used) >= 2
+
+
+def test_methods_that_are_not_planned_refuse_traces() -> None:
+    from joulemesh.methods import build
+
+    sunny = scenario(devices__harvest_w=0.1)
+    assert build("adaptive", sunny).traced
+    with pytest.raises(ScenarioError, match="fixed:2 knows nothing of devices that come and go"):
+        build("fixed:2", sunny)
+
+
+def test_a_plan_that_is_recharged_competes_to_its_end() -> None:
+    from joulemesh.methods import build
+
+    poor = scenario(
+        devices__harvest_w=2.0,
+        budget__energy_j=0.05,
+        plan__on_depletion="leave",
+        budget__total_s=1.0,
+    )
+    contender = build("adaptive", poor, equal="budget")
+    assert contender.plan is not None
+    assert (contender.reserve.spent_j > contender.plan.energy_budget_j).any()
+    assert not [note for note in contender.notes if "overdraws" in note]
+
+
+def test_what_is_harvested_stands_in_the_files_of_a_plan(tmp_path: Path) -> None:
+    plan = made(devices__harvest_w=50.0, devices__capacity_j=0.4)
+    plan.save(tmp_path / "plan.csv")
+    header, *rows = (tmp_path / "plan.csv").read_text("utf-8").splitlines()
+    assert header.endswith(",active,harvested_j,spilled_j")
+    cells = np.array([row.split(",") for row in rows], float)
+    assert cells[:, -2].sum() == pytest.approx(plan.harvested_total_j.sum())
+    assert cells[:, -1].sum() == pytest.approx(plan.spilled_total_j.sum())
+    plan.save(tmp_path / "plan.npz")
+    again = load_plan(tmp_path / "plan.npz", plan.scenario)
+    assert again.margin_j == pytest.approx(plan.margin_j)
+    assert "harvested_j" not in made().to_json()

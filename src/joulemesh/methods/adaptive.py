@@ -53,6 +53,8 @@ def plan_bits(plan: Plan) -> FloatArray:
         bits = np.array(each) if len(each) == n else np.full(n, each[0])
     for t in np.flatnonzero(timeline.flooded):
         bits[t] += pricer.flood_bits(plan.scheme_at(int(t) + 1))
+    for begun, _, _ in timeline.gifts:  # each newcomer hears one model
+        bits[begun] += plan.work.model_bits
     return bits
 
 
@@ -108,19 +110,21 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     """A plan as a contender; where time is limited it may be cut short."""
     n, whole = plan.iterations, plan_ledger(plan)
     # No battery ends it: the plan itself pays for all of its iterations.
-    ledger = cut(setting, name, whole) if setting.limits_time else whole
+    held_j = plan.supplied_j
+    ledger = cut(setting, name, whole, held_j) if setting.limits_time else whole
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.timeline.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
-    notes += stop_notes(setting, ledger)
+    notes += stop_notes(setting, ledger, held_j)
     return Contender(
         name,
         _first(schedule_of(plan), ledger.iterations),
         None,
         ledger,
-        setting.battery_j,
-        (*notes, *notes_on(setting, ledger)),
+        held_j,
+        (*notes, *notes_on(setting, ledger, battery_j=held_j)),
         plan=plan if ledger.iterations == n else None,
+        traced=True,
     )
 
 

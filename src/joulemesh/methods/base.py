@@ -111,6 +111,7 @@ class Contender:
         notes: what a reader of the results should know, one line each.
         settle: what one repetition's ``sent`` (a pytree of [n, ...]) cost.
         plan: the plan that the schedule carries out from its beginning to its end, if there is one.
+        traced: does it follow the traces of the scenario's devices?
     """
 
     name: str
@@ -121,6 +122,7 @@ class Contender:
     notes: tuple[str, ...] = ()
     settle: Callable[[Any], Ledger] | None = None
     plan: Plan | None = None
+    traced: bool = False
 
     @property
     def simulation_only(self) -> str:

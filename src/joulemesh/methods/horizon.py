@@ -63,20 +63,21 @@ def run_length(
     return cut(setting, name, ledger) if last is None else _reserved(setting, name, ledger, last)
 
 
-def cut(setting: Setting, name: str, ledger: Ledger) -> Ledger:
+def cut(setting: Setting, name: str, ledger: Ledger, battery_j: FloatArray | None = None) -> Ledger:
     """Keep the iterations that the equal budget pays for.
 
     Args:
         setting: says what is equal, and the budgets.
         name: of the method.
         ledger: of more iterations, or of as many.
+        battery_j: [N], if batteries have more than the setting's, because they are recharged.
 
     Raises:
         InfeasibleError: not even the first can be paid.
     """
     if setting.equal == "iterations":
         return ledger
-    n = payable(setting, ledger)
+    n = payable(setting, ledger, battery_j)
     if n == 0:
         raise refusal(setting, name, ledger)
     return ledger.first(n)
@@ -119,17 +120,19 @@ def _alike(setting: Setting, one: Ledger) -> int:
     return _MOST + 1 if ratio > _MOST else min(int(ratio) + 1, _MOST)
 
 
-def payable(setting: Setting, ledger: Ledger) -> int:
+def payable(setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None) -> int:
     """How many of the iterations the budget pays for: the batteries, the clock, or both.
 
     Args:
         setting: says what is equal, and the budgets.
         ledger: of the iterations.
+        battery_j: [N], if batteries have more than the setting's.
     """
+    held_j = setting.battery_j if battery_j is None else battery_j
     n = ledger.iterations
     if setting.limits_time:
         n = _paid(np.array([setting.limit_s]), ledger.latency_s[:, None])
-    return _paid(setting.battery_j, ledger.energy_j[:n]) if setting.limits_energy else n
+    return _paid(held_j, ledger.energy_j[:n]) if setting.limits_energy else n
 
 
 def _paid(budget: FloatArray, costs: FloatArray) -> int:
@@ -169,20 +172,24 @@ def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
     )
 
 
-def stop_notes(setting: Setting, ledger: Ledger) -> tuple[str, ...]:
+def stop_notes(
+    setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None
+) -> tuple[str, ...]:
     """Why a plan ends, if it is none of the equal budgets that ends it.
 
     Args:
         setting: has the batteries and the clock.
         ledger: of the whole plan. A battery ends it if it could not pay for one more iteration
             like the last; on an equal budget, so does the clock.
+        battery_j: [N], if batteries have more than the setting's.
     """
-    left_j = setting.battery_j - ledger.spent_j
+    held_j = setting.battery_j if battery_j is None else battery_j
+    left_j = held_j - ledger.spent_j
     left_s = setting.limit_s - float(ledger.latency_s.sum()) if setting.limits_time else 0.0
     late = setting.limits_time and left_s < ledger.latency_s[-1]
     if not setting.limits_energy or late or (left_j < ledger.energy_j[-1]).any():
         return ()
-    share = float(left_j.sum() / setting.battery_j.sum())
+    share = float(left_j.sum() / held_j.sum())
     time = f" and {duration(left_s)}" if setting.limits_time else ""
     return (
         f"stops because the {ledger.iterations} iterations of its plan are over, not at a battery: "
@@ -191,14 +198,22 @@ def stop_notes(setting: Setting, ledger: Ledger) -> tuple[str, ...]:
     )
 
 
-def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tuple[str, ...]:
+def notes_on(
+    setting: Setting,
+    ledger: Ledger,
+    *,
+    at_most: bool = False,
+    battery_j: FloatArray | None = None,
+) -> tuple[str, ...]:
     """What a reader should know of a ledger: missed deadlines, overdrawn batteries.
 
     Args:
         setting: has the budgets.
         ledger: of the whole run.
         at_most: the ledger is an upper bound.
+        battery_j: [N], if batteries have more than the setting's.
     """
+    held_j = setting.battery_j if battery_j is None else battery_j
     notes = []
     most = "at most " if at_most else ""
     if setting.deadline_s is not None and (late := ledger.latency_s > setting.deadline_s).any():
@@ -212,8 +227,8 @@ def notes_on(setting: Setting, ledger: Ledger, *, at_most: bool = False) -> tupl
             f"takes {most}{duration(taken_s)}, more than the total time of "
             f"{duration(setting.total_s)}"
         )
-    short_j = ledger.spent_j - setting.battery_j
-    over = short_j > setting.battery_j * _ROUNDING
+    short_j = ledger.spent_j - held_j
+    over = short_j > held_j * _ROUNDING
     if over.any():
         device = int(np.argmax(short_j))
         notes.append(

@@ -6,7 +6,7 @@ its battery.
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "LEDGER", "Ledgered", "settled"]
+__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "settled"]
 
 import math
 from collections.abc import Callable
@@ -34,6 +34,9 @@ LEDGER = (
     "margin_j",
 )
 """The columns of a table of devices; ``exchange_total_j`` is transmitting and receiving."""
+
+GAINED = ("harvested_total_j", "spilled_total_j")
+"""Further columns of such a table, where batteries are recharged."""
 
 _TRANSMIT = 1
 _SLIGHT = 1e-6  # of a sum: a column so small is not the one that rounding is taken from
@@ -96,7 +99,7 @@ class Ledgered:
     def receive_j(self) -> FloatArray:
         """float64 [n, N] or [1, N]: what of these is for receiving."""
         heard = self.timeline.receive_j
-        return np.zeros((1, self.timeline.rounds.shape[1])) if heard is None else heard
+        return self._none if heard is None else heard
 
     @property
     def exchange_s(self) -> FloatArray:
@@ -183,8 +186,51 @@ class Ledgered:
         columns = np.stack([compute, exchange - heard, heard, idle])
         return settled(
             columns,
-            devices.energy_budget_j,
+            self.supplied_j,
             lambda device: joules_exactly(device, timeline, devices),
+        )
+
+    # What batteries gain -------------------------------------------------------------------------
+
+    @property
+    def harvests(self) -> bool:
+        """Do batteries gain anything on the way?"""
+        return self.timeline.stored_j is not None
+
+    @property
+    def harvested_j(self) -> FloatArray:
+        """float64 [n, N] or [1, N]: joules that each iteration brings, spilled ones included."""
+        stored = self.timeline.stored_j
+        return self._none if stored is None else np.asarray(stored + self.spilled_j)
+
+    @property
+    def spilled_j(self) -> FloatArray:
+        """float64 [n, N] or [1, N]: what of these a full battery has no room for."""
+        spilled = self.timeline.spilled_j
+        return self._none if spilled is None else spilled
+
+    @property
+    def _none(self) -> FloatArray:
+        return np.zeros((1, self.timeline.rounds.shape[1]))
+
+    @property
+    def harvested_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device harvests, spilled ones included."""
+        return self._over_iterations(self.harvested_j)
+
+    @property
+    def spilled_total_j(self) -> FloatArray:
+        """float64 [N]: joules harvested that each battery has no room for."""
+        return self._over_iterations(self.spilled_j)
+
+    @cached_property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: what each battery holds at the start, and all that it gains."""
+        held, stored = self.ground.world.devices.energy_budget_j, self.timeline.stored_j
+        if stored is None:
+            return held
+        return np.array(
+            [math.fsum(each) for each in np.concatenate([held[None], stored]).T.tolist()]
         )
 
     @property

@@ -50,6 +50,8 @@ def digest_of_timeline(scenario: Scenario, model_bits: float, timeline: Timeline
     _take(content, "rounds", timeline.rounds)
     _take(content, "active", timeline.active)
     _take(content, "exchanged", timeline.exchanged)
+    if timeline.gifts:
+        _take(content, "gifts", timeline.gifts)
     content.update(repr((timeline.first, float(model_bits))).encode())
     for since, scheme in timeline.schemes:
         _take_scheme(content, since, scheme)

@@ -38,6 +38,7 @@ __all__ = [
     "stored_record",
 ]
 
+_HARVEST = ("harvested_j", "spilled_j")  # written only where batteries are recharged
 _MOST_ENTRIES = 1_000_000
 _MOST_ROWS = 10_000_000
 _COLUMNS = (
@@ -131,13 +132,17 @@ def origins_of(record: Mapping[str, Any]) -> dict[str, Origin]:
 def plan_json(plan: Plan) -> str:
     """The plan as JSON; larger arrays are replaced by a word on where to find them."""
     record = {**plan_record(plan), "answer": dataclasses.asdict(plan.answer)}
-    for name in _ARRAYS:
+    for name in _arrays_of(plan):
         array = np.asarray(getattr(plan, name))
         if array.size > _MOST_ENTRIES:
             record[name] = f"{array.size} entries: use --out plan.npz"
         else:
             record[name] = array.tolist()
     return json.dumps(_finite(record), allow_nan=False)
+
+
+def _arrays_of(plan: Plan) -> tuple[str, ...]:
+    return (*_ARRAYS, *_HARVEST) if plan.harvests else _ARRAYS
 
 
 def _finite(value: Any) -> Any:
@@ -184,7 +189,9 @@ def save_plan(plan: Plan, path: str | Path) -> None:
 
 
 def _write_npz(plan: Plan, draft: IO[bytes]) -> None:
-    arrays: dict[str, NDArray[Any]] = {name: np.asarray(getattr(plan, name)) for name in _ARRAYS}
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.asarray(getattr(plan, name)) for name in _arrays_of(plan)
+    }
     arrays["plan"] = np.array(json.dumps(_finite(plan_record(plan)), allow_nan=False))
     arrays["positions_m"] = plan.world.graph.positions_m
     arrays["round_samples"] = plan.work.round_samples
@@ -209,10 +216,12 @@ def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
     )
     text = io.TextIOWrapper(draft, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_COLUMNS[:2], *(["name"] if plan.names else []), *_COLUMNS[2:]])
+    gained = [getattr(plan, name) for name in _HARVEST] if plan.harvests else []
+    heads = (*_COLUMNS[2:], *(_HARVEST if gained else ()))
+    writer.writerow([*_COLUMNS[:2], *(["name"] if plan.names else []), *heads])
     for t, rounds in enumerate(plan.rounds):
         joules = (rounds * round_j, exchange_j[t], receive_j[t], plan.idle_j(t))
-        figures = (rounds, *joules, plan.active[t].astype(int))
+        figures = (rounds, *joules, plan.active[t].astype(int), *(one[t] for one in gained))
         columns = zip(*(column.tolist() for column in figures), strict=True)
         writer.writerows((t + 1, i, *plan.names[i : i + 1], *row) for i, row in enumerate(columns))
     text.detach()  # flushes, and leaves the draft open
@@ -267,6 +276,9 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             names = ("rounds", "exchange_j", "exchange_s", "active", "exchanged")
             stored: dict[str, Any] = {name: file[name] for name in names}
             stored["receive_j"] = file.get("receive_j")  # none in what an earlier version wrote
+            harvested, spilled = (file.get(name) for name in _HARVEST)
+            if harvested is not None and spilled is not None:
+                stored |= {"stored_j": harvested - spilled, "spilled_j": spilled}
             samples = file["round_samples"]
         sizes = int(record["parameters"]), float(record["model_bits"])
         work = Workload(*sizes, samples, record.get("operations"))

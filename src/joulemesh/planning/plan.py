@@ -114,8 +114,9 @@ class Plan(Ledgered):
 
     @property
     def margin_j(self) -> FloatArray:
-        """float64 [N]: what is left in the batteries."""
-        return self.energy_budget_j - self.spent_j
+        """float64 [N]: what is left in the batteries, with what they have gained."""
+        left_j = self.supplied_j - self.spent_j
+        return np.maximum(left_j, 0.0) if self.harvests else left_j  # a sum of many is rounded
 
     @property
     def margin_s(self) -> FloatArray:
@@ -283,7 +284,7 @@ class Plan(Ledgered):
     def __repr__(self) -> str:
         """In one line; `frame` and `to_json` have the figures."""
         n, count = self.rounds.shape
-        spent, held = energy(float(self.spent_j.sum())), energy(float(self.energy_budget_j.sum()))
+        spent, held = energy(float(self.spent_j.sum())), energy(float(self.supplied_j.sum()))
         return (
             f"Plan({self.scheme}, {n:,} iterations, {count:,} devices, "
             f"{int(self.rounds.sum()):,} rounds, {spent} of {held}, {duration(self.time_s)})"

@@ -18,13 +18,12 @@ from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
 from joulemesh.scenario.given import Layer, Said, latest
 from joulemesh.scenario.measured import take_measured
 from joulemesh.scenario.origin import Origin
-from joulemesh.scenario.sections import SECTIONS, Devices, Network
+from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Devices, Network
 from joulemesh.tables import read_table
 
 __all__ = ["completed", "own_statements", "profile_notes"]
 
 _MOST_NAMES = 3
-_NO_COLUMN = ("count", "table", "availability", "positions", "trace_end")  # of all devices at once
 
 
 def completed(layers: Sequence[Layer]) -> dict[str, Said]:
@@ -93,7 +92,7 @@ def _take_table(said: dict[str, Said]) -> None:
     _take_count(said, counted, refusal)
     if said["devices.count"].rank == table.rank:  # given beside the table, it only repeats its rows
         said["devices.count"] = counted
-    own = [f"devices.{field}" for field in Devices.model_fields if field not in _NO_COLUMN]
+    own = [f"devices.{field}" for field in Devices.model_fields if field not in NO_COLUMN]
     for name in (*own, "budget.energy_j"):
         field, mine = name.partition(".")[2], said.get(name)
         later = mine is not None and mine.rank > table.rank

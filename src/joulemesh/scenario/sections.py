@@ -39,6 +39,7 @@ from joulemesh.scenario.pattern import ExchangePattern, pattern_of
 from joulemesh.scenario.section import Section
 
 __all__ = [
+    "NO_COLUMN",
     "SECTIONS",
     "Bounds",
     "Budget",
@@ -308,6 +309,9 @@ class PlanOptions(Section):
         """How an exchange is timed: ``"critical-path"`` or ``"paper"``."""
         return self.timing or ("paper" if self.physics == "paper" else "critical-path")
 
+
+NO_COLUMN = ("count", "table", "availability", "positions", "trace_end")
+"""Fields of the section ``devices`` that are no column of the device table."""
 
 SECTIONS: dict[str, type[Section]] = {
     "devices": Devices,

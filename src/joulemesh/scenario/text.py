@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from joulemesh.errors import ScenarioError, UnitError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario.given import exists
-from joulemesh.scenario.sections import SECTIONS, Budget, Devices, Network
+from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Budget, Devices, Network
 from joulemesh.tables import read_table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check_table(devices: Devices, budget: Budget) -> None:
     if columns.keys() & taken_columns(devices, budget):
         return
     found = ", ".join(f"{name!r:.40}" for name in list(columns)[:_MOST_COLUMNS])
-    known = [name for name in Devices.model_fields if name not in ("count", "table")]
+    known = [name for name in Devices.model_fields if name not in NO_COLUMN]
     raise ScenarioError(
         f"{devices.table} has no known column, only {found}; "
         f"known columns: {', '.join(known)} and energy_j; rename a column, or name it in a field"
@@ -64,7 +64,8 @@ def taken_columns(devices: Devices, budget: Budget) -> set[str]:
     >>> sorted(taken_columns(Devices(cpu_hz="speed"), Budget(energy_j="battery")))
     ['battery', 'partition', 'speed']
     """
-    fields = [*devices.model_dump().values(), budget.energy_j]
+    own = devices.model_dump(exclude=set(NO_COLUMN))
+    fields = [*own.values(), budget.energy_j]
     return {value for value in fields if isinstance(value, str)}
 
 

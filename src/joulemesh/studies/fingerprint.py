@@ -89,6 +89,7 @@ def world_digest(setting: Setting) -> str:
             setting.work.round_samples,
             held,
             *traced,
+            *world.traces.data,
             names,
         )
     )

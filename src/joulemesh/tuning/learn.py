@@ -87,7 +87,7 @@ class Job:
         """The plan with its price, as a comparison has it."""
         plan = self.plan
         ledger, schedule = plan_ledger(plan), schedule_of(plan)
-        return Contender("tune", schedule, None, ledger, plan.energy_budget_j, plan=plan)
+        return Contender("tune", schedule, None, ledger, plan.supplied_j, plan=plan)
 
 
 class Judge:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.timed import Timed
-from joulemesh.world.topology import Graph, links_at
+from joulemesh.world.topology import Graph, links_at, topology_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -79,24 +79,25 @@ def build_motion(scenario: Scenario, graph: Graph, positions: Timed) -> tuple[Mo
         ScenarioError: gains that do not depend on places are given, or there are too many links.
     """
     _require_places(scenario)
-    known: dict[Place, IntArray] = {}
+    first = positions.place(positions.start)
+    if not topology_of(scenario.network).by_place:
+        stands = Graph(graph.devices, graph.edges, positions.held(first), graph.ring)
+        return Motion(positions, graph.edges), stands
+    keys: dict[Place, IntArray] = {}
     count = 0
     for place in _places(positions):
-        known[place] = links_at(scenario, positions.held(place))
-        count += len(known[place])
+        edges = links_at(scenario, positions.held(place))
+        keys[place] = edges[:, 0] * graph.devices + edges[:, 1]
+        count += len(keys[place])
         if count > _MOST:
             raise ScenarioError(
-                f"{positions.path} gives {len(known)} places and more than {_MOST:,} links in "
+                f"{positions.path} gives {len(keys)} places and more than {_MOST:,} links in "
                 "all; write fewer times"
             )
-    first = positions.place(positions.start)
-    keys = {place: edges @ [graph.devices, 1] for place, edges in known.items()}
-    stays = all(np.array_equal(key, keys[first]) for key in keys.values())
-    union = keys[first] if stays else np.unique(np.concatenate(list(keys.values())))
+    union = np.unique(np.concatenate(list(keys.values())))
     edges = np.stack(np.divmod(union, graph.devices), axis=1)
-    links = {} if stays else {place: np.isin(union, key) for place, key in keys.items()}
-    ring = graph.ring if stays else None
-    return Motion(positions, edges, links), Graph(graph.devices, edges, positions.held(first), ring)
+    links = {place: np.isin(union, key) for place, key in keys.items()}
+    return Motion(positions, edges, links), Graph(graph.devices, edges, positions.held(first))
 
 
 def _places(positions: Timed) -> Iterator[Place]:

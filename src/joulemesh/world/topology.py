@@ -59,6 +59,8 @@ class Topology:
         parameters: fields of the scenario's section ``network`` that it reads.
         link_count: (number of devices, section ``network``) -> about how many links there will be,
             asked for before any is drawn; by default as many as devices.
+        by_place: do links depend on where devices stand? Then they are drawn again where these
+            move (``devices.positions``).
 
     >>> star = Topology("star", "a hub", lambda site: [(0, i) for i in range(1, site.devices)])
     >>> star.phrase
@@ -74,6 +76,7 @@ class Topology:
     layout: Callable[[int, float], tuple[FloatArray, float]] | None = None
     parameters: tuple[str, ...] = ()
     link_count: Callable[[int, Network], int] | None = None
+    by_place: bool = False
 
     def __post_init__(self) -> None:
         if not self.phrase:

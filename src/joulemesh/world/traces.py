@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.chosen import device_names
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import is_trace
@@ -29,6 +28,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 Columns = dict[str, list[str]]
 
+_NAMES = "name"  # column of the device table
 _MOST_TIME = 2**53  # beyond this, float64 skips integers
 
 
@@ -110,7 +110,7 @@ def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatAr
     False
     """
     devices, count = scenario.devices, scenario.devices.count
-    names = () if devices.table is None else device_names(scenario)
+    names = () if devices.table is None else read_table(devices.table).get(_NAMES, ())
     reader = _Reader(count, names, devices.trace_end)
     steady_w, harvest = None, None
     if is_trace(devices.harvest_w):

@@ -66,5 +66,6 @@ TOPOLOGIES.register(
         phrase="a geometric graph",
         parameters=("mean_degree",),
         link_count=_link_count,
+        by_place=True,
     )
 )
