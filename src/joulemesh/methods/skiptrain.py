@@ -9,7 +9,8 @@ all of them, with Metropolis weights:
     p_i = min(τ_i / T_train, 1),   T_train: iterations of the T in which training is allowed
 
 τ_i is how often the battery can afford to train beside its T exchanges (the authors neglect these;
-the common ledger does not). T is given in the paper; here it is
+the common ledger does not), under fading at the price that is forecast before the first. T is given
+in the paper; here it is
 
     - the adaptive plan's n on equal iterations;
     - what the clock allows on equal time;
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.citation import Citation
 from joulemesh.methods.horizon import payable, refusal
@@ -118,11 +120,19 @@ class _Terms:
 
     def pattern(self, iterations: int) -> Pattern:
         """Who trains in each of T iterations."""
-        idle = Pattern(self.setting, steady(self.setting, 0)).prices(0, iterations)
-        affordable = self.affordable(idle.exchange_j.sum(axis=0))
+        affordable = self.affordable(self._exchanges_j(iterations))
         who = trained(self.setting.scenario.seed, self.blocks, iterations, affordable)
         rounds = who * np.int64(self.tau)
         return Pattern(self.setting, lambda start, stop: rounds[start:stop])
+
+    def _exchanges_j(self, iterations: int) -> FloatArray:
+        """float64 [N]: joules of T exchanges, as far as they are known before the first."""
+        setting = self.setting
+        if not setting.fading:
+            idle = Pattern(setting, steady(setting, 0)).prices(0, iterations)
+            return np.asarray(idle.exchange_j.sum(axis=0))
+        route = metropolis_route(setting.world.graph.edges, setting.work.model_bits, 1)
+        return np.asarray(iterations * setting.pricer.route(route, setting.forecast).energy_j[0])
 
     def horizon(self) -> int:
         """T before anybody's training is drawn: what batteries and clock allow, or more."""
