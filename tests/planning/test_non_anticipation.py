@@ -178,8 +178,9 @@ def test_any_scenario_with_a_trace(
 
 @pytest.mark.parametrize("wish", ["longest", "auto"])
 def test_the_number_of_iterations_is_not_drawn_from_the_future(tmp_path: Path, wish: str) -> None:
-    poor = {"budget__energy_j": 0.02, "plan__iterations": wish}
-    first, second, rows = plans(tmp_path, "harvest_w", 0, **poor)
+    first, second, rows = plans(
+        tmp_path, "harvest_w", 0, budget__energy_j=0.02, plan__iterations=wish
+    )
     assert first.iterations == second.iterations
     assert_alike(first, second, rows)
 

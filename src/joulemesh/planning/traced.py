@@ -206,7 +206,7 @@ class TracedPlanner(CausalPlanner):
         pairs = ((int(i), int(j)) for i, j in links)
         self._bestowed = givers(left_j, set(newcomers.tolist()), pairs)
         route = gift_route(self._bestowed, graph.edges, self.ground.work.model_bits)
-        return (self.ground.pricer.route(route, costs),)
+        return (self.ground.pricer.beside(route, costs),)
 
     def _iteration(
         self, t: int, forecast: Forecast, costs: LinkCosts

@@ -76,7 +76,7 @@ def build_motion(scenario: Scenario, graph: Graph, positions: Timed) -> tuple[Mo
         positions: the trace.
 
     Raises:
-        ScenarioError: gains that do not depend on places are given, or there are too many links.
+        ScenarioError: what does not follow places is given, or there are too many links.
     """
     _require_places(scenario)
     first = positions.place(positions.start)
@@ -119,10 +119,11 @@ def _require_places(scenario: Scenario) -> None:
     for name, given in (
         ("network.gains", network.gains is not None),
         ("network.fading", network.fading.startswith("trace:")),
-        ("network.links", getattr(network, "links", None) is not None),
+        ("network.links", network.links is not None),
+        ("network.interference_m", network.interference_m is not None),
     ):
         if given:
             raise ScenarioError(
-                f"{name} says what the links are like, wherever devices stand, and "
-                "devices.positions moves them; leave one of the two out"
+                f"{name} is worked out for devices that stay where they are, and devices.positions "
+                "moves them; leave one of the two out"
             )

@@ -98,6 +98,10 @@ class Pricer:
         """Price of one exchange along a route, with what an iteration takes besides."""
         return self._priced(route, costs, self.clock).later(self.overhead_s)
 
+    def beside(self, route: Route, costs: LinkCosts) -> Prices:
+        """Price of what is sent beside an exchange, in the same iteration."""
+        return self._priced(route, costs, self.clock)
+
     def _priced(self, route: Route, costs: LinkCosts, clock: str) -> Prices:
         spent, heard = exchange_parts_j(route, costs, self.devices, self.pays, self.medium)
         latency = exchange_latency_s(
