@@ -7,7 +7,7 @@ only a preset says gives way.
 
 from __future__ import annotations
 
-__all__ = ["take_measured"]
+__all__ = ["REPLACED", "take_measured"]
 
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ _AIR = (
     "network.noise_dbm_per_hz",
     "network.max_rate_bps",
 )
+REPLACED = ("devices.profile", *_PROCESSOR, "network.profile", *_AIR)
+"""Fields that only model what a step's figures and the links' rates say."""
+
 _MOST_SOURCES = 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import time
@@ -75,6 +76,34 @@ class Wanted:
         return cls(folder, fleet, made, code)
 
 
+def calibrated(scenario: Scenario, folder: Path, code: Sequence[Path], *, quiet: bool) -> Scenario:
+    """The scenario with what its processes take on this machine: measured now, or earlier."""
+    from joulemesh.deploy.local.calibrated import SCENARIO, calibrate_fleet
+    from joulemesh.scenario import Scenario
+    from joulemesh.units import duration
+    from joulemesh.views.deployment.live import FleetDisplay
+
+    place = folder.with_name(f"{folder.name}-calibration")
+    if (place / SCENARIO).is_file():
+        say(
+            f"takes the figures of {place / SCENARIO}; remove the folder to measure again", err=True
+        )
+        return Scenario.load(place / SCENARIO)
+    with FleetDisplay(quiet=quiet) as display:
+        found = calibrate_fleet(scenario, place, code=code, watch=display.show)
+    step = duration(found.measures.step_s)
+    half = duration(found.measures.step_half_s)
+    say(
+        f"a round takes {step} ± {half} while all {scenario.devices.count} processes train, and "
+        f"an iteration {duration(found.overhead_s)} besides rounds and messages; wrote "
+        f"{found.path}",
+        err=True,
+    )
+    for note in found.notes:
+        say(f"note: {note}", err=True)
+    return found.scenario
+
+
 def carry_out(
     wanted: Wanted, running: LocalFleet, *, report: bool, as_json: bool, more: Any = None
 ) -> None:
@@ -115,11 +144,23 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
         "metered_j": sum(one.spent_j for one in standings),
         "planned_j": float(running.plan.spent_j.sum()),
         "planned_s": running.plan.time_s,
+        "iteration_s": _pace(running),
         "restarts": sum(process.restarts for process in running.processes),
         "devices": [
             {**asdict(one), "process": state} for one, state in zip(standings, states, strict=True)
         ],
     }
+
+
+def _pace(running: LocalFleet) -> dict[str, float | None]:
+    """Mean seconds of an iteration, planned and on this machine."""
+    from joulemesh.deploy.record.costs import planned
+    from joulemesh.deploy.record.pace import mean_iteration_s
+
+    both = mean_iteration_s(running.histories(), planned(running.plan))
+    found = dict(zip(("planned", "measured"), both, strict=True))
+    found["ratio"] = found["measured"] / found["planned"] if found["planned"] else math.nan
+    return {name: one if math.isfinite(one) else None for name, one in found.items()}
 
 
 def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
@@ -146,6 +187,12 @@ def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
         f"{energy(metered, beside=planned)} metered, {energy(planned, beside=metered)} planned; "
         f"{duration(outcome['seconds'])} on this machine, {duration(outcome['planned_s'])} planned"
     )
+    pace = outcome["iteration_s"]
+    if pace["ratio"] is not None:
+        say(
+            f"an iteration took {duration(pace['measured'])}, {duration(pace['planned'])} planned: "
+            f"{pace['ratio']:.3g} times"
+        )
     apart = outcome.get("largest_difference")
     if apart is not None:
         equal = "equal" if apart <= _EQUAL else "differ from"

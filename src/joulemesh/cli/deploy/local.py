@@ -15,6 +15,7 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
+from joulemesh.errors import ScenarioError
 
 __all__ = ["local"]
 
@@ -38,6 +39,13 @@ LearnerOption = Annotated[
 RestartsOption = Annotated[
     int, typer.Option(min=0, help="How often a device that crashed is started again.")
 ]
+CalibrateOption = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="First measure what the processes take together on this machine, and plan with that.",
+    ),
+]
 ReportOption = Annotated[
     bool, typer.Option("--report/--no-report", help="Simulate the plan and write report.html.")
 ]
@@ -53,19 +61,26 @@ def local(
     patience: PatienceOption = "10 s",
     on_failure: FailureOption = "go-on",
     restarts: RestartsOption = 5,
+    calibrate: CalibrateOption = False,
     report: ReportOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Carry out a plan with one process per device on this machine, and report on it.
 
     The processes talk to each other as devices in the field do: over gRPC, each with its own
-    certificate. Ctrl-C stops them all; the same command goes on where they stopped.
+    certificate. Ctrl-C stops them all; the same command goes on where they stopped. With
+    `--calibrate`, seconds of steps, messages and overhead are measured first, by two short runs of
+    all processes; the calibrated scenario is kept in OUT-calibration.
     """
-    from joulemesh.cli.deploy.carrying import Wanted, carry_out
+    from joulemesh.cli.deploy.carrying import Wanted, calibrated, carry_out
     from joulemesh.deploy.local.local import LocalFleet
 
     scenario = read_scenario(file, preset, changes, load)
     folder = out or Path(f"{preset if file is None else file.stem}-local")
+    if calibrate:
+        if learner is not None:
+            raise ScenarioError("--calibrate measures the scenario's model; leave out --learner")
+        scenario = calibrated(scenario, folder, load or (), quiet=as_json)
     wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
     carry_out(
         wanted,

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from joulemesh.deploy.local.following import Follower, Planned
 from joulemesh.deploy.local.supervisor import Child, Job, Process, Supervisor, spawned
 from joulemesh.deploy.local.template import NODE, SIMULATED, Template
 from joulemesh.deploy.operator.standing import Standing
+from joulemesh.deploy.record.history import History, read_history
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import user_cache
 from joulemesh.files.lock import FolderLock
@@ -205,6 +206,14 @@ class LocalFleet:
             _told(follower.look(), process)
             for follower, process in zip(self._followers, self.processes, strict=True)
         ]
+
+    def histories(self) -> list[History]:
+        """What the devices did, from the journals of those that have any."""
+        found = []
+        for device, name in enumerate(self.fleet.names):
+            with suppress(ScenarioError):  # it was never started
+                found.append(read_history(self._home(device) / RUN, device, name))
+        return found
 
     @property
     def complete(self) -> bool:

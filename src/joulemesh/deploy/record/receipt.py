@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from joulemesh.deploy.record.costs import QUANTITIES, Costs, metered
 from joulemesh.deploy.record.history import History
+from joulemesh.deploy.record.pace import mean_iteration_s
 
 FloatArray = NDArray[np.float64]
 
@@ -45,6 +46,8 @@ class Receipt:
             included; NaN without a journal.
         meters: [N], where each device's joules come from.
         views: float64 [n, N], the view of each committed iteration.
+        iteration_s: mean seconds of an iteration of the fleet, planned and measured; NaN where
+            they are not known.
     """
 
     fleet: str
@@ -58,6 +61,7 @@ class Receipt:
     spent_j: FloatArray
     meters: tuple[str, ...]
     views: FloatArray
+    iteration_s: tuple[float, float] = (math.nan, math.nan)
 
     @classmethod
     def of(
@@ -98,6 +102,7 @@ class Receipt:
             np.array(spent),
             tuple(one.meter for one in histories),
             views,
+            mean_iteration_s(histories, before),
         )
 
     @property
@@ -132,9 +137,17 @@ class Receipt:
             "fleet": self.fleet,
             "plan": self.plan,
             "sources": sources,
+            "iteration_s": self._pace(),
             "devices": devices,
         }
         return json.dumps(record, allow_nan=False) + "\n"
+
+    def _pace(self) -> dict[str, float | None]:
+        """Mean seconds of an iteration of the fleet, and measured over planned."""
+        planned, measured = self.iteration_s
+        ratio = measured / planned if planned > 0 else math.nan
+        named = {"planned": planned, "metered": measured, "ratio": ratio}
+        return {name: _plain(value) for name, value in named.items()}
 
     def _device(self, place: int) -> dict[str, Any]:
         figures: dict[str, Any] = {
