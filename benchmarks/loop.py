@@ -25,7 +25,6 @@ TITLE = "Closing the loop on one machine"
 SETTINGS = {
     "devices.count": 8,
     "budget.energy_j": 1e6,
-    "budget.total_s": "0 s",
     "budget.deadline_s": "400 ms",
     "plan.rounds": "theorem4",
     "plan.iterations": 60,

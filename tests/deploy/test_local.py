@@ -86,6 +86,20 @@ def test_every_device_is_run_and_followed_to_its_end(fleet: Fleet, plan: Plan) -
     assert last[0].planned_s == pytest.approx(plan.time_s)
 
 
+def test_devices_are_told_of_the_user_s_own_code_and_learner(fleet: Fleet, plan: Plan) -> None:
+    seen: list[Sequence[str]] = []
+
+    def wrap(device: int, command: Sequence[str]) -> Sequence[str]:
+        seen.append(command)
+        return command
+
+    LocalFleet(fleet.folder, fleet, plan, [Path("mine.py")], "learner.py:make", wrap=wrap)
+    assert len(seen) == 3
+    for command in seen:
+        assert list(command[-2:]) == ["--learner", "learner.py:make"]
+        assert command[command.index("--load") + 1] == str(Path("mine.py").absolute())
+
+
 def test_neighbours_know_where_each_other_are(fleet: Fleet, plan: Plan) -> None:
     local(fleet, plan, "0", "0", "0").run(lambda standings: None)
     packs = [DevicePack.load(fleet.folder / "devices" / name) for name in fleet.names]

@@ -144,6 +144,7 @@ class LocalFleet:
     def _job(self, device: int) -> Job:
         home = self._home(device)
         loads = [word for path in self.code for word in ("--load", str(path.absolute()))]
+        own = [] if self.learner is None else ["--learner", self.learner]
         command = [
             sys.executable,
             "-m",
@@ -154,6 +155,7 @@ class LocalFleet:
             "--meter",
             "modelled",
             *loads,
+            *own,
         ]
         follower = self._followers[device]
         return Job(
