@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import faults, overhead, peers, planner, scale, training, trees
+from benchmarks import faults, overhead, peers, planner, scale, slots, training, trees
 from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "overhead": overhead.main,
     "faults": faults.main,
     "trees": trees.main,
+    "slots": slots.main,
 }
 HAVE_QUICK = ("training", "peers")
 

@@ -11,6 +11,7 @@ from benchmarks import (
     peers,
     planner,
     scale,
+    slots,
     training,
     training_page,
     trees,
@@ -26,6 +27,7 @@ PAGES = {
     "overhead": (overhead.TITLE, overhead.page),
     "faults": (faults.TITLE, faults.page),
     "trees": (trees.TITLE, trees.page),
+    "slots": (slots.TITLE, slots.page),
 }
 
 

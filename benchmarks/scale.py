@@ -10,7 +10,7 @@ import json
 import sys
 from typing import Any
 
-from benchmarks.common import machine, measure, progress, publish, table
+from benchmarks.common import OUT, machine, measure, progress, publish, table
 
 TITLE = "Many devices on one machine"
 SIZES = (1_000, 10_000, 100_000)
@@ -42,6 +42,66 @@ print(json.dumps({
     "parameters": sum(leaf.size for leaf in result.params.values()),
     "accuracy": float(result.accuracy[-1])}))
 """
+
+_PLAN = """
+import json, sys, time
+import joulemesh
+count, exchange, change = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+scenario = joulemesh.Scenario.preset("adaptive").override({
+    "devices.count": count, "devices.samples": 4, "network.topology": "geometric",
+    "network.area_m": 30.0 * count**0.5, "network.mean_degree": 20.0, "network.medium": "shared",
+    "plan.aggregation": "tree-chunked", "plan.exchange": exchange, "plan.iterations": 3,
+    "plan.rounds": "fixed", "plan.fixed_rounds": 2, "budget.energy_j": 1e6,
+    "budget.deadline_s": 1e6, "training.partition": "resample", **change})
+start, cpu = time.perf_counter(), time.process_time()
+plan = joulemesh.plan(scenario)
+print(json.dumps({
+    "plan_s": time.perf_counter() - start, "cpu_s": time.process_time() - cpu,
+    "links": len(plan.world.graph.edges), "messages": plan.timeline.route.count,
+    "exchange_s": float(plan.timeline.exchange_s[0])}))
+"""
+SHARED_DEVICES, RANGE_M = 100_000, 75.0  # about as far as links reach
+
+
+def shared_plans() -> list[dict[str, Any]]:
+    """Plans for 100,000 devices and 1,000,000 links in a shared medium."""
+    found = []
+    for exchange in ("exact", "neighbours"):
+        for broadcast in (False, True):
+            progress(f"{SHARED_DEVICES:,} devices, shared medium, {exchange}, {broadcast=}")
+            change = {"network.interference_m": RANGE_M, "network.broadcast": broadcast}
+            wall, peak, output = measure(
+                sys.executable, "-c", _PLAN, str(SHARED_DEVICES), exchange, json.dumps(change)
+            )
+            said = {"exchange": exchange, "broadcast": broadcast, "process_s": wall}
+            found.append(said | {"peak_mib": peak, **json.loads(output)})
+    return found
+
+
+def _shared_page(plans: list[dict[str, Any]]) -> str:
+    if not plans:
+        return ""
+    rows = [
+        [
+            "neighbours" if one["exchange"] == "neighbours" else "tree-chunked",
+            "broadcasts" if one["broadcast"] else "messages",
+            f"{one['links']:,}",
+            f"{one['messages']:,}",
+            f"{one['process_s']:.1f}",
+            f"{one['cpu_s']:.1f}",
+            f"{one['peak_mib']:,.0f}",
+            f"{one['exchange_s']:.3g}",
+        ]
+        for one in plans
+    ]
+    header = ["exchange", "sent as", "links", "messages of an exchange", "process s", "CPU s"]
+    return (
+        "\n\n## Plans in a shared medium\n\n"
+        f"`joulemesh.plan` for {SHARED_DEVICES:,} devices in a shared medium with interference up "
+        f"to {RANGE_M:g} m, about as far as links reach: every message has a slot. Time and peak "
+        "memory are of the whole process.\n\n"
+        + table([*header, "peak MiB", "seconds of the exchange"], rows)
+    )
 
 
 def whole_run(count: int) -> dict[str, Any]:
@@ -84,14 +144,19 @@ def page(record: dict[str, Any]) -> str:
         + f"\n\nA device more takes {each:,.0f} bytes: links, plan, ledger and samples. Its "
         f"parameters, {least['parameters'] * 4:,} bytes, are never kept: plain SGD with an exact "
         "mean trains each device from the shared start and adds up."
+        + _shared_page(record.get("shared", []))
     )
 
 
-def main() -> None:
-    runs = [whole_run(count) for count in SIZES]
-    record = {"machine": machine("jax", "jaxlib"), "runs": runs}
+def main(only_shared: bool = False) -> None:
+    if only_shared:  # beside the runs that are recorded
+        record = json.loads((OUT / "scale.json").read_text("utf-8"))
+        record["shared"] = shared_plans()
+    else:
+        runs = [whole_run(count) for count in SIZES]
+        record = {"machine": machine("jax", "jaxlib"), "runs": runs, "shared": shared_plans()}
     publish("scale", TITLE, page(record), record)
 
 
 if __name__ == "__main__":
-    main()
+    main(only_shared="--shared" in sys.argv)

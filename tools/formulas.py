@@ -24,12 +24,12 @@ _LETTERS = {
     "beta": "β", "Gamma": "Γ",
     "alpha": "α", "gamma": "γ", "delta": "δ", "Delta": "Δ", "varepsilon": "ε", "zeta": "ζ",
     "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "nu": "ν", "xi": "ξ", "pi": "π",
-    "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "infty": "∞", "nabla": "∇",
+    "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "infty": "∞", "nabla": "∇",
 }  # fmt: skip
 _OPERATORS = {
     "le": "≤", "ge": "≥", "ne": "≠", "approx": "≈", "propto": "∝", "in": "∈", "to": "→",
     "times": "×", "cdot": "·", "dots": "…", "cdots": "⋯", "iff": "⟺", "leftarrow": "←",
-    "setminus": "∖", "sum": "∑", "prod": "∏", "pm": "±",
+    "setminus": "∖", "sum": "∑", "prod": "∏", "pm": "±", "int": "∫",
 }  # fmt: skip
 _FENCES = {
     "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "lVert": "‖", "rVert": "‖",

@@ -212,7 +212,7 @@ def test_devices_that_have_left_interfere_with_nobody(net: Net, gone: int, range
     own = medium.among(np.flatnonzero(rest)).reach
     assert own is not None
     wanted = Reach.of(net.at[rest], range_)
-    assert [a.tolist() for a in own.lists()] == [a.tolist() for a in wanted.lists()]
+    assert own.lists() == wanted.lists()
 
 
 # How far from the best ----------------------------------------------------------------------------

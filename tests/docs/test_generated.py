@@ -11,7 +11,7 @@ from types import ModuleType
 import markdown
 import pytest
 
-from benchmarks import comparison, plans
+from benchmarks import comparison, medium, plans
 from benchmarks.pages import PAGES, from_record
 from joulemesh.reproduce.claims import read_claims
 from joulemesh.reproduce.page import write_page
@@ -92,7 +92,7 @@ def test_benchmark_pages_are_written_from_their_records(name: str) -> None:
     assert (DOCS / "benchmarks" / f"{name}.md").read_text("utf-8") == from_record(name)
 
 
-@pytest.mark.parametrize("module", [comparison, plans])
+@pytest.mark.parametrize("module", [comparison, medium, plans])
 def test_the_comparison_is_written_from_its_tables(module: ModuleType) -> None:
     """`python -m benchmarks.comparison --page` and `benchmarks.plans --page` write the pages."""
     for path, text in module.pages().items():

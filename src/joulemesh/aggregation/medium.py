@@ -10,6 +10,7 @@ get the same bits in the same step (`joulemesh.aggregation.on_air`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Reach:
         """Whoever is at most so far away.
 
         >>> line = np.array([[0.0, 0.0], [3.0, 0.0], [7.0, 0.0]])
-        >>> [near.tolist() for near in Reach.of(line, 4.0).lists()]
+        >>> Reach.of(line, 4.0).lists()
         [[1], [0, 2], [1]]
         """
         count = len(positions_m)
@@ -69,18 +70,18 @@ class Reach:
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
         return cls(count, np.searchsorted(ends[:, 0], np.arange(count + 1)), ends[:, 1])
 
-    def lists(self) -> list[IntArray]:
+    def lists(self) -> list[list[int]]:
         """The devices within range of each device."""
         if self.everyone:
-            every = np.arange(self.devices)
-            return [np.delete(every, i) for i in range(self.devices)]
-        return np.split(self.others, self.starts[1:-1])
+            return [[j for j in range(self.devices) if j != i] for i in range(self.devices)]
+        others = self.others.tolist()
+        return [others[low:high] for low, high in pairwise(self.starts.tolist())]
 
     def among(self, members: IntArray) -> Reach:
         """The same among some of the devices, under their own numbers.
 
         >>> line = np.array([[0.0, 0.0], [3.0, 0.0], [7.0, 0.0]])
-        >>> [near.tolist() for near in Reach.of(line, 4.0).among(np.array([1, 2])).lists()]
+        >>> Reach.of(line, 4.0).among(np.array([1, 2])).lists()
         [[1], [0]]
         """
         count = len(members)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,9 @@ class OnAir:
     def receivers(self) -> list[list[int]]:
         """The receivers of each transmission."""
         order = np.argsort(self.carrier, kind="stable")
-        cuts = np.searchsorted(self.carrier[order], np.arange(1, len(self.sender)))
-        return [some.tolist() for some in np.split(self.receiver[order], cuts)]
+        cuts = np.searchsorted(self.carrier[order], np.arange(len(self.sender) + 1)).tolist()
+        every = self.receiver[order].tolist()
+        return [every[low:high] for low, high in pairwise(cuts)]
 
 
 def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:

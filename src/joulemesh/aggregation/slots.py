@@ -3,7 +3,7 @@
 Each transmission takes the first slot, after those in which its sender receives what it must hold,
 in which it conflicts with nothing; of the transmissions of one step the longest choose first. A
 slot lasts as long as its longest transmission, and slots follow one another, so seconds add up.
-How far that is from the best slots is shown in the notes (slots-of-a-shared-medium).
+How far that is from the best: notes: slots-of-a-shared-medium.
 
 Slots are bits of whole numbers, one number for each device, so no conflict graph is ever stored.
 """
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,27 +51,24 @@ class _Air:
     """Which slots are taken, seen from each device."""
 
     def __init__(self, devices: int, reach: Reach | None) -> None:
-        self._busy = [0] * devices  # slots in which it sends or receives
-        self._noisy = [0] * devices  # in which a sender within range would drown what it receives
-        self._quiet = [0] * devices  # in which it must be silent for a receiver within range
-        near = [] if reach is None else [some.tolist() for some in reach.lists()]
-        self._near: Sequence[list[int]] = near or [[]] * devices
+        self._sends = [0] * devices  # the slots in which each sends
+        self._receives = [0] * devices
+        self._near = [[]] * devices if reach is None else reach.lists()
 
     def take(self, sender: int, receivers: Sequence[int], after: int) -> int:
         """Take the first slot that is free for a transmission, not before slot ``after``."""
-        busy, noisy, quiet, near = self._busy, self._noisy, self._quiet, self._near
-        taken = busy[sender] | quiet[sender]
+        sends, receives, near = self._sends, self._receives, self._near
+        taken = sends[sender] | receives[sender]
+        # It would drown what receivers within its range hear, and be drowned by senders there.
+        taken = reduce(or_, map(receives.__getitem__, near[sender]), taken)
         for receiver in receivers:
-            taken |= busy[receiver] | noisy[receiver]
+            taken |= sends[receiver] | receives[receiver]
+            taken = reduce(or_, map(sends.__getitem__, near[receiver]), taken)
         free = ~(taken >> after)
         bit = (free & -free) << after
-        busy[sender] |= bit
-        for other in near[sender]:
-            noisy[other] |= bit
+        sends[sender] |= bit
         for receiver in receivers:
-            busy[receiver] |= bit
-            for other in near[receiver]:
-                quiet[other] |= bit
+            receives[receiver] |= bit
         return bit.bit_length() - 1
 
 
