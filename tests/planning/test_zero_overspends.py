@@ -3,14 +3,17 @@
 The checker sees what a plan makes public (rounds, routes, who takes part, gains) and the figures of
 the scenario. It writes out the paper's equations `ticp`, `eicp`, `ticm`, `eicm`, `tcp` and `ecp`
 with their repairs: n iterations, the network-wide critical path, and joules to the transmitter or
-to both ends.
+to both ends. Measured figures take the place of some of them: seconds and joules of a step, joules
+per bit sent and received, and the power at rest, drawn by all who take part during the whole of
+every iteration.
 
 "0 tolerance" means exact arithmetic. A float64 is a rational number, and what is spent is the
 rational sum of such numbers: it may not exceed the float64 battery or deadline by anything. Two
 sums are held to that:
 
-* the ledger's entries: Σ_t (τ r + e_t) of the prices of a round and of the exchanges in the plan,
-  each of which must be the checker's own price to a part in 10¹²;
+* the ledger's entries: Σ_t (τ r + e_t + w l_t) of the prices of a round and of the exchanges in the
+  plan and of the lengths that follow from them, each of which must be the checker's own price to a
+  part in 10¹²;
 * the checker's own prices, computed message by message (not in the scenarios whose budgets are set,
   to the last bit, to what the ledger adds up to: there a price that rounds otherwise decides).
 """
@@ -123,11 +126,42 @@ def draw(rng: random.Random, *, timed: bool = False) -> dict[str, Any]:
     }
 
 
+def with_measured(fields: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The fields with some measured figures in place of modelled ones, or beside them."""
+    count = fields["devices.count"]
+
+    def each(low: float, high: float) -> dict[str, list[float]]:
+        return {"values": [rng.uniform(low, high) for _ in range(count)]}
+
+    made = dict(fields)
+    if rng.random() < 0.5:
+        for name in ("cpu_hz", "cycles_per_sample", "capacitance"):
+            del made[f"devices.{name}"]
+        made |= {"devices.step_s": each(1e-4, 3e-3), "devices.step_j": each(1e-4, 9e-3)}
+    if rng.random() < 0.5:
+        made["devices.send_j_per_bit"] = each(1e-9, 1e-7)
+    both_ends = made["plan.physics"] == "paper" and made["plan.accounting"] is None
+    if not both_ends and made["plan.accounting"] != "both-ends" and rng.random() < 0.7:
+        made["devices.receive_j_per_bit"] = each(1e-9, 1e-7)
+    if rng.random() < 0.8:
+        made["devices.idle_w"] = each(0.0, 10 ** rng.uniform(-2.0, 0.5))
+    return made
+
+
+def figure(fields: dict[str, Any], name: str) -> list[float] | None:
+    """A per-device figure of the scenario, if it is given."""
+    given = fields.get(f"devices.{name}")
+    return None if given is None else given["values"]
+
+
 # The paper's equations ---------------------------------------------------------------------------
 
 
 def round_prices(fields: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Joules and seconds of a round: eqs. `eicp` and `ticp`."""
+    """Joules and seconds of a round: eqs. `eicp` and `ticp`, or as measured."""
+    step_j, step_s = figure(fields, "step_j"), figure(fields, "step_s")
+    if step_j is not None and step_s is not None:
+        return step_j, step_s
     names = ("capacitance", "cycles_per_sample", "cpu_hz")
     rows = zip(*(fields[f"devices.{name}"]["values"] for name in names), strict=True)
     prices = [(theta * c * BATCH * f**2, c * BATCH / f) for theta, c, f in rows]
@@ -141,6 +175,9 @@ class Radio:
         links = map(tuple, plan.world.graph.edges.tolist())
         self.gain = dict(zip(links, plan.world.channel.gain(t).tolist(), strict=True))
         self.power = fields["devices.transmit_power_w"]["values"]
+        self.send, self.receive = (
+            figure(fields, f"{way}_j_per_bit") for way in ("send", "receive")
+        )
         self.hz = plan.scenario.network.bandwidth_hz
         self.noise_w = self.hz * 10 ** (plan.scenario.network.noise_dbm_per_hz / 10) / 1000
 
@@ -149,6 +186,8 @@ class Radio:
         return bits / (self.hz * math.log1p(self.power[sender] * gain / self.noise_w) / math.log(2))
 
     def joules(self, sender: int, receiver: int, bits: float) -> float:
+        if self.send is not None:
+            return self.send[sender] * bits
         return float(self.power[sender] * self.seconds(sender, receiver, bits))
 
 
@@ -160,6 +199,8 @@ def exchange_j(messages: list[Message], radio: Radio, both_ends: bool) -> dict[i
         spent[sender] += price
         if both_ends:
             spent[receiver] += price
+        elif radio.receive is not None:
+            spent[receiver] += Fraction(radio.receive[receiver] * bits)
     return spent
 
 
@@ -285,6 +326,7 @@ def check(plan: Plan, fields: dict[str, Any], *, own: bool) -> None:
     assert figures.round_latency_s == pytest.approx(round_s, rel=1e-12)
     listed_j = [Fraction(x) for x in figures.round_energy_j.tolist()]
     listed_s = [Fraction(x) for x in figures.round_latency_s.tolist()]
+    idle_w = [Fraction(x) for x in figure(fields, "idle_w") or [0.0] * count]
     entries, mine = [Fraction(0)] * count, [Fraction(0)] * count
     paid: tuple[Any, ...] | None = None
     known = plan.scenario.network.channel_known
@@ -297,12 +339,16 @@ def check(plan: Plan, fields: dict[str, Any], *, own: bool) -> None:
         assert plan.exchange_s[t] == pytest.approx(seconds, rel=1e-12, abs=0)
         every = plan.rounds[t].tolist()
         slowest = max(rounds * one for rounds, one in zip(every, listed_s, strict=True))
-        listed_whole += slowest + Fraction(float(plan.exchange_s[t]))
+        length = slowest + Fraction(float(plan.exchange_s[t]))
         slowest = max(rounds * Fraction(one) for rounds, one in zip(every, round_s, strict=True))
-        own_whole += slowest + Fraction(seconds)
+        own_length = slowest + Fraction(seconds)
+        listed_whole, own_whole = listed_whole + length, own_whole + own_length
         for i, rounds in enumerate(every):
             entries[i] += Fraction(ledger_j[t][i]) + rounds * listed_j[i]
             mine[i] += joules.get(i, Fraction(0)) + rounds * Fraction(round_j[i])
+            if plan.active[t, i]:
+                entries[i] += idle_w[i] * length
+                mine[i] += idle_w[i] * own_length
             assert rounds >= plan.ground.least or not plan.active[t, i]
             if deadline is None:
                 continue
@@ -315,6 +361,10 @@ def check(plan: Plan, fields: dict[str, Any], *, own: bool) -> None:
         assert not own or own_whole <= whole * (1 + Fraction(1, 10**12))  # its prices are rounded
         assert sum(map(Fraction, plan.latency_s.tolist()), Fraction()) <= whole
         assert plan.time_s <= whole
+    for i, held in enumerate(entries):
+        columns = (plan.compute_total_j, plan.transmit_total_j, plan.receive_total_j)
+        assert plan.spent_j[i] == math.fsum([*(c[i] for c in columns), plan.idle_total_j[i]])
+        assert plan.spent_j[i] == pytest.approx(float(held), rel=1e-12)
     # What the plan itself says of its sums, rounded.
     assert (plan.margin_j >= 0).all()
     assert (plan.margin_s >= 0).all()
@@ -344,11 +394,15 @@ def planned(fields: dict[str, Any]) -> Plan | None:
         return None
 
 
-def explore(seed: int, scenarios: int, *, timed: bool = False) -> Counter[str]:
+def explore(
+    seed: int, scenarios: int, *, timed: bool = False, measured: bool = False
+) -> Counter[str]:
     """Check so many plans, half of them with budgets that are tight to the last bit."""
     rng, seen = random.Random(seed), Counter[str]()
     while seen["plans"] < scenarios:
         fields = draw(rng, timed=timed)
+        if measured:
+            fields = with_measured(fields, rng)
         for own in (True, False):
             plan = planned(fields)
             if plan is None:
@@ -366,6 +420,9 @@ def explore(seed: int, scenarios: int, *, timed: bool = False) -> Counter[str]:
             seen["auto"] += plan.scenario.plan.iterations == "auto"
             seen["fading"] += plan.world.channel.fading
             seen["zeros"] += bool((plan.rounds[plan.active] == 0).any())
+            seen["idle"] += bool(plan.idle_total_j.any())
+            seen["receive"] += "devices.receive_j_per_bit" in fields
+            seen["step"] += "devices.step_s" in fields
             fields = tight(plan, fields, rng)
     return seen
 
@@ -396,3 +453,17 @@ def test_no_second_is_overspent() -> None:
 @pytest.mark.parametrize("piece", range(1, 26))
 def test_no_second_is_overspent_in_five_thousand_plans(piece: int) -> None:
     assert explore(piece, 200, timed=True)["plans"] >= 200
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_nothing_measured_is_overspent(timed: bool) -> None:
+    """With measured steps, joules per bit sent and received, and the energy of waiting."""
+    seen = explore(7, 20, timed=timed, measured=True)
+    assert all(seen[kind] for kind in ("idle", "receive", "step", "tight", "fading")), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("piece", range(1, 26))
+def test_nothing_measured_is_overspent_in_five_thousand_plans(piece: int, timed: bool) -> None:
+    assert explore(100 + piece, 100, timed=timed, measured=True)["plans"] >= 100

@@ -25,6 +25,7 @@ class Price:
         exchange_j: joules of the device's part in the exchange.
         exchange_s: seconds of the whole exchange.
         iteration_s: seconds of the iteration on the slowest device, exchange included.
+        rest_j: joules that the device draws at rest in that time.
     """
 
     round_j: float
@@ -32,6 +33,7 @@ class Price:
     exchange_j: float
     exchange_s: float
     iteration_s: float
+    rest_j: float = 0.0
 
 
 class ViewPlan(Protocol):

@@ -18,7 +18,7 @@ __all__ = ["Answer", "Change", "advice"]
 
 _WORTHWHILE = 1.25  # gain with which a change that costs little comes before one that costs more
 _NOTABLE = 1.05
-_KINDS = ("deadline", "time", "energy", "policy", "left")
+_KINDS = ("deadline", "time", "energy", "idle", "policy", "left")
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,7 @@ def _state(plan: Plan, counts: Mapping[str, int], energy_left: float, time_left:
         "deadline": f"the deadline of {_spelled(plan.deadline_s)} binds",
         "time": f"the total time of {_spelled(plan.total_s)} binds",
         "energy": "the battery binds",
+        "idle": "the energy of waiting (devices.idle_w) binds",
         "policy": f'plan.rounds = "{plan.scenario.plan.rounds}" binds',
     }
     joules, seconds = f"{_percent(energy_left)} of the energy", f"{_percent(time_left)} of the time"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 __all__ = ["Allotment"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.clock import TimeLimits, keeps_total
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy, allocate
+from joulemesh.planning.waiting import Purse, Tried, least_s, longest_s, most_rounds
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -72,6 +74,49 @@ class Allotment:
             if fitted or (tighter.caps(exchange_s, round_s, self.rows) >= least).all():
                 return within(tighter)
         return rounds, cap
+
+    def paid(self, purse: Purse, exchange_s: FloatArray) -> Tried:
+        """Rounds that the batteries pay for, with all that is drawn at rest meanwhile.
+
+        Args:
+            purse: of the A devices.
+            exchange_s: [rows] seconds of the exchanges, or [1] if all are alike.
+
+        Raises:
+            InfeasibleError: no rounds are paid for in time.
+        """
+        least = self.policy.least(self.ground.scenario.plan)
+        low_s = least_s(exchange_s, self.round_s, self.rows, least)
+        if not purse.waiting.counted:
+            total = purse.total(low_s)
+            return Tried(low_s, *self.of(total, exchange_s), total)
+
+        def allot(limit_s: float, keep: bool) -> Tried | None:
+            total = purse.total(limit_s)
+            if (total < self.rows * least).any():
+                return None
+            limits = replace(self.limits, total_s=limit_s) if keep else self.limits
+            try:
+                rounds, cap = replace(self, limits=limits).of(total, exchange_s)
+            except (InfeasibleError, ScenarioError):
+                return None
+            in_time = keeps_total(limit_s, rounds, self.round_s, exchange_s)
+            return Tried(limit_s, rounds, cap, total) if in_time else None
+
+        high_s = purse.longest_s(self.limits, self.rows, least)
+        if self.policy.spends == "least":
+            high_s = low_s
+        found = most_rounds(
+            low_s,
+            high_s,
+            allot,
+            lambda one: longest_s(one.rounds, self.round_s, exchange_s),
+            self.rows * len(self.round_s),
+        )
+        if found is not None:
+            return found
+        total = purse.total(low_s)
+        return Tried(low_s, *self.of(total, exchange_s), total)  # refused here, if at all
 
     def _by_policy(self, total: IntArray, cap: IntArray) -> IntArray:
         narrow = cap[0] if len(cap) == 1 else cap

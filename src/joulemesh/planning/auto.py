@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.planning.waiting import Waiting
+
 if TYPE_CHECKING:
     from joulemesh.planning.static import StaticPlanner
 
@@ -28,6 +30,7 @@ IntArray = NDArray[np.int64]
 
 _PRICED = 256  # exchanges whose mean price stands for all, where they differ
 _GRID = 24
+_TRIED = 6  # lengths of training, where waiting costs energy
 _MOST = 2.0**53
 
 
@@ -68,20 +71,52 @@ class Merit:
         devices, limits = planner.world.devices, planner.limits
         round_s, trained = devices.round_latency_s, int(planner.ground.trains(n).sum())
         left_j = devices.energy_budget_j - n * self.exchange_j
-        most = np.clip(np.floor(left_j / devices.round_energy_j), 0.0, _MOST)
+        left_s = np.inf if limits.total_s is None else limits.total_s - n * self.exchange_s
+
+        def within(train_s: float, rest_j: FloatArray | float = 0.0) -> IntArray:
+            """The rounds of so many seconds of training, which cost so many joules at rest."""
+            most = np.clip(np.floor((left_j - rest_j) / devices.round_energy_j), 0.0, _MOST)
+            if limits.deadline_s is not None:
+                each = np.floor(max(0.0, limits.deadline_s - self.exchange_s) / round_s)
+                most = np.minimum(most, trained * each)
+            whole = most.astype(np.int64)
+            if policy.spends == "least":
+                whole = np.minimum(whole, n * planner.least)
+            if train_s == np.inf or not trained:
+                return whole if trained else np.zeros_like(whole)
+            train_s = max(0.0, train_s)
+            if policy.fit is not None:
+                return np.asarray(policy.fit(trained, whole, round_s, train_s))
+            shares = trained * np.floor(train_s / trained / round_s)
+            return np.asarray(np.minimum(whole, np.minimum(shares, _MOST).astype(np.int64)))
+
+        if devices.idle_w is None:
+            return within(left_s)
+        return self._waited(n, left_j, left_s, within)
+
+    def _waited(
+        self,
+        n: int,
+        left_j: FloatArray,
+        left_s: float,
+        within: Callable[[float, FloatArray], IntArray],
+    ) -> IntArray:
+        """The most rounds, if everybody draws power for as long as the iterations take."""
+        devices, limits = self.planner.world.devices, self.planner.limits
+        idle_w = Waiting.at(devices).rounded(1.0)
+        left_j = left_j - n * self.exchange_s * idle_w
+        if (left_j < 0).any():
+            return np.zeros(len(idle_w), np.int64)
+        with np.errstate(divide="ignore"):
+            most_s = min(left_s, float(np.min(np.where(idle_w > 0, left_j / idle_w, np.inf))))
         if limits.deadline_s is not None:
-            each = np.floor(max(0.0, limits.deadline_s - self.exchange_s) / round_s)
-            most = np.minimum(most, trained * each)
-        whole = most.astype(np.int64)
-        if policy.spends == "least":
-            whole = np.minimum(whole, n * planner.least)
-        if limits.total_s is None or not trained:
-            return whole if trained else np.zeros_like(whole)
-        left_s = max(0.0, limits.total_s - n * self.exchange_s)
-        if policy.fit is not None:
-            return np.asarray(policy.fit(trained, whole, round_s, left_s))
-        shares = trained * np.floor(left_s / trained / round_s)
-        return np.asarray(np.minimum(whole, np.minimum(shares, _MOST).astype(np.int64)))
+            most_s = min(most_s, n * max(0.0, limits.deadline_s - self.exchange_s))
+        rest_s = n * self.exchange_s
+        tried = [
+            within(float(train_s), (rest_s + train_s) * idle_w)
+            for train_s in np.linspace(0.0, most_s, _TRIED + 1)[1:]
+        ]
+        return max(tried, key=lambda rounds: int(rounds.sum()))
 
     def value(self, n: int) -> float:
         """1/Q + κ/n, where only exchanges count before which somebody can have trained."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 BoolArray = NDArray[np.bool_]
 
-BINDING = ("energy", "policy", "deadline", "left", "time")
+BINDING = ("energy", "policy", "deadline", "left", "time", "idle")
 """What may keep a device from one more round; `bound` gives positions in it."""
-_LEFT, _TIME = np.int8(3), np.int8(4)
+_DEADLINE, _LEFT, _TIME, _IDLE = np.int8(2), np.int8(3), np.int8(4), np.int8(5)
 
 
 def bound(plan: Plan) -> NDArray[np.int8]:
@@ -32,9 +32,28 @@ def bound(plan: Plan) -> NDArray[np.int8]:
     one_more = plan.timeline.total > plan.rounds.sum(axis=0)
     full: BoolArray = np.asarray((plan.rounds >= plan.timeline.cap).all(axis=0))
     kind = one_more.astype(np.int8) + (one_more & full)
-    if plan.total_s is not None:
+    if plan.world.devices.idle_w is not None:
+        kind = np.where(one_more, _waiting(plan, full), kind)
+    elif plan.total_s is not None:
         kind[one_more & _out_of_time(plan, full)] = _TIME
     return np.where(plan.active[-1], kind, _LEFT)
+
+
+def _waiting(plan: Plan, full: BoolArray) -> NDArray[np.int8]:
+    """What keeps devices from a round that they can pay for, where waiting costs energy.
+
+    Iterations are as long as gives most rounds in all: longer ones would cost more at rest, unless
+    it is the deadline or the total time that ends them.
+    """
+    round_s = plan.world.devices.round_latency_s
+    on_time, late = np.zeros_like(full), np.zeros_like(full)
+    if plan.deadline_s is not None:
+        in_time = rounds_cap(plan.deadline_s, float(plan.exchange_s.max()), round_s)
+        on_time = np.asarray((plan.rounds >= in_time).all(axis=0))
+    if plan.total_s is not None:
+        late = round_s > plan.margin_total_s
+    kind: NDArray[np.int8] = np.where(on_time, _DEADLINE, np.where(late, _TIME, _IDLE))
+    return kind
 
 
 def _out_of_time(plan: Plan, full: BoolArray) -> BoolArray:

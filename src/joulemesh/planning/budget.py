@@ -101,6 +101,8 @@ class Demand:
         deadline_s: seconds allowed to an iteration, if they are limited.
         total_s: seconds allowed to all iterations together, if they are limited.
         rest_j: [N] what ``exchange_j`` leaves out (`exact_sum`).
+        idle_s: seconds of all iterations, if they are as short as they can be.
+        idle_j: parts [N] of the joules at rest in that time; none if they are not counted.
     """
 
     iterations: int
@@ -113,17 +115,29 @@ class Demand:
     deadline_s: float | None = None
     total_s: float | None = None
     rest_j: ArrayLike = 0.0
+    idle_s: float = 0.0
+    idle_j: tuple[FloatArray, ...] = ()
 
     @property
     def short(self) -> NDArray[np.bool_]:
         """bool [N]: the batteries that do not pay."""
-        paid = rounds_total(self.battery_j, self.exchange_j, self.round_j, self.rest_j)
-        return paid < self.iterations * self.least
+        return self._short(*self.idle_j)
+
+    @property
+    def short_at_work(self) -> NDArray[np.bool_]:
+        """bool [N]: the batteries that would not pay even if nothing were drawn at rest."""
+        return self._short()
+
+    def _short(self, *idle_j: FloatArray) -> NDArray[np.bool_]:
+        fixed = (self.exchange_j, self.rest_j, *idle_j)
+        paid = most_affordable(self.battery_j, self.round_j, *fixed)
+        return np.asarray(paid < self.iterations * self.least)
 
     @property
     def need_j(self) -> FloatArray:
         """[N] joules that each device needs."""
-        return self.exchange_j + self.iterations * self.least * self.round_j
+        working = self.exchange_j + self.iterations * self.least * self.round_j
+        return np.asarray(working + sum(self.idle_j)) if self.idle_j else working
 
 
 def require_affordable(
@@ -171,13 +185,16 @@ def require_affordable(
         held, exchange = float(demand.battery_j[device]), float(demand.exchange_j[device])
         training = iterations * least * float(demand.round_j[device])
         each = f" and {_rounds(least)} per iteration {energy(training, digits=6)}" if least else ""
+        if demand.idle_j:
+            waits = energy(float(sum(part[device] for part in demand.idle_j)), digits=6)
+            each += f" and rest (devices.idle_w) {waits} in {duration(demand.idle_s, digits=4)}"
         times = f"{iterations} iteration{'s' * (iterations != 1)}"
         raise InfeasibleError(
             f"device {device} cannot pay for {times} from its battery of "
             f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)}{each}; "
             f"{', or '.join(ways())}",
             device=device,
-            constraint="energy",
+            constraint="energy" if demand.short_at_work[device] else "idle",
         )
 
 

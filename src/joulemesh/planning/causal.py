@@ -11,6 +11,7 @@ exchanges to come are kept in reserve.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,17 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.budget import at_least, rounds_total
+from joulemesh.planning.ahead import by_policy, in_time
+from joulemesh.planning.budget import at_least
 from joulemesh.planning.clock import TimeLeft
 from joulemesh.planning.exact import exact_sum, most_affordable, remainder, two_product
 from joulemesh.planning.forecast import Forecast
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.policy import allocate
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
+from joulemesh.planning.waited import rounds_and_rest, waited_for
+from joulemesh.planning.waiting import Waiting
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.motion import Place
@@ -69,7 +72,8 @@ class CausalPlanner:
         self.forecast_costs = ground.latest_forecast(self.first)
         self.battery = self.budget_j = rest.battery_j
         self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
-        self.active = rest.active
+        self.active, self.waiting = rest.active, Waiting.at(world.devices)
+        self.hint_s: float | None = None  # that iterations to come take, where waiting costs
         self.events: list[Event] = []
         self.floods: list[int] = []  # iterations in which coordination is paid
         self.flooded: tuple[object, ...] | None = None  # the tree that it was last paid for
@@ -127,19 +131,18 @@ class CausalPlanner:
             active[row], exchanged[row] = self.active, route is not None and bool(len(route.edge))
             spent[row], seconds[row] = price_j, price_s
             heard[row] = 0.0 if price.receive_j is None else price.receive_j[0]
-            self._pay(price_j, rounds[row])
+            self._pay(price_j, rounds[row], price_s)
             self.time.pay(rounds[row], price_s)
             self._passed(t, rounds[row], price_s)
         if n == 0:
             self._refuse_the_first(whole)
         exchange_j, rest_j = exact_sum(spent[:n])
-        total = rounds_total(self.budget_j, exchange_j, self.round_j, rest_j)
-        return Timeline(
+        made = Timeline(
             scheme=schemes[self.first],
             route=schemes[self.first].route(first_costs, self.first),
             rounds=rounds[:n],
             cap=cap[:n],
-            total=total,
+            total=np.zeros(count, np.int64),
             exchange_j=spent[:n],
             receive_j=heard[:n] if heard.any() else None,
             exchange_s=seconds[:n],
@@ -151,12 +154,25 @@ class CausalPlanner:
             events=tuple(self.events),
             first=self.first,
         )
+        fixed = (exchange_j, rest_j, *self.waiting.over(made))
+        return replace(made, total=most_affordable(self.budget_j, self.round_j, *fixed))
 
-    def _pay(self, price_j: FloatArray, rounds: IntArray) -> None:
+    def _pay(self, price_j: FloatArray, rounds: IntArray, price_s: float) -> None:
         training_j, rest_j = two_product(rounds, self.round_j)
-        self.battery, self.owed = remainder(self.battery, self.owed + rest_j, price_j, training_j)
+        waits_j = self._only_active(self.waiting.of_iteration(rounds, price_s))
+        self.battery, self.owed = remainder(
+            self.battery, self.owed + rest_j, price_j, training_j, *waits_j
+        )
 
-    def _affords(self, *fixed_j: FloatArray, coming_j: FloatArray | None = None) -> IntArray:
+    def _only_active(self, waits_j: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
+        return tuple(np.where(self.active, part, 0.0) for part in waits_j)
+
+    def waits_j(self, exchange_s: float, rounds: int, often: int = 1) -> tuple[FloatArray, ...]:
+        """Joules [N] at rest while exchanges take so long, and the slowest trains so often."""
+        slowest_s = float(self.round_s[self.active].max()) if self.active.any() else 0.0
+        return self.waiting.of(exchange_s, often * rounds * slowest_s)
+
+    def affords(self, *fixed_j: FloatArray, coming_j: FloatArray | None = None) -> IntArray:
         """[N] rounds that the batteries pay for beside some joules [N], with what may come."""
         held_j = self.battery if coming_j is None else self.battery + coming_j
         return most_affordable(held_j, self.round_j, *fixed_j, self.owed)
@@ -169,7 +185,7 @@ class CausalPlanner:
         """Decide who takes part in an iteration; the forecast among them."""
         return self._departures(t, self._renewed(t, forecast))
 
-    def _coming_j(self, t: int) -> FloatArray | None:
+    def coming_j(self, t: int) -> FloatArray | None:
         """[N] joules that batteries are expected to gain after an iteration; None for nothing."""
         return None
 
@@ -183,6 +199,8 @@ class CausalPlanner:
     def _refuse_the_first(self, forecast: Forecast) -> None:
         """Nobody is left to exchange with in the first iteration: name the one furthest from it."""
         need = forecast.now_j(self.first) + self.least * self.round_j
+        slowest_s = self.least * float(self.round_s.max())
+        need = need + self.waiting.rounded(slowest_s + forecast.now_s(self.first))
         device = int(np.argmax(np.where(self.battery < need, need, 0.0)))
         raise InfeasibleError(
             f"fewer than two devices can pay for a single iteration: device {device} needs "
@@ -195,7 +213,8 @@ class CausalPlanner:
     def _departures(self, t: int, forecast: Forecast) -> Forecast:
         """Let those leave who cannot pay for this iteration even as forecast."""
         while self.options.on_depletion == "leave" and self.active.sum() >= 2:
-            broke = self.active & (self._affords(forecast.now_j(t)) < self.least)
+            waits_j = self.waits_j(forecast.now_s(t), self.least)
+            broke = self.active & (self.affords(forecast.now_j(t), *waits_j) < self.least)
             if not broke.any():
                 break
             self._record(t, "depleted", broke, "the battery cannot pay for another iteration")
@@ -258,7 +277,10 @@ class CausalPlanner:
     ) -> bool:
         """Can everybody pay for this exchange, keep the reserve, and be in time?"""
         reserve_j, to_come = self._reserve(t, forecast)
-        enough = self._affords(price_j, reserve_j, coming_j=self._coming_j(t)) >= rounds + to_come
+        planned = np.where(self.active, rounds, 0)
+        waits_j = self.waiting.of_iteration(planned, price_s)
+        fixed = (price_j, reserve_j, *waits_j)
+        enough = self.affords(*fixed, coming_j=self.coming_j(t)) >= rounds + to_come
         if not enough[self.active].all():
             return False
         now_s, *later_s = forecast.latency_s(t, self.iterations)
@@ -278,10 +300,14 @@ class CausalPlanner:
             forecast.reserve_j(t, self.iterations),
             self.least * (self.iterations - t - 1),
         )
-        affords = self._affords(forecast.now_j(t), later_j, coming_j=self._coming_j(t))
+        train_j = sum(self.waits_j(0.0, to_come), np.zeros_like(later_j))
+        later_j = later_j + sum(self.waits_j(forecast.later_s(t, self.iterations), 0), train_j)
+        now_j = (forecast.now_j(t), *self.waits_j(forecast.now_s(t), self.least))
+        affords = self.affords(*now_j, later_j, coming_j=self.coming_j(t))
         lasting = affords >= to_come + self.least
-        short = 0 if self.options.on_depletion == "leave" else to_come
-        return np.where(lasting, later_j, 0.0), np.where(lasting, to_come, short)
+        leaves = self.options.on_depletion == "leave"
+        short, short_j = (0, 0.0) if leaves else (to_come, train_j)
+        return np.where(lasting, later_j, short_j), np.where(lasting, to_come, short)
 
     def _rounds(
         self,
@@ -302,36 +328,11 @@ class CausalPlanner:
             ahead_s[0] = 0.0
         elif now_s is not None:
             ahead_s[0] = now_s
-        total = self._affords(price_j, later_j, coming_j=self._coming_j(t))
-        total, cap = self._in_time(t, total, ahead_s)
-        lasting = self.active & (total >= self.least * (self.iterations - t))
-        rounds = np.where(self.active, self.least, 0)
-        if lasting.any():
-            plan = allocate(
-                self.ground.policy,
-                self.iterations,
-                total[lasting],
-                cap[:, lasting],
-                options=self.options,
-                start=t + 1,
-            )
-            rounds[lasting] = plan[0]
-        return rounds, np.where(self.active, cap[0], 0)
-
-    def _in_time(self, t: int, total: IntArray, ahead_s: FloatArray) -> tuple[IntArray, IntArray]:
-        """Rounds in all [N] and caps [rows, N] for which there is time in the iterations to come.
-
-        An exchange that is forecast to miss the deadline will be skipped, not cost a round.
-        """
-        policy, trains = self.ground.policy, self.ground.trains(self.iterations)[t:, None]
-        if self.least == 0 and self.time.deadline_s is not None:
-            ahead_s = np.where(ahead_s > self.time.deadline_s, 0.0, ahead_s)
-        if policy.fit is None or not self.time.limited:
-            return total, np.maximum(self.time.caps(ahead_s), self.least) * trains
-        # Iterations that train are given the cap of the tightest, so that they are alike.
-        cap, rows = np.maximum(self.time.caps(ahead_s, shares=1), 0), max(1, int(trains.sum()))
-        least = cap.min(axis=0, where=trains, initial=np.iinfo(np.int64).max)
-        most = np.minimum(total, rows * np.minimum(least, total // rows + 1))
-        most = np.where(self.active, np.maximum(most, 0), 0)
-        fitted = policy.fit(rows, most, self.round_s, self.time.training_s(ahead_s))
-        return np.where(total < 0, total, fitted), least * trains
+        if self.waiting.counted:
+            rounds, cap = rounds_and_rest(self, t, price_j + later_j, ahead_s)
+            rounds = waited_for(self, rounds, price_j, float(ahead_s[0]))
+            return rounds, np.where(self.active, cap[0], 0)
+        total = self.affords(price_j, later_j, coming_j=self.coming_j(t))
+        total, cap = in_time(self, t, total, ahead_s, self.time)
+        plan = by_policy(self, t, total, cap)
+        return plan[0], np.where(self.active, cap[0], 0)

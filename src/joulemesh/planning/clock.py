@@ -163,6 +163,18 @@ class TimeLeft:
         self.left_s = np.full(1, np.inf if total_s is None else total_s)
         self.owed_s = np.zeros(1)  # what rounding leaves out of what was taken
 
+    @property
+    def limits(self) -> TimeLimits:
+        """The deadline, and what is left of the total."""
+        return TimeLimits(self.deadline_s, float(self.left_s[0]) if self.limited else None)
+
+    def within(self, limit_s: float) -> TimeLeft:
+        """The same, but for no more than so many seconds in all."""
+        total_s = min(float(self.left_s[0]), limit_s)
+        made = TimeLeft(TimeLimits(self.deadline_s, total_s), self.round_s)
+        made.owed_s = self.owed_s
+        return made
+
     def pay(self, rounds: IntArray, exchange_s: float) -> None:
         """Take the seconds of one iteration; rounds [N]."""
         if self.limited:

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.budget import rounds_total
 from joulemesh.planning.clock import keeps_total
 from joulemesh.planning.continuer import Continuer
 from joulemesh.planning.digest import digest_of_timeline
-from joulemesh.planning.exact import exact_sum
+from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.remaining import Remaining
 from joulemesh.planning.timeline import Event, Timeline
+from joulemesh.planning.waiting import Waiting
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -105,6 +105,12 @@ class Continuation:
         """Seconds of the slowest training."""
         return float((self.rounds(iteration) * self.ground.world.devices.round_latency_s).max())
 
+    def rest_j(self, iteration: int) -> FloatArray:
+        """float64 [N]: joules at rest, of those who take part, during the whole iteration."""
+        seconds = self.training_s(iteration) + self.exchange_s(iteration)
+        waits_j = Waiting.at(self.ground.world.devices).rounded(seconds)
+        return np.where(self.active(iteration), waits_j, 0.0)
+
     def scheme(self, iteration: int) -> Scheme:
         """The scheme of an iteration."""
         t = self._row(iteration) + self.timeline.first
@@ -167,7 +173,9 @@ def _holds(planned: Timeline, rest: Remaining, ground: Ground) -> bool:
     exchange_j, rest_j = exact_sum(
         planned.exchange_j, len(rounds) if len(planned.exchange_j) == 1 else 1
     )
-    paid = rounds_total(rest.battery_j, exchange_j, devices.round_energy_j, rest_j)
+    waits_j = Waiting.at(devices).over(planned)
+    fixed = (exchange_j, rest_j, *waits_j)
+    paid = most_affordable(rest.battery_j, devices.round_energy_j, *fixed)
     total_s = rest.limits(ground.scenario).total_s
     return bool((paid >= rounds.sum(axis=0)).all()) and (
         total_s is None or keeps_total(total_s, rounds, devices.round_latency_s, planned.exchange_s)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.allotment import Allotment
-from joulemesh.planning.budget import missing_time, rounds_total
+from joulemesh.planning.budget import missing_time
 from joulemesh.planning.exact import most_affordable
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy
@@ -20,6 +20,7 @@ from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.traced import causal_planner
+from joulemesh.planning.waiting import Purse, Tried, Waiting, least_s
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
 from joulemesh.units import duration, energy
@@ -114,7 +115,12 @@ class Continuer:
         """Go on without those who cannot pay for one iteration, and those whom they cut off."""
         self._leave_cut_off()
         while self.rest.active.sum() >= 2:
-            price_j = self._prices(self.rest.first + 1).energy_j[0]
+            prices, who = self._prices(self.rest.first + 1), self.rest.active
+            price_j, waiting = prices.energy_j[0], Waiting.at(self.devices)
+            if waiting.counted:
+                rest_j = waiting.among(who).per_iteration(prices.latency_s[:1], self.least)[0]
+                price_j = price_j.copy()
+                price_j[who] += rest_j
             affords = most_affordable(self.rest.battery_j, self.devices.round_energy_j, price_j)
             broke = self.rest.active & (affords < self.least)
             if not broke.any():
@@ -172,11 +178,17 @@ class Continuer:
             self._latest = n, made
         return self._latest[1]
 
-    def _total(self, prices: Prices, n: int) -> IntArray:
-        """[N] rounds that the batteries pay for beside the exchanges."""
-        exchange_j, rest_j = prices.total_j(n - self.rest.first)
+    def _purse(self, prices: Prices, n: int) -> Purse:
+        """Of those who take part: what they have left, and what exchanges and waiting take."""
+        paid = prices.total_j(n - self.rest.first)
         held_j, round_j = self.rest.battery_j, self.devices.round_energy_j
-        return rounds_total(held_j, exchange_j, round_j, rest_j)
+        return Purse(held_j, *paid, round_j, Waiting.at(self.devices)).among(self.rest.active)
+
+    def _total(self, prices: Prices, n: int) -> IntArray:
+        """[A] rounds that the batteries pay for beside the exchanges, if iterations are short."""
+        purse, rows = self._purse(prices, n), n - self.rest.first
+        exchange_s = prices.latency_s if len(prices.latency_s) == 1 else prices.latency_s[:rows]
+        return purse.total(least_s(exchange_s, purse.waiting.round_s, rows, self.least))
 
     def _in_time(self, n: int) -> bool:
         """Is there time for the exchanges and the least rounds until iteration n?"""
@@ -192,11 +204,11 @@ class Continuer:
         """
         if not self._in_time(n):
             return False
-        total, who = self._total(self._prices(n), n), self.rest.active
-        if (total[who] < (n - self.rest.first) * self.least).any():
+        total = self._total(self._prices(n), n)
+        if (total < (n - self.rest.first) * self.least).any():
             return False
         idle = not self.ground.trains(n)[self.rest.first :].any()
-        return bool(self.least or idle or not trained or self._allotted(n)[0].any())
+        return bool(self.least or idle or not trained or self._allotted(n).rounds.any())
 
     def _longest(self) -> int:
         """The most iterations, up to those of the plan, that everybody can pay for in time."""
@@ -232,7 +244,7 @@ class Continuer:
 
     # The rounds ---------------------------------------------------------------------------------
 
-    def _allotted(self, n: int) -> tuple[IntArray, IntArray]:
+    def _allotted(self, n: int) -> Tried:
         """Rounds [rows, A] and their caps, of those who take part."""
         prices, who = self._prices(n), self.rest.active
         rest = Allotment(
@@ -244,7 +256,7 @@ class Continuer:
             self.rest.first,
         )
         try:
-            return rest.of(self._total(prices, n)[who], prices.latency_s)
+            return rest.paid(self._purse(prices, n), prices.latency_s)
         except (InfeasibleError, ScenarioError) as refusal:
             raise _PolicyError(refusal) from None
 
@@ -252,15 +264,16 @@ class Continuer:
         """All iterations at once."""
         scheme, prices, first = self._scheme(n), self._prices(n), self.rest.first
         who, rows = self.rest.active, n - first
-        allotted, caps = self._allotted(n)
-        rounds, cap = (np.zeros((len(part), len(who)), np.int64) for part in (allotted, caps))
-        rounds[:, who], cap[:, who] = allotted, caps
+        found, total = self._allotted(n), np.zeros(len(who), np.int64)
+        parts = (found.rounds, found.cap)
+        rounds, cap = (np.zeros((len(part), len(who)), np.int64) for part in parts)
+        rounds[:, who], cap[:, who], total[who] = found.rounds, found.cap, found.total
         return Timeline(
             scheme=scheme,
             route=scheme.route(self.costs, first),
             rounds=rounds,
             cap=cap,
-            total=np.where(who, self._total(prices, n), 0),
+            total=total,
             exchange_j=prices.energy_j,
             receive_j=prices.receive_j,
             exchange_s=np.broadcast_to(prices.latency_s, (rows,)),

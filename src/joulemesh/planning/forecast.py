@@ -35,6 +35,15 @@ class Forecast:
         row = 0 if len(self.prices.energy_j) == 1 else iteration - self.since
         return np.asarray(self.prices.energy_j[row])
 
+    def now_s(self, iteration: int) -> float:
+        """Seconds that the exchange of an iteration is expected to take."""
+        row = 0 if len(self.prices.latency_s) == 1 else iteration - self.since
+        return float(self.prices.latency_s[row])
+
+    def later_s(self, iteration: int, iterations: int) -> float:
+        """Seconds of the exchanges after an iteration."""
+        return float(self.latency_s(iteration, iterations)[1:].sum())
+
     def latency_s(self, iteration: int, iterations: int) -> FloatArray:
         """[n − iteration] seconds of this exchange and of those to come."""
         left = iterations - iteration

@@ -18,6 +18,7 @@ from joulemesh.planning.auto import Merit, least_of
 from joulemesh.planning.budget import rounds_cap, rounds_in_all
 from joulemesh.planning.horizon import best_iterations, longest, longest_in_time, zeta_limit
 from joulemesh.planning.pricing import Prices
+from joulemesh.planning.waiting import Waiting
 from joulemesh.theory import bounds
 
 if TYPE_CHECKING:
@@ -92,16 +93,17 @@ class Iterations:
     def _longest_of(self, scheme: Scheme, limit: int | None) -> int:
         """Largest n up to a limit for one scheme; unlike exchanges are priced until one fails."""
         devices = self.world.devices
-        need = self.least * devices.round_energy_j
+        need, waiting = self.least * devices.round_energy_j, Waiting.at(devices)
         room = MOST_ENTRIES // len(need) + 1  # beyond, the plan is refused for its size
         with np.errstate(divide="ignore"):  # where no round is asked for, exchanges decide alone
             lasts = np.min(devices.energy_budget_j / need) + 1
         most = int(min(lasts, limit or room, room))
         if not (scheme.random or self.ground.floods(scheme)):
             one = self.planner.prices(scheme, 1)
-            n = longest(
-                devices.energy_budget_j, one.energy_j[0], devices.round_energy_j, self.least
-            )
+            each_j = one.energy_j[0]
+            if waiting.counted:
+                each_j = each_j + waiting.per_iteration(one.latency_s, self.least)[0]
+            n = longest(devices.energy_budget_j, each_j, devices.round_energy_j, self.least)
             if self.limits.total_s is not None:
                 slowest_s = float(devices.round_latency_s.max())
                 timed = (float(one.latency_s[0]), slowest_s, self.least)
@@ -113,6 +115,9 @@ class Iterations:
             prices = self.planner.prices(scheme, n)
             paid = self._timely(prices, n)
             cost = np.cumsum(prices.energy_j, axis=0) + np.arange(1, n + 1)[:, None] * need
+            if waiting.counted:
+                each_j = waiting.per_iteration(prices.latency_s, self.least)
+                cost = cost + np.cumsum(np.broadcast_to(each_j, cost.shape), axis=0)
             broke = (cost > devices.energy_budget_j).any(axis=1)
             # Rounding may be off by one iteration; the exact sum decides.
             paid = min(paid, int(np.argmax(broke)) + 1 if broke.any() else n)

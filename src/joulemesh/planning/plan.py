@@ -148,7 +148,8 @@ class Plan(Ledgered):
         """str [N]: what keeps a device from one more round.
 
         ``"energy"``: its battery; ``"deadline"``: every iteration is full; ``"time"``: the total
-        time; ``"policy"``: none of these; ``"left"``: it left before the end.
+        time; ``"idle"``: what all devices would draw at rest, waiting for it; ``"policy"``: none of
+        these; ``"left"``: it left before the end.
         """
         return np.array(BINDING)[self._bound]
 

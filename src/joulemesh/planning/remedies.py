@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.budget import (
-    Demand,
     at_least,
     enough_s,
     enough_total_s,
@@ -17,8 +17,10 @@ from joulemesh.planning.budget import (
     rounds_cap,
     rounds_in_all,
 )
+from joulemesh.planning.clock import TimeLimits
+from joulemesh.planning.exact import most_affordable
 from joulemesh.planning.horizon import zeta_limit
-from joulemesh.units import duration
+from joulemesh.units import duration, energy
 
 if TYPE_CHECKING:
     from joulemesh.planning.pricing import Prices
@@ -94,17 +96,19 @@ class FirstRound:
         device: its number.
         lacks: for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to
             raise; how far, only for the time.
+        rest: what is drawn at rest meanwhile, in words; empty if it is not counted.
     """
 
     device: int
     lacks: dict[str, str]
+    rest: str = ""
 
     @classmethod
     def of(cls, planner: StaticPlanner, prices: Prices, n: int) -> FirstRound:
         """Of a planner whose policy may leave rounds out, for n exchanges at some prices."""
         devices, limits = planner.world.devices, planner.limits
         round_s, exchange_s = devices.round_latency_s, prices.latency_s
-        short = {"energy": planner.total(prices, n) < 1}
+        short = {"energy": _unpaid_round(planner, prices, n)}
         worst_s = float(exchange_s.max())
         if limits.deadline_s is not None:
             some = rounds_cap(limits.deadline_s, float(exchange_s.min()), round_s) < 1
@@ -121,12 +125,30 @@ class FirstRound:
             "time": f"budget.total_s to at least {enough_total_s(exchange_s, one, n, 1)}",
         }
         lacks = {kind: f"raise {figures[kind]}" for kind in short if short[kind][device]}
-        return cls(device, lacks)
+        if devices.idle_w is None:
+            return cls(device, lacks)
+        waits = energy(float(devices.idle_w[device]) * planner.least_s(prices, n), digits=4)
+        return cls(device, lacks, f" and draw {waits} at rest (devices.idle_w)")
 
     @property
     def in_time(self) -> list[str]:
         """Which limits of time have to be raised."""
         return [text for kind, text in self.lacks.items() if kind != "energy"]
+
+
+def _unpaid_round(planner: StaticPlanner, prices: Prices, n: int) -> NDArray[np.bool_]:
+    """bool [N]: devices for a single round of which some battery does not pay.
+
+    Everybody draws power while one device trains.
+    """
+    if planner.world.devices.idle_w is None:
+        return np.asarray(planner.total(prices, n) < 1)
+    purse, rest_s = planner.purse(prices, n), planner.least_s(prices, n)
+    last_s = purse.longest_s(TimeLimits(None, None), n, 0)
+    each_s = rest_s + purse.waiting.round_s
+    idle_j = purse.waiting.rounded(1.0) * each_s
+    paid = most_affordable(purse.battery_j, purse.round_j, purse.exchange_j, purse.rest_j, idle_j)
+    return np.asarray((paid < 1) | (each_s > last_s))
 
 
 def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
@@ -141,37 +163,37 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
         InfeasibleError: naming the device that is closest to a round, and what it lacks.
     """
     first = FirstRound.of(planner, prices, n)
-    exchange_j, rest_j = prices.total_j(n)
     taken_s = float(prices.latency_s.sum()) * (n if len(prices.latency_s) == 1 else 1)
-    unpaid = (planner.total(prices, n) < 0).any()
+    unpaid = bool((planner.total(prices, n) < 0).any())
     if unpaid and not first.in_time:
-        devices = planner.world.devices
-        demand = Demand(
-            iterations=n,
-            least=0,
-            battery_j=devices.energy_budget_j,
-            exchange_j=exchange_j,
-            rest_j=rest_j,
-            round_j=devices.round_energy_j,
-            exchange_s=prices.latency_s,
-            round_s=devices.round_latency_s,
-        )
         require_affordable(
-            demand,
+            planner.demand(prices, n),
             remedies=lambda need_j: remedies(planner, need_j, n),
         )
     if not first.lacks:
         return
     remedy = " and ".join(first.lacks.values())
     if unpaid or "energy" in first.lacks:  # larger batteries may buy dearer exchanges
-        round_j = float(planner.world.devices.round_energy_j[first.device])
-        need_j = float(exchange_j.max() if unpaid else exchange_j[first.device] + round_j)
+        need_j = _first_round_j(planner, prices, n, first.device, unpaid=unpaid)
         remedy = larger_batteries(planner, need_j * _ROUNDING, n)
     words = {"energy": "energy", "deadline": "time before the deadline", "time": "time in all"}
     raise InfeasibleError(
         f"no device has {' and '.join(words[kind] for kind in first.lacks)} for a single round "
-        f"beside {n} exchanges, which take {duration(taken_s, digits=6)} (device {first.device} is "
-        f"closest to it); {remedy}",
+        f"beside {n} exchanges, which take {duration(taken_s, digits=6)}{first.rest} (device "
+        f"{first.device} is closest to it); {remedy}",
         device=first.device,
         constraint=next(iter(reversed(first.lacks))),
     )
+
+
+def _first_round_j(
+    planner: StaticPlanner, prices: Prices, n: int, device: int, *, unpaid: bool
+) -> float:
+    """What a battery has to hold so that everybody can wait for one round of a device."""
+    purse = planner.purse(prices, n)
+    own_s = 0.0 if unpaid else float(purse.waiting.round_s[device])
+    need_j = purse.exchange_j + purse.waiting.rounded(planner.least_s(prices, n) + own_s)
+    round_j = float(purse.round_j[device])
+    if unpaid:
+        return float(need_j.max())
+    return float(max(need_j[device] + round_j, need_j.max() if purse.waiting.counted else 0.0))

@@ -6,6 +6,8 @@ the causal planner.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,6 @@ from joulemesh.planning.budget import (
     Demand,
     missing_time,
     require_affordable,
-    rounds_total,
 )
 from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
@@ -36,6 +37,7 @@ from joulemesh.planning.remedies import (
 )
 from joulemesh.planning.timeline import Timeline
 from joulemesh.planning.traced import causal_planner
+from joulemesh.planning.waiting import Purse, Waiting, least_s
 from joulemesh.scenario import Scenario
 
 __all__ = ["StaticPlanner", "plan", "plan_of"]
@@ -123,7 +125,7 @@ class StaticPlanner:
         except InfeasibleError as refusal:
             # What batteries will gain is not known in advance: each iteration shows who can pay.
             later = leaving or self.world.traces.harvests
-            if not (later and refusal.constraint == "energy"):
+            if not (later and refusal.constraint in ("energy", "idle")):
                 raise
         else:
             leaving = False
@@ -168,32 +170,44 @@ class StaticPlanner:
         if self.least == 0:
             require_somebody(self, prices, n)
             return
-        devices = self.world.devices
-        exchange_j, rest_j = prices.total_j(n)
-        demand = Demand(
-            iterations=n,
-            least=self.least,
-            battery_j=devices.energy_budget_j,
-            exchange_j=exchange_j,
-            rest_j=rest_j,
-            round_j=devices.round_energy_j,
-            deadline_s=self.limits.deadline_s,
-            total_s=self.limits.total_s,
-            exchange_s=prices.latency_s,
-            round_s=devices.round_latency_s,
-        )
+        demand = self.demand(prices, n)
         require_affordable(
-            demand,
+            replace(demand, deadline_s=self.limits.deadline_s, total_s=self.limits.total_s),
             may_leave=self.options.on_depletion == "leave",
             remedies=lambda need_j: remedies(self, need_j, n),
             shorter=lambda: fewer_iterations(self, n),
         )
 
+    def demand(self, prices: Prices, n: int) -> Demand:
+        """What n iterations of the least rounds ask of the batteries."""
+        purse = self.purse(prices, n)
+        rest_s = self.least_s(prices, n)
+        return Demand(
+            iterations=n,
+            least=self.least,
+            battery_j=purse.battery_j,
+            exchange_j=purse.exchange_j,
+            rest_j=purse.rest_j,
+            round_j=purse.round_j,
+            exchange_s=prices.latency_s,
+            round_s=purse.waiting.round_s,
+            idle_s=rest_s,
+            idle_j=purse.waiting.of(rest_s),
+        )
+
+    def purse(self, prices: Prices, n: int) -> Purse:
+        """The batteries, and what n exchanges and waiting take from them."""
+        devices, paid = self.world.devices, prices.total_j(n)
+        return Purse(devices.energy_budget_j, *paid, devices.round_energy_j, Waiting.at(devices))
+
+    def least_s(self, prices: Prices, n: int) -> float:
+        """Seconds of n iterations with the least rounds."""
+        exchange_s = prices.latency_s if len(prices.latency_s) == 1 else prices.latency_s[:n]
+        return least_s(exchange_s, self.world.devices.round_latency_s, n, self.least)
+
     def total(self, prices: Prices, n: int) -> IntArray:
-        """[N] rounds that the batteries pay for beside n exchanges."""
-        devices = self.world.devices
-        exchange_j, rest_j = prices.total_j(n)
-        return rounds_total(devices.energy_budget_j, exchange_j, devices.round_energy_j, rest_j)
+        """[N] rounds that the batteries pay for beside n exchanges, if iterations are short."""
+        return self.purse(prices, n).total(self.least_s(prices, n))
 
     def fits(self, n: int) -> tuple[bool, list[str]]:
         """Do the batteries pay for n iterations, and which limits of time have to be raised?"""
@@ -208,11 +222,11 @@ class StaticPlanner:
 
     def static(self, scheme: Scheme, prices: Prices, n: int) -> Timeline:
         """All n iterations at once, for a channel that does not change."""
-        total = self.total(prices, n)
         allotment = Allotment(
             self.ground, self.ground.policy, n, self.world.devices.round_latency_s, self.limits
         )
-        rounds, cap = allotment.of(total, prices.latency_s)
+        found = allotment.paid(self.purse(prices, n), prices.latency_s)
+        rounds, cap, total = found.rounds, found.cap, found.total
         if self.ground.policy.zeros and self.least and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
             raise ScenarioError(

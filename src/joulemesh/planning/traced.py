@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import InfeasibleError
-from joulemesh.planning.budget import rounds_total
 from joulemesh.planning.causal import CausalPlanner
-from joulemesh.planning.exact import exact_sum, remainder
+from joulemesh.planning.exact import exact_sum, most_affordable, remainder
 from joulemesh.planning.forecast import Forecast
 from joulemesh.planning.gifts import gift_route, givers, origins
 from joulemesh.planning.ground import Ground
@@ -108,7 +107,8 @@ class TracedPlanner(CausalPlanner):
         stored, spilled = np.stack(self._stored), np.stack(self._spilled)
         exchange_j, rest_j = exact_sum(walked.exchange_j)
         budget_j = self.budget_j + stored.sum(axis=0)
-        total = rounds_total(budget_j, exchange_j, self.round_j, rest_j)
+        fixed = (exchange_j, rest_j, *self.waiting.over(walked))
+        total = most_affordable(budget_j, self.round_j, *fixed)
         return replace(walked, stored_j=stored, spilled_j=spilled, total=total)
 
     # Who takes part -----------------------------------------------------------------------------
@@ -153,7 +153,8 @@ class TracedPlanner(CausalPlanner):
             if key not in self._known:
                 self._known[key] = self.forecast(t)
             forecast = self._known[key]
-            broke = self.active & (self._affords(forecast.now_j(t)) < self.least)
+            waits_j = self.waits_j(forecast.now_s(t), self.least)
+            broke = self.active & (self.affords(forecast.now_j(t), *waits_j) < self.least)
             if not broke.any() or (stays and not self.traces.harvests):
                 return forecast
             if stays:
@@ -168,6 +169,7 @@ class TracedPlanner(CausalPlanner):
     def _unpaid(self, t: int, broke: BoolArray, forecast: Forecast) -> InfeasibleError:
         device = int(np.argmax(broke))
         need = float(forecast.now_j(t)[device] + self.least * self.round_j[device])
+        need += sum(float(part[device]) for part in self.waits_j(forecast.now_s(t), self.least))
         return InfeasibleError(
             f"device {device} cannot pay for iteration {t + 1}: it needs "
             f"{energy(need, digits=6)} and holds {energy(float(self.battery[device]), digits=6)}, "
@@ -238,7 +240,8 @@ class TracedPlanner(CausalPlanner):
         rounds: IntArray | int,
     ) -> bool:
         """As everywhere; and what the batteries hold now pays, whatever may come."""
-        holds = self._affords(price_j) >= rounds
+        waits_j = self.waiting.of_iteration(np.where(self.active, rounds, 0), price_s)
+        holds = self.affords(price_j, *waits_j) >= rounds
         return bool(holds[self.active].all()) and super()._payable(
             t, forecast, price_j, price_s, rounds
         )
@@ -254,11 +257,13 @@ class TracedPlanner(CausalPlanner):
     ) -> tuple[IntArray, IntArray]:
         """As everywhere, and no more than what the batteries hold now pays for."""
         rounds, cap = super()._rounds(t, forecast, price_j, exchange=exchange, now_s=now_s)
-        return np.clip(rounds, 0, np.maximum(self._affords(price_j), 0)), cap
+        taken_s = (forecast.now_s(t) if now_s is None else now_s) if exchange else 0.0
+        waits_j = self.waiting.of_iteration(rounds, taken_s)
+        return np.clip(rounds, 0, np.maximum(self.affords(price_j, *waits_j), 0)), cap
 
     # The batteries ------------------------------------------------------------------------------
 
-    def _coming_j(self, t: int) -> FloatArray | None:
+    def coming_j(self, t: int) -> FloatArray | None:
         """What each device has gathered per iteration so far, for each iteration to come.
 
         Before any is over: what it gathers now, over the shortest iteration.

@@ -70,6 +70,7 @@ class Prospects:
         """Do prices give the rounds exactly, because all exchanges cost the same?"""
         policy = self.plan.ground.policy
         exact = policy.spends != "at-most" and not (policy.fit and self.plan.total_s)
+        exact = exact and self.plan.world.devices.idle_w is None
         return self.static and len(self.plan.exchange_j) == 1 and exact
 
     @cached_property
@@ -79,8 +80,9 @@ class Prospects:
 
     @cached_property
     def exchange_j(self) -> FloatArray:
-        """float64 [N]: joules of an exchange, on average."""
-        return self.plan.exchange_total_j / self.plan.iterations
+        """float64 [N]: joules of an exchange and of an iteration at rest, on average."""
+        fixed_j = self.plan.exchange_total_j + self.plan.idle_total_j
+        return np.asarray(fixed_j / self.plan.iterations)
 
     @cached_property
     def exchange_s(self) -> float:
@@ -243,7 +245,7 @@ class Prospects:
             return
         cap = self.plan.timeline.cap
         most = cap.sum(axis=0) * (self.plan.iterations if len(cap) == 1 else 1)
-        full_j = self.plan.exchange_total_j + most * self._round_j
+        full_j = self.plan.exchange_total_j + self.plan.idle_total_j + most * self._round_j
         enough = float((full_j / self.plan.energy_budget_j)[bound].max())  # then the deadline binds
         if enough > 1:
             yield self._batteries(up(min(enough, FACTOR)))

@@ -16,6 +16,7 @@ BINDING = {
     "energy": _VERMILLION,
     "deadline": _BLUE,
     "time": _PURPLE,
+    "idle": _ORANGE,
     "policy": _GREEN,
     "left": "#7F7F7F",
 }
@@ -25,6 +26,7 @@ BINDING_ON_ANY = {
     "energy": "#e0701a",
     "deadline": "#2a8fd0",
     "time": "#c2699a",
+    "idle": "#b98200",
     "policy": "#12a67c",
     "left": "#8a8f98",
 }

@@ -97,6 +97,7 @@ class DevicePlan:
             exchange_j=float(self.rest.exchange_j(iteration)[self.device]),
             exchange_s=exchange_s,
             iteration_s=self.rest.training_s(iteration) + exchange_s,
+            rest_j=float(self.rest.rest_j(iteration)[self.device]),
         )
 
     @property

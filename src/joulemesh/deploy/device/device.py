@@ -201,7 +201,7 @@ class Device:
             return joules, seconds
         for t in range(max(done + 1, plan.view.start), min(iteration, plan.last) + 1):
             price = plan.price(t)
-            joules += plan.rounds(t) * price.round_j + price.exchange_j
+            joules += plan.rounds(t) * price.round_j + price.exchange_j + price.rest_j
             seconds += price.iteration_s
             self._planned = (t, joules, seconds)
         return joules, seconds

@@ -125,7 +125,8 @@ class Work:
         if t in self._trainings:
             return
         rounds = plan.rounds(t)
-        if not desk.affords(desk.meter.train_j(rounds) + plan.price(t).exchange_j):
+        price = plan.price(t)
+        if not desk.affords(desk.meter.train_j(rounds) + price.exchange_j + price.rest_j):
             self._short(f"its battery does not pay for iteration {t}")
         elif rounds == 0:
             commit = desk.state.commit

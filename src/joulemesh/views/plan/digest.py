@@ -30,11 +30,12 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-BINDING_KINDS = ("energy", "deadline", "time", "policy", "left")
+BINDING_KINDS = ("energy", "deadline", "time", "idle", "policy", "left")
 BINDING_WORDS = {
     "energy": "battery binds",
     "deadline": "deadline binds",
     "time": "total time binds",
+    "idle": "waiting binds",
     "policy": "policy binds",
     "left": "left early",
 }
