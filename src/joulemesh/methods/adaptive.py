@@ -22,6 +22,7 @@ from joulemesh.methods.horizon import cut, notes_on, stop_notes
 from joulemesh.methods.parameters import entry
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
+from joulemesh.planning.drawn import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing import Pricer
 from joulemesh.registries import POLICIES
@@ -108,6 +109,7 @@ def plan_ledger(plan: Plan) -> Ledger:
 
 def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     """A plan as a contender; where time is limited it may be cut short."""
+    plan = carried_out(plan)
     n, whole = plan.iterations, plan_ledger(plan)
     # No battery ends it: the plan itself pays for all of its iterations.
     held_j = plan.supplied_j
@@ -115,6 +117,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.timeline.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
+    notes += [plan.drawn.note(plan)] if plan.drawn is not None else []
     notes += stop_notes(setting, ledger, held_j)
     return Contender(
         name,
@@ -125,6 +128,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
         (*notes, *notes_on(setting, ledger, battery_j=held_j)),
         plan=plan if ledger.iterations == n else None,
         traced=True,
+        drawn=plan.drawn is not None,
     )
 
 

@@ -112,6 +112,8 @@ class Contender:
         settle: what one repetition's ``sent`` (a pytree of [n, ...]) cost.
         plan: the plan that the schedule carries out from its beginning to its end, if there is one.
         traced: does it follow the traces of the scenario's devices?
+        drawn: where packets are lost, are transmissions and lost messages drawn, and not merely
+            priced as expected?
     """
 
     name: str
@@ -123,6 +125,7 @@ class Contender:
     settle: Callable[[Any], Ledger] | None = None
     plan: Plan | None = None
     traced: bool = False
+    drawn: bool = False
 
     @property
     def simulation_only(self) -> str:

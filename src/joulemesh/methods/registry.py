@@ -7,7 +7,7 @@ __all__ = ["METHODS", "Method", "build", "lookup", "names", "register", "split"]
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.data.naming import named_refusals
@@ -159,6 +159,11 @@ def split(text: str) -> list[str]:
     return methods
 
 
+_EXPECTED_ONLY = (
+    "packets are lost: priced at the expected number of transmissions, none of its messages is lost"
+)
+
+
 def build(
     name: str,
     scenario: Scenario | Setting,
@@ -208,6 +213,8 @@ def build(
             "(devices.availability, positions, harvest_w); choose a method that is planned "
             "(adaptive, spread, inverse), or leave these out"
         )
+    if setting.world.packets is not None and not made.drawn:
+        made = replace(made, notes=(*made.notes, _EXPECTED_ONLY))
     return made
 
 

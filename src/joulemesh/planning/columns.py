@@ -118,6 +118,8 @@ class Ledgered:
         idle_w = self.ground.world.devices.idle_w
         if idle_w is None:
             return np.zeros(self.timeline.rounds.shape[1])
+        if self.timeline.awake_s is not None:
+            return np.asarray(idle_w * self.timeline.awake_s[row])
         return np.where(self.timeline.active[row], idle_w * self.latency_s[row], 0.0)
 
     @cached_property
@@ -236,6 +238,8 @@ class Ledgered:
     @property
     def _rest_s(self) -> FloatArray:
         """float64 [N]: seconds of the iterations in which each device takes part."""
+        if self.timeline.awake_s is not None:
+            return np.asarray(self.timeline.awake_s.sum(axis=0))
         seconds = np.zeros(self.timeline.rounds.shape[1])
         if self.timeline.active.all():
             return np.asarray(seconds + self.latency_s.sum())

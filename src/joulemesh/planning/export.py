@@ -108,6 +108,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "device_rounds": int(plan.rounds.sum()),
         "gossip": gossip,
         "bounds": plan.bounds,
+        **({"drawn": plan.drawn.figures(plan)} if plan.drawn is not None else {}),
         "notes": list(plan.notes),
         "events": [dataclasses.asdict(event) for event in plan.events],
         "figures": [
@@ -266,6 +267,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     ...     bool((load_plan(f"{folder}/plan.npz", scenario).spent_j == made.spent_j).all())
     True
     """
+    from joulemesh.planning.drawn import carried_out
     from joulemesh.planning.ground import Ground
     from joulemesh.planning.static import plan_of
     from joulemesh.planning.workload import Workload
@@ -292,6 +294,8 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
         raise ScenarioError(
             f"{path} holds no plan of this scenario ({reason}); plan again"
         ) from None
+    if record.get("drawn"):
+        made = carried_out(made)
     timeline = dataclasses.replace(made.timeline, **stored)
     return dataclasses.replace(made, timeline=timeline)
 

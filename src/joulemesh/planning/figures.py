@@ -60,6 +60,8 @@ def _deciding(scenario: Scenario) -> list[str]:
     names += ["network.topology", "network.bandwidth_hz"]
     if network.max_rate_bps is not None:
         names.append("network.max_rate_bps")
+    if network.packet_error != 0:
+        names += ["network.packet_error", "network.packet_bits", "network.tries"]
     if network.gains is None:
         names.append("network.path_loss")
         if network.path_loss == "power-law":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from joulemesh.data.naming import called, named
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.binding import BINDING, bound
 from joulemesh.planning.columns import Ledgered
+from joulemesh.planning.drawn import Drawn
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.timeline import Event, Timeline
@@ -44,6 +45,8 @@ class Plan(Ledgered):
         ground: what was asked, its sizes and its world.
         timeline: every iteration, as it will happen.
         notes: what a reader of the plan should know, one line each.
+        drawn: of a plan that is carried out where packets are lost (`carried_out`), what was
+            drawn; joules and seconds are then the drawn ones.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
@@ -56,6 +59,13 @@ class Plan(Ledgered):
     ground: Ground
     timeline: Timeline
     notes: tuple[str, ...] = ()
+    drawn: Drawn | None = None
+
+    @property
+    def planned(self) -> Plan:
+        """The plan with what was expected, where it was carried out with what was drawn."""
+        drawn = self.drawn
+        return self if drawn is None else replace(self, timeline=drawn.planned, drawn=None)
 
     @property
     def scenario(self) -> Scenario:

@@ -30,8 +30,11 @@ def joules_exactly(device: int, timeline: Timeline, devices: DeviceArrays) -> fl
     parts = [two_product(rounds, devices.round_energy_j[device])]
     parts += [two_product(repeat, price) for price in timeline.exchange_j[:, device]]
     if devices.idle_w is not None:
-        seconds = (*training_s(timeline.rounds, devices.round_latency_s), timeline.exchange_s)
-        rest = [part[timeline.active[:, device]] for part in seconds]
+        if timeline.awake_s is not None:
+            rest = [timeline.awake_s[:, device]]
+        else:
+            seconds = (*training_s(timeline.rounds, devices.round_latency_s), timeline.exchange_s)
+            rest = [part[timeline.active[:, device]] for part in seconds]
         parts += [two_product(devices.idle_w[device], part) for part in rest]
     return math.fsum(float(value) for pair in parts for part in pair for value in np.ravel(part))
 

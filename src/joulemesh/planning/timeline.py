@@ -61,6 +61,8 @@ class Timeline:
         spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None likewise.
         gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
             because it has been away.
+        awake_s: float64 [n, N]: seconds of each iteration for which a device's power at rest is
+            paid; None: of the whole iteration, by those who take part.
     """
 
     scheme: Scheme
@@ -81,6 +83,7 @@ class Timeline:
     stored_j: FloatArray | None = None
     spilled_j: FloatArray | None = None
     gifts: tuple[tuple[int, int, int], ...] = ()
+    awake_s: FloatArray | None = None
 
     @property
     def contraction(self) -> FloatArray:

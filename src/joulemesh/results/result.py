@@ -210,6 +210,11 @@ class Result:
         evaluations: ``…_ci95`` is half the width of the 95 % interval over seeds, ``…_error`` what
         the iterations that were not evaluated leave open. They are None unless all seeds reach the
         target; ``reached`` says how many do.
+
+        Where packets are lost, ``energy_j`` and ``time_s`` are as drawn; ``expected_energy_j`` and
+        ``expected_time_s`` are the plan's, and ``messages``, ``messages_lost``,
+        ``messages_unpaid`` (lost because a battery could not pay) and ``iterations_late`` (ended
+        after the deadline) count what happened.
         """
         # The first chunk of a process holds the compilation; the rate is of those after it.
         steady = self.chunks[1:] or self.chunks
@@ -257,7 +262,8 @@ class Result:
             own = self.account
             sums = {"bits": float(own.bits.sum()), "server_j": float(own.server_j.sum())}
             return {"equal": own.equal, **sums}
-        return {"scheme": self.plan.scheme}
+        drawn = self.plan.drawn
+        return {"scheme": self.plan.scheme, **(drawn.figures(self.plan) if drawn else {})}
 
     def frame(self) -> Any:
         """All evaluations, as a pandas DataFrame: one row for every evaluation and seed.

@@ -21,6 +21,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.account import account_of
 from joulemesh.planning.account import Account
+from joulemesh.planning.drawn import carried_out
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.results.result import ADAPTIVE, Chunk, Result, steps_per_round
 from joulemesh.runs.accounts import Pricing
@@ -206,7 +207,7 @@ def _prepared(
     chosen = repetition_seeds(scenario, seeds)
     method, equal = what
     if method is None:
-        plan = make_plan(scenario, parameters=learned.parameters, data=dataset)
+        plan = carried_out(make_plan(scenario, parameters=learned.parameters, data=dataset))
         pricing, schedule, exchange = Pricing(plan), schedule_of(plan), None
         samples = plan.work.round_samples
     else:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 __all__ = ["mixing_of", "power_mixing", "schedule_of"]
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.eigenvalue import SparseMatrix
+from joulemesh.aggregation.execute import lossy_mixing
 from joulemesh.aggregation.gossip import metropolis_mixing
 from joulemesh.aggregation.patterned import Patterned
+from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.drawn import Drawn
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
 
+_MOST_ENTRIES = 500_000_000  # of the matrices of one compiled call
 _DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse one
 
 
@@ -31,6 +38,8 @@ def schedule_of(plan: Plan) -> Schedule:
     >>> schedule_of(made).kind
     'mean'
     """
+    if plan.drawn is not None and plan.drawn.lost_messages.any():
+        return _lossy(plan, plan.drawn)
     mixing, rounds = _mixing(plan)
     # Only a plan whose exchanges change has exact means among other matrices.
     changes = callable(mixing) or isinstance(plan.timeline.scheme, Patterned)
@@ -58,6 +67,56 @@ def _someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
     for t in empty.tolist():
         held[t] = held[t - 1] if t else True
     return held
+
+
+def _lossy(plan: Plan, drawn: Drawn) -> Schedule:
+    """The plan's schedule where messages are lost: matrices of what every exchange then does."""
+    n, devices = plan.rounds.shape
+    routes = [plan.route(t + 1) if plan.exchanged[t] else None for t in range(n)]
+    parts = _parts_of(plan, routes, drawn)
+
+    def mixing(t: int) -> NDArray[np.float64]:
+        route, scheme = routes[t], plan.scheme_at(t + 1)
+        if route is None:
+            matrices = np.eye(devices)[None]
+        elif len(drawn.lost[t]):
+            matrices = lossy_mixing(scheme, route, devices, drawn.lost_in(t, route))
+        else:
+            matrices = _embedded(scheme, t, devices)[None]
+        return matrices[0] if parts == 1 else np.broadcast_to(matrices, (parts, devices, devices))
+
+    return Schedule(
+        plan.rounds,
+        _someone(plan.active),
+        plan.exchanged,
+        mixing=mixing,
+        gifts=plan.timeline.gifts,
+        parts=parts,
+    )
+
+
+def _parts_of(plan: Plan, routes: Sequence[Route | None], drawn: Drawn) -> int:
+    """Number of parts of the parameters that have matrices of their own."""
+    devices, held = plan.rounds.shape[1], plan.scenario.training.chunk_iterations
+    counts = {
+        plan.scheme_at(t + 1).parts(route)
+        for t, route in enumerate(routes)
+        if route is not None and len(drawn.lost[t])
+    } - {1}
+    if len(counts) > 1:
+        raise ScenarioError(
+            f"messages are lost in exchanges of {' and '.join(map(str, sorted(counts)))} chunks, "
+            "which one training cannot mix; use a scheme without chunks, for instance "
+            'plan.aggregation = "tree"'
+        )
+    parts = max(counts, default=1)
+    if held * parts * devices**2 > _MOST_ENTRIES:
+        raise ScenarioError(
+            f"messages are lost, and {held} mixing matrices of {devices} devices in {parts} parts "
+            f"are more than {_MOST_ENTRIES:,} numbers; lower training.chunk_iterations, raise "
+            "network.tries, or use fewer devices or chunks"
+        )
+    return parts
 
 
 def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:

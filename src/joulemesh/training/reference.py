@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["run_reference"]
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -139,6 +140,8 @@ def _exchange(exchange: Exchanged, t: int, params: list[Params]) -> list[Params]
 def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Params]:
     """Let the devices meet; one that has departed neither speaks nor listens."""
     active = engine.schedule.active[t]
+    if engine.schedule.parts > 1:
+        return _exchange(partial(_mix_parts, engine), t, params)
     leaves = [np.stack(leaf) for leaf in zip(*map(jax.tree.leaves, params), strict=True)]
     matrix = _matrix(engine, number, t)
     for i, j in np.argwhere(~np.outer(active, active)):
@@ -152,6 +155,14 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
     mixed = [np.tensordot(matrix, leaf.astype(np.float64), 1).astype(leaf.dtype) for leaf in leaves]
     tree = jax.tree.structure(params[0])
     return [jax.tree.unflatten(tree, [leaf[i] for leaf in mixed]) for i in range(len(params))]
+
+
+def _mix_parts(engine: Engine, t: int, values: NDArray[Any]) -> NDArray[Any]:
+    """Mix parts of the parameters [N, P] that have a matrix each; who is not there keeps all."""
+    matrices, active = engine.schedule.matrices(t, t + 1)[0], engine.schedule.active[t]
+    parts = np.array_split(values, len(matrices), axis=1)
+    mixed = [matrix @ part for matrix, part in zip(matrices, parts, strict=True)]
+    return np.where(active[:, None], np.concatenate(mixed, axis=1), values).astype(values.dtype)
 
 
 def _matrix(engine: Engine, number: int, t: int) -> NDArray[np.float64]:

@@ -41,6 +41,9 @@ class Schedule:
             sparse one. All False unless given.
         gifts: (iteration from 0, newcomer, giver): a device that has been away begins an
             iteration with the parameters that another ended the one before with.
+        parts: number C of parts into which the parameters, as one vector, are cut (as by
+            ``numpy.array_split``), each with a dense matrix of its own: with more than one,
+            matrices are [C, N, N] in the place of [N, N].
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10
@@ -53,6 +56,7 @@ class Schedule:
     mixing_rounds: int = 1
     exact: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
     gifts: tuple[tuple[int, int, int], ...] = ()
+    parts: int = 1
 
     def __post_init__(self) -> None:
         rounds = _whole(self.rounds)
@@ -68,8 +72,13 @@ class Schedule:
         object.__setattr__(self, "active", active)
         object.__setattr__(self, "exchanged", exchanged)
         object.__setattr__(self, "exact", _check_exact(self.exact, n))
-        object.__setattr__(self, "mixing", _check_mixing(self.mixing, n, devices))
+        object.__setattr__(self, "mixing", _check_mixing(self.mixing, n, self._shape))
         _check_gifts(self.gifts, n, devices)
+        if self.parts < 1 or (self.parts > 1 and self.kind != "dense"):
+            raise ScenarioError(
+                f"parts = {self.parts} with mixing that is {self.kind}: several parts need dense "
+                "matrices, use 1"
+            )
         if self.mixing_rounds < 1:
             raise ScenarioError(
                 f"mixing_rounds = {self.mixing_rounds} mixes nothing: use 1 or more, "
@@ -85,6 +94,12 @@ class Schedule:
     def devices(self) -> int:
         """Number of devices N."""
         return len(self.rounds[0])
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """Of the dense matrices of one iteration."""
+        devices = self.devices
+        return (devices, devices) if self.parts == 1 else (self.parts, devices, devices)
 
     @property
     def kind(self) -> Literal["mean", "dense", "sparse"]:
@@ -108,7 +123,7 @@ class Schedule:
             stop: one past the last.
 
         Returns:
-            [stop - start, N, N], or [1, N, N] if all are the same.
+            [stop - start, N, N], or [1, N, N] if all are the same; [..., C, N, N] in parts.
 
         >>> Schedule(np.ones((2, 2), int), mixing=lambda t: np.eye(2)).matrices(0, 2).shape
         (2, 2, 2)
@@ -117,7 +132,7 @@ class Schedule:
             raise TypeError(f"mixing is {self.kind}, not dense")
         if callable(self.mixing):
             drawn = np.stack([np.asarray(self.mixing(t), np.float64) for t in range(start, stop)])
-            return _check_dense(drawn, stop - start, self.devices)
+            return _check_dense(drawn, stop - start, self._shape)
         dense: Dense = np.asarray(self.mixing)
         return dense if len(dense) == 1 else dense[start:stop]
 
@@ -183,7 +198,8 @@ class Schedule:
         plain = not self.exact.any()
         parts += [] if plain else [self.exact]
         parts += [np.array(self.gifts, np.int64)] if self.gifts else []
-        yield repr((self.kind, self.mixing_rounds, plain)).encode()
+        cut = () if self.parts == 1 else (self.parts,)
+        yield repr((self.kind, self.mixing_rounds, plain, *cut)).encode()
         for rounds, active in zip(self.rounds, self.active, strict=True):
             yield rounds.astype(np.int32).data
             yield np.ascontiguousarray(active).data
@@ -245,7 +261,7 @@ def _check_exact(exact: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
     return given
 
 
-def _check_mixing(mixing: Any, n: int, devices: int) -> Mixing:
+def _check_mixing(mixing: Any, n: int, shape: tuple[int, ...]) -> Mixing:
     if isinstance(mixing, str):
         if mixing != "mean":
             raise ScenarioError(f'mixing = {mixing!r} is unknown: give "mean" or matrices')
@@ -253,23 +269,20 @@ def _check_mixing(mixing: Any, n: int, devices: int) -> Mixing:
     if sparse.issparse(mixing):
         given: Any = mixing
         matrix = sparse.csr_array(given, dtype=np.float64)
-        if matrix.shape != (devices, devices):
-            raise ScenarioError(f"mixing has shape {matrix.shape}: give {(devices, devices)}")
+        if matrix.shape != shape[-2:]:
+            raise ScenarioError(f"mixing has shape {matrix.shape}: give {shape[-2:]}")
         _check_rows(np.asarray(matrix.sum(axis=1), np.float64)[None])
         return matrix
     if callable(mixing):
         function: Callable[[int], Dense] = mixing
         return function
-    return _check_dense(np.asarray(mixing, np.float64), n, devices)
+    return _check_dense(np.asarray(mixing, np.float64), n, shape)
 
 
-def _check_dense(mixing: Dense, n: int, devices: int) -> Dense:
-    if mixing.ndim != 3 or mixing.shape[0] not in (1, n) or mixing.shape[1:] != (devices, devices):
-        raise ScenarioError(
-            f"mixing has shape {mixing.shape}: give {(n, devices, devices)} or "
-            f"{(1, devices, devices)}"
-        )
-    _check_rows(mixing.sum(axis=2))
+def _check_dense(mixing: Dense, n: int, shape: tuple[int, ...]) -> Dense:
+    if mixing.shape not in ((1, *shape), (n, *shape)):
+        raise ScenarioError(f"mixing has shape {mixing.shape}: give {(n, *shape)} or {(1, *shape)}")
+    _check_rows(mixing.reshape(-1, *shape[-2:]).sum(axis=2))
     return mixing
 
 

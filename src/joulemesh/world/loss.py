@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 
-__all__ = ["Packets", "build_packets", "expected_tries", "expected_tries_of_all", "snr_error"]
+__all__ = ["Packets", "build_packets", "expected_tries", "snr_error"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -37,23 +37,6 @@ def expected_tries(error: ArrayLike, tries: int) -> FloatArray:
     """
     lost = np.asarray(error, np.float64)
     return np.asarray((1.0 - lost**tries) / (1.0 - lost))
-
-
-def expected_tries_of_all(errors: ArrayLike, tries: int) -> float:
-    """Expected number of transmissions until all of several receivers have a packet, at most R.
-
-    Receivers lose it independently of each other: try k + 1 is made unless all have received one
-    of the k before it, with probability 1 − Π(1 − p_j^k).
-
-    Args:
-        errors: float [receivers]: each one's probability that a transmission is lost.
-        tries: R.
-
-    >>> expected_tries_of_all([0.5], 2), expected_tries_of_all([0.5, 0.5], 2)
-    (1.5, 1.75)
-    """
-    lost = np.asarray(errors, np.float64)[:, None] ** np.arange(tries)
-    return float((1.0 - np.prod(1.0 - lost, axis=0)).sum())
 
 
 def snr_error(

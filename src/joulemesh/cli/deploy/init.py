@@ -86,6 +86,11 @@ def init(
         days=days,
     )
     say(f"wrote {out}: fleet {fleet.id} of {len(fleet.names)} devices; {plan!r}")
+    if plan.world.packets is not None:
+        say(
+            "network.packet_error: the plan has expected joules and seconds; transports send lost "
+            "packets again until they arrive, so that no message is lost as in a simulated run"
+        )
     _next(out, filled=known is not None, with_keys=with_keys)
 
 
@@ -101,7 +106,7 @@ def _planned(scenario: Any, method: str | None) -> Any:
     made = build(method, scenario)
     if not made.deployable:
         raise ScenarioError(f"{method} is for simulation only: {made.simulation_only}")
-    return made.plan
+    return made.plan.planned
 
 
 def _hosts(path: Path, plan: Any) -> Any:

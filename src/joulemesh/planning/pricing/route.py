@@ -24,6 +24,7 @@ __all__ = [
     "exchange_energy_j",
     "exchange_latency_s",
     "exchange_parts_j",
+    "follow_messages_s",
     "pairwise_latency_s",
     "pairwise_parts_j",
 ]
@@ -101,24 +102,26 @@ def exchange_latency_s(
         return float(route.repeats * seconds.max())
     air = on_air(route, costs, broadcast=medium.broadcast)
     seconds = air.seconds[air.carrier]
-    return _follow_messages_s(route, seconds / route.chunks, devices)
+    return follow_messages_s(route, seconds / route.chunks, devices)
 
 
-def _follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float:
+def follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float:
     """Play the steps in order; all transmissions of a step start from the state before it.
 
-    The chunks of a pipelined route wait for each other at the links alone, so each is played from
+    ``seconds`` are [M], or [chunks, repeats, M] where they differ from one time to the next. The
+    chunks of a pipelined route wait for each other at the links alone, so each is played from
     the beginning to the end before the next.
     """
     busy = np.zeros((2, len(route.edges)))  # until when each link carries a message, per direction
     bounds = np.searchsorted(route.step, np.arange(route.steps + 1))
     sender, receiver, way = route.sender, route.receiver, route.forward.astype(np.int64)
-    for _ in range(route.chunks):
+    every = np.broadcast_to(seconds, (route.chunks, route.repeats, len(route.edge)))
+    for plays in every:
         ready = np.zeros(devices)
-        for _ in range(route.repeats):
+        for now in plays:
             for low, high in pairwise(bounds.tolist()):
                 link = (way[low:high], route.edge[low:high])
-                arrival = np.maximum(ready[sender[low:high]], busy[link]) + seconds[low:high]
+                arrival = np.maximum(ready[sender[low:high]], busy[link]) + now[low:high]
                 busy[link] = arrival
                 np.maximum.at(ready, receiver[low:high], arrival)
     return float(ready.max())

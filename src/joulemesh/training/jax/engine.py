@@ -104,6 +104,8 @@ class Engine:
         exact = schedule.exact[schedule.exchanged]
         if exact.any() and schedule.kind == "sparse":
             return exchange.mean if exact.all() else exchange.sparse_or_mean
+        if schedule.parts > 1:
+            return exchange.in_parts
         if exact.any() and by_samples:
             return exchange.weighed
         return _BUILT_IN[schedule.kind]

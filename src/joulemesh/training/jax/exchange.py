@@ -193,6 +193,47 @@ sparse = _linear(_sparse)
 """new = W^K @ old, with W given by its neighbours: N·k numbers instead of N·N."""
 
 
+def _in_parts(
+    params: Params, state: ExchangeState, key: jax.Array, context: Context
+) -> tuple[Params, ExchangeState, Sent]:
+    del key
+    leaves, tree = jax.tree.flatten(params)
+    devices, seeds = leaves[0].shape[:2]
+    wide = [leaf.reshape(devices, seeds, -1) for leaf in leaves]
+    vector = jnp.concatenate(wide, axis=2)  # promoted, as each device's vector is on the air
+    vector = vector.astype(jnp.promote_types(vector.dtype, jnp.float32))
+    parts = len(context.mixing)
+    index, place = _cut(vector.shape[2], parts)
+    nothing = jnp.zeros((devices, seeds, 1), vector.dtype)
+    cut = jnp.concatenate([vector, nothing], axis=2)[:, :, index]  # [N, S, C, longest part]
+    matrix = context.mixing.astype(vector.dtype)
+    mixed = jnp.einsum("cij,jscl->iscl", matrix, cut, precision=lax.Precision.HIGHEST)
+    after = mixed.reshape(devices, seeds, -1)[:, :, place]
+    bounds = np.cumsum([leaf.shape[2] for leaf in wide])[:-1].tolist()
+    new = [
+        part.astype(leaf.dtype).reshape(leaf.shape)
+        for part, leaf in zip(jnp.split(after, bounds, axis=2), leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, new), state, ()
+
+
+def _cut(size: int, parts: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Where the entries of each part are in a vector [C, longest], and where each entry is there.
+
+    Parts are those of ``numpy.array_split``; shorter ones are filled up with the place ``size``.
+    """
+    each = np.array_split(np.arange(size), parts)
+    longest = max(map(len, each))
+    index = np.full((parts, longest), size)
+    for number, part in enumerate(each):
+        index[number, : len(part)] = part
+    return index, np.flatnonzero(index.ravel() < size)
+
+
+in_parts = Exchange(lambda params: (), _in_parts, all_seeds=True)
+"""As `dense`, but each part of the parameters, as one vector, has a matrix of its own."""
+
+
 def _sparse_or_mean(
     params: Params, state: ExchangeState, key: jax.Array, context: Context
 ) -> tuple[Params, ExchangeState, Sent]:

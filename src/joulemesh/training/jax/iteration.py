@@ -274,7 +274,7 @@ def _context(
             mixing = WeighedMixing(mixing, chunk.exact[number])
     if key.kind == "dense":
         last = chunk.mixing.shape[0] - 1  # one matrix may serve every iteration
-        mixing = chunk.mixing[jnp.minimum(number, last), :inside, :inside]
+        mixing = chunk.mixing[jnp.minimum(number, last)][..., :inside, :inside]
         if key.exchange is weighed:
             mixing = WeighedMixing(mixing, chunk.exact[number])
     return Context(

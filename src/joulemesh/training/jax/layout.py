@@ -100,14 +100,14 @@ class Layout:
         return self.spread(values, fill).T.ravel()
 
     def matrices(self, mixing: NDArray[Any]) -> NDArray[Any]:
-        """Put the devices of [n, N, N] mixing matrices in the order of slots.
+        """Put the devices of [..., N, N] mixing matrices in the order of slots.
 
         >>> Layout.deal(np.ones(1), 1, 1).matrices(np.ones((4, 1, 1))).shape
         (4, 1, 1)
         """
-        mixed = self.spread(self.spread(mixing, 0.0), 0.0, axis=1)
+        mixed = self.spread(self.spread(mixing, 0.0), 0.0, axis=-2)
         pads = np.flatnonzero(self.order == self.devices)
-        mixed[:, pads, pads] = 1.0
+        mixed[..., pads, pads] = 1.0
         return mixed
 
     def sparse(self, mixing: sparse.csr_array[Any, Any]) -> sparse.csr_array[Any, Any]:

@@ -65,7 +65,7 @@ class ChunkSchedule(NamedTuple):
     rounds: Array  # int32 [C, slots]; [C, slots, S] where members of the seed axis differ
     active: Array  # bool [C, slots]
     exchanged: Array  # bool [C]
-    mixing: Array  # [C, slots, slots], [1, slots, slots], or ()
+    mixing: Array  # [C or 1, slots, slots], in parts [C or 1, parts, slots, slots]; or ()
     exact: Array  # bool [C]: where the exchange is an exact mean; () if nowhere
     source: Array = ()  # int32 [C, slots]: whose parameters are begun with; () for one's own
 

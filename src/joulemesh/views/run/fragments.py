@@ -82,6 +82,7 @@ def tiles(plan: Account, summary: Summary) -> str:
         figures.insert(0, ("test accuracy", percent(summary.accuracy), note))
     if summary.target is not None:
         figures.insert(2, summary.target)
+    figures += _messages(plan)
     figures += summary.further
     if summary.wall_s is not None:
         figures.append(("simulated in", duration(summary.wall_s), "wall-clock time"))
@@ -89,6 +90,17 @@ def tiles(plan: Account, summary: Summary) -> str:
         f"<li><span>{text(name)}</span><strong>{text(value)}</strong><small>{text(note)}</small></li>"
         for name, value, note in figures
     )
+
+
+def _messages(plan: Account) -> list[tuple[str, str, str]]:
+    """Messages that were lost, and what the plan expected, where packets are lost."""
+    if not isinstance(plan, Plan) or plan.drawn is None:
+        return []
+    found = plan.drawn.figures(plan)
+    expected = f"{energy(found['expected_energy_j'])}, {duration(found['expected_time_s'])}"
+    lost = f"{found['messages_lost']:,} of {found['messages']:,}"
+    unpaid = f"{found['messages_unpaid']:,} for want of joules"
+    return [("messages lost", lost, unpaid), ("planned", expected, "expected energy and time")]
 
 
 def metric_switches(metrics: Iterable[str]) -> str:
