@@ -38,6 +38,13 @@ def command(
     return run
 
 
+def test_init_says_that_no_message_is_lost_in_the_field(command: Command) -> None:
+    made = command("deploy", "init", *THREE, "--set", "network.packet_error=0.1")
+    assert made.code == 0
+    assert "no message is lost as in a simulated run" in made.out
+    assert "packet_error" not in command("deploy", "init", *THREE, "--out", "other").out
+
+
 def test_the_guide_from_init_to_enrolled(command: Command, tmp_path: Path) -> None:
     made = command("deploy", "init", *THREE)
     assert (made.code, made.err) == (0, "")
