@@ -104,7 +104,7 @@ def _planned(scenario: Any, method: str | None) -> Any:
     from joulemesh.methods import build
 
     made = build(method, scenario)
-    if not made.deployable:
+    if made.plan is None or not made.deployable:
         raise ScenarioError(f"{method} is for simulation only: {made.simulation_only}")
     return made.plan.planned
 
