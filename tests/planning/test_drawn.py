@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,32 @@ def test_what_cannot_be_is_refused_in_one_line(changes: dict[str, Any], said: st
     with pytest.raises(ScenarioError, match=said) as refused:
         joulemesh.plan(Scenario.preset("adaptive").override(changes))
     assert "\n" not in str(refused.value)
+
+
+def test_links_have_the_losses_that_were_measured(tmp_path: Path) -> None:
+    """Three links of 1 Mbit/s: one loses every second packet from 0 to 1, and none back."""
+    rows = ["i,j,rate_bps,loss", "0,1,1e6,0.5", "1,0,1e6,0", "1,2,1e6,0", "0,2,1e6,0.1"]
+    (tmp_path / "links.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    scenario = Scenario(
+        devices={"count": 3},
+        network={"links": str(tmp_path / "links.csv"), "tries": 2},
+        budget={"deadline_s": 10.0},
+        plan={"iterations": 2},
+    )
+    world = joulemesh.plan(scenario).world
+    ends = [tuple(link) for link in world.graph.edges.tolist()]
+    costs = world.costs(world.channel.gain(0))
+    assert costs.forward_s[ends.index((0, 1))] == pytest.approx(1.5e-6)
+    assert costs.backward_s[ends.index((0, 1))] == pytest.approx(1e-6)
+    np.testing.assert_allclose(costs.backward_j[ends.index((0, 2))], 1.1e-6)
+    with pytest.raises(ScenarioError, match="leave out one of them"):
+        joulemesh.plan(scenario.override({"network.packet_error": 0.1}))
+    (tmp_path / "links.csv").write_text("i,j,rate_bps\n0,1,1e6\n1,2,1e6\n", "utf-8")
+    with pytest.raises(ScenarioError, match="whose rates are measured"):
+        joulemesh.plan(scenario.override({"network.packet_error": "snr"}))
+    (tmp_path / "links.csv").write_text("i,j,rate_bps,loss\n0,1,1e6,1.5\n1,2,1e6,0\n", "utf-8")
+    with pytest.raises(ScenarioError, match=r"loss = 1\.5; it must be the probability"):
+        joulemesh.plan(scenario)
 
 
 def test_error_from_the_snr_margin_falls_with_the_rate() -> None:
@@ -221,7 +248,7 @@ def test_what_is_cut_off_is_what_cannot_be_paid_for(
     for name in SCHEMES.names():
         plan = _plan(
             devices__count=5,
-            devices__receive_j_per_bit=2e-8,
+            **({} if accounting == "both-ends" else {"devices__receive_j_per_bit": 2e-8}),
             network__topology="complete",
             network__packet_error=0.2,
             **medium,
@@ -252,11 +279,14 @@ def test_what_is_cut_off_is_what_cannot_be_paid_for(
 def _random(rng: np.random.Generator) -> dict[str, Any]:
     fading = str(rng.choice(["none", "none", "rayleigh"]))
     recharged = {"devices.harvest_w": 0.5, "devices.capacity_j": 3.5} if rng.random() < 0.3 else {}
+    receiving: dict[str, Any] = {"devices.receive_j_per_bit": 1e-7}
+    if rng.random() < 0.5:
+        receiving = {"plan.accounting": "both-ends"}
     return {
         "seed": int(rng.integers(1000)),
         "devices.count": int(rng.integers(3, 9)),
         "devices.idle_w": float(rng.choice([0.0, 0.05, 0.3])),
-        "devices.receive_j_per_bit": float(rng.choice([1e-9, 1e-7])),
+        **receiving,
         **recharged,
         "network.topology": str(rng.choice(["ring", "quasi-ring", "complete"])),
         **{name.replace("__", "."): value for name, value in MEDIA[rng.integers(5)].items()},
@@ -267,7 +297,6 @@ def _random(rng: np.random.Generator) -> dict[str, Any]:
         "plan.aggregation": str(rng.choice(list(SCHEMES.names()))),
         "plan.iterations": int(rng.integers(3, 15)),
         "plan.rounds": str(rng.choice(["theorem4", "spread"])),
-        "plan.accounting": str(rng.choice(["transmitter", "both-ends"])),
         "plan.coordination": bool(rng.integers(2)),
         "plan.on_depletion": str(rng.choice(["refuse", "leave"])),
         "budget.energy_j": [float(rng.uniform(0.05, 1.0)), 3.0],

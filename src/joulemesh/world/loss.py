@@ -146,6 +146,11 @@ def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets
     network, plan = scenario.network, scenario.plan
     error: float | FloatArray | None = network.packet_error
     if loss is not None and (loss > 0).any():
+        if (loss >= 1).any():
+            raise ScenarioError(
+                f"{network.links} has loss = {loss.max():g}; it must be the probability that a "
+                "packet is lost, below 1"
+            )
         if error != 0:
             raise ScenarioError(
                 f"network.packet_error = {error} beside the column loss of network.links; "
@@ -153,6 +158,11 @@ def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets
             )
         error = loss
     elif error == "snr":
+        if network.links is not None:
+            raise ScenarioError(
+                'network.packet_error = "snr" with network.links, whose rates are measured and '
+                "have no SNR; give links a column loss, or set a probability"
+            )
         if network.max_rate_bps is None:
             raise ScenarioError(
                 'network.packet_error = "snr" without network.max_rate_bps: links that send at '

@@ -73,6 +73,8 @@ def redrawn(scenario: Scenario) -> tuple[str, ...]:
     ('placement', 'gains', 'batteries', 'processors')
     >>> redrawn(Scenario(network={"fading": "rician"}))
     ('placement', 'gains', 'fading', 'batteries', 'processors')
+    >>> redrawn(Scenario(network={"packet_error": 0.1}))[-1]
+    'lost packets'
     """
     samples = np.ones(scenario.devices.count)
     one, other = (
@@ -80,7 +82,8 @@ def redrawn(scenario: Scenario) -> tuple[str, ...]:
         for seed in world_seeds(scenario.seed, 2)
     )
     parts = zip(_parts(one).items(), _parts(other).values(), strict=True)
-    return tuple(name for (name, mine), its in parts if not np.array_equal(mine, its))
+    differs = [name for (name, mine), its in parts if not np.array_equal(mine, its)]
+    return (*differs, *(["lost packets"] if one.packets is not None else []))
 
 
 def _parts(world: World) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:

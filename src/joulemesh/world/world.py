@@ -122,7 +122,7 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
         bandwidth_hz=scenario.network.bandwidth_hz,
         noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
         max_rate_bps=scenario.network.max_rate_bps or np.inf,
-        packets=build_packets(scenario),
+        packets=build_packets(scenario, None if measured is None else measured.loss),
         measured=measured,
         traces=traces,
         motion=motion,
