@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +237,61 @@ def test_conditions_are_recorded_and_disturbances_are_said(tmp_path: Path) -> No
     assert any("slowed down by heat 1 times" in note for note in found.notes)
     assert any("the clock varied from 1." in note and "powersave" in note for note in found.notes)
     assert {"joulemesh", "python", "numpy"} <= set(found.conditions.versions)
+
+
+def test_a_meter_that_lags_is_asked_at_the_end() -> None:
+    """Waiting for a logger within a block would count for the block."""
+
+    class Lagging(Machine):
+        asked_at: float | None = None
+
+        def mark(self) -> Callable[[], float]:
+            counted = self.counted_j
+
+            def later() -> float:
+                self.asked_at = self.asked_at or self.now
+                return counted
+
+            return later
+
+        def joules(self) -> float:
+            raise AssertionError("it would wait")
+
+    toy = Lagging()
+    found = calibrate(learner=toy, meter=toy, bench=toy.bench())
+    assert found.step_j is not None
+    assert found.step_j.mean == pytest.approx(0.014)
+    last = found.blocks[-1]
+    assert toy.asked_at is not None
+    assert toy.asked_at >= last.begun_s + last.seconds
+
+
+def test_a_gpu_that_is_slowed_down_is_said() -> None:
+    toy = Machine()
+    toy.state = lambda: {"throttled": float(toy.now > 100)}  # type: ignore[attr-defined]
+    found = calibrate(learner=toy, meter=toy, bench=toy.bench())
+    slowed = sum(bool(block.state["throttled"]) for block in found.blocks)
+    assert 0 < slowed < 16
+    assert any(f"slowed down in {slowed} of 16 blocks" in note for note in found.notes)
+
+
+def test_a_pytorch_module_is_trained() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from joulemesh.deploy.device.torch_device import TorchDevice
+
+    drawn = np.random.default_rng(0)
+    data = {
+        f"{kind}_{part}": drawn.random((20, 8)) if kind == "x" else drawn.integers(2, size=20)
+        for kind in ("x", "y")
+        for part in ("train", "test")
+    }
+    module = torch.nn.Linear(8, 2)
+    before = module.weight.detach().numpy().copy()
+    method = Method(samples=3, block_s=0.01, warm_up_s=0.0, settle_s=0.0, rounds=3, rest=False)
+    found = calibrate(learner=TorchDevice(module, data, device=0), watts=5.0, method=method)
+    assert found.step_s.mean > 0
+    assert found.conditions.versions["torch"]
+    assert not np.array_equal(module.weight.detach().numpy(), before)
 
 
 def test_short_blocks_for_a_slow_meter_are_said(tmp_path: Path) -> None:

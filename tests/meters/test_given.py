@@ -67,6 +67,14 @@ def test_a_file_that_grows_is_waited_for(tmp_path: Path) -> None:
     assert External(options, wall(0.0, 3.0, grow=grow)).joules() == 20.0 + 55.0
 
 
+def test_a_moment_can_be_marked_and_asked_for_later(tmp_path: Path) -> None:
+    options = log(tmp_path, "time,watts", "0,10", "1,10")
+    meter = External(options, wall(0.0, 2.0, 4.0))
+    first, last = meter.mark(), meter.mark()
+    log(tmp_path, "time,watts", "0,10", "1,10", "3,20", "5,20")  # the logger has caught up
+    assert (first(), last()) == (10 + 12.5, 10 + 30 + 20)
+
+
 def test_a_logger_that_stops_is_named(tmp_path: Path) -> None:
     meter = External(log(tmp_path, "time,watts", "0,10", "1,10"), wall(0.0, 9.0))
     with pytest.raises(MeterError, match=r"no row later than 8 s before .* keep the logger"):

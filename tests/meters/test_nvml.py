@@ -47,6 +47,18 @@ class Driver:
             raise self.NVMLError("GPU is lost" if self.lost else "Not Supported")
         return self.energy_mj[handle]
 
+    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+        assert kind == 1  # of the multiprocessors
+        return 1980
+
+    def nvmlDeviceGetTemperature(self, handle: int, kind: int) -> int:  # noqa: N802
+        if self.lost:
+            raise self.NVMLError("GPU is lost")
+        return 41
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:  # noqa: N802
+        return 0x4 | 0x40  # a power cap, which is no defect, and heat
+
     def nvmlDeviceGetPowerUsage(self, handle: int) -> float:  # noqa: N802
         if self.lost:
             raise self.NVMLError("GPU is lost")
@@ -129,3 +141,11 @@ def test_a_gpu_without_the_package_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
     found = METERS["nvml"].find(MeterOptions(root=tmp_path))
     assert (found.ready, found.remedy) == (False, "pip install 'joulemesh[meters]'")
+
+
+def test_the_state_of_a_gpu_is_told_as_far_as_it_answers() -> None:
+    driver = Driver()
+    made = meter(driver, [0.0], "0")
+    assert made.state() == {"clock_hz": 1.98e9, "temperature_c": 41.0, "throttled": float(0x40)}
+    driver.lost = True
+    assert made.state() == {"clock_hz": 1.98e9, "throttled": float(0x40)}

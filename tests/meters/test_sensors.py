@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -299,6 +299,14 @@ def test_nonsense_from_vcgencmd_is_refused(at: Callable[[str], MeterOptions], te
     assert not METERS["pi5"].find(options).ready
     with pytest.raises(MeterError, match="vcgencmd"):
         open_meter("pi5", options)
+
+
+def test_a_raspberry_pi_tells_whether_it_is_slowed_down(at: Callable[[str], MeterOptions]) -> None:
+    options = at("pi5")
+    meter: Any = open_meter("pi5", options)
+    assert meter.state() == {}
+    write(options.root, "vcgencmd/get_throttled", "throttled=0x50005")
+    assert meter.state() == {"throttled": 5.0}
 
 
 def test_earlier_boards_have_no_sensor(at: Callable[[str], MeterOptions]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Block", "Session", "Trains"]
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -39,6 +39,7 @@ class Block:
         joules: by the meter; None without one.
         clock_hz: of the processor at its end; None where the system does not tell.
         temperature_c: the hottest part at its end; None likewise.
+        state: of what the meter measures at its end: clock, temperature, throttling of a GPU.
     """
 
     kind: Literal["train", "rest"]
@@ -49,6 +50,7 @@ class Block:
     joules: float | None
     clock_hz: float | None
     temperature_c: float | None
+    state: dict[str, float] = field(default_factory=dict)
 
 
 class Session:
@@ -142,7 +144,8 @@ class Session:
                 steps += self.rounds * self._steps
         ended, last = clock(), self._mark()
         root = self._bench.root
-        seen = clock_hz(root), temperature_c(root)
+        state: dict[str, float] = getattr(self._meter, "state", dict)()
+        seen = clock_hz(root), temperature_c(root), state
 
         def block() -> Block:
             joules = None if self._meter is None else last() - first()

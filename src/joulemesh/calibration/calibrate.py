@@ -225,6 +225,12 @@ def _notes(
             f"the processor was slowed down by heat {after - before:.0f} times; cool the device, "
             "or take the figures for those of a hot one"
         )
+    slowed = sum(bool(block.state.get("throttled")) for block in blocks)
+    if slowed:
+        said.append(
+            f"what {meter.name if meter else ''} measures was slowed down in {slowed} of "
+            f"{len(blocks)} blocks (heat, or too little voltage): cool it, or use a better supply"
+        )
     clocks = [block.clock_hz for block in blocks if block.kind == "train" and block.clock_hz]
     if clocks and max(clocks) > (1 + _UNSTEADY) * min(clocks):
         name = f" (governor {governor})" if governor else ""

@@ -20,7 +20,10 @@ class MeterError(JoulemeshError):
 class Meter(Protocol):
     """Counts joules from the moment at which it was opened.
 
-    Whatever samples watts integrates them itself, in a thread of its own or between calls.
+    Whatever samples watts integrates them itself, in a thread of its own or between calls. A meter
+    may also have ``mark()``, which gives a function for the joules up to now, to be called later
+    (an external logger lags), and ``state()``, figures of what it measures by name: ``clock_hz``,
+    ``temperature_c``, and ``throttled``, which is not 0 while that is slowed down.
     """
 
     @property

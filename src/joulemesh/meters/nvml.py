@@ -21,6 +21,9 @@ from joulemesh.meters.sampled import Sampled
 from joulemesh.optional import MissingPackageError, require
 
 _INSTALL = "pip install 'joulemesh[meters]'"
+# Bits of NVML's reasons for a lower clock: hardware slowdown, heat by software and by hardware,
+# power brake. A power cap (0x4) is how the card is meant to run.
+_SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 
 
 def _library() -> Any:
@@ -54,6 +57,7 @@ class Nvml:
             handles = _handles(self._library, visible)
             if not handles:
                 raise MeterError("NVML shows no GPU; is CUDA_VISIBLE_DEVICES empty?")
+            self._handles = handles
             self._parts = [self._part(handle, options) for handle in handles]
             names = ", ".join(_name(self._library, handle) for handle in handles)
         except self._library.NVMLError as error:
@@ -84,6 +88,21 @@ class Nvml:
     def joules(self) -> float:
         """Joules of all GPUs since the meter was opened."""
         return sum(part.joules() for part in self._parts)
+
+    def state(self) -> dict[str, float]:
+        """Clock, temperature and throttling of the first GPU, as far as it tells."""
+        asks: dict[str, Callable[[Any], float]] = {
+            "clock_hz": lambda gpu: 1e6 * self._library.nvmlDeviceGetClockInfo(gpu, 1),  # SM
+            "temperature_c": lambda gpu: self._library.nvmlDeviceGetTemperature(gpu, 0),  # GPU
+            "throttled": lambda gpu: (
+                self._library.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) & _SLOWED
+            ),
+        }
+        found = {}
+        for name, ask in asks.items():
+            with suppress(self._library.NVMLError, AttributeError):
+                found[name] = float(ask(self._handles[0]))
+        return found
 
     def close(self) -> None:
         """Let go of the driver."""

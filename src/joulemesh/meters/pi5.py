@@ -7,7 +7,7 @@ A copy of a board has the command's output in ``vcgencmd/pmic_read_adc``.
 
 from __future__ import annotations
 
-__all__ = ["watts_of"]
+__all__ = ["state_of", "watts_of"]
 
 import re
 import subprocess
@@ -19,7 +19,8 @@ from joulemesh.meters.reading import model_of_board, text_of
 from joulemesh.meters.sampled import Sampled
 
 _BOARDS = ("Raspberry Pi 5", "Raspberry Pi Compute Module 5")  # the former also names the 500
-_COMMAND = ("vcgencmd", "pmic_read_adc")
+_READ, _THROTTLED = "pmic_read_adc", "get_throttled"
+_NOW = 0xF  # under-voltage, capped clock, throttled, too warm: at this moment, not earlier
 _LINE = re.compile(r"^\s*(\w+)_([AV]) (?:current|volt)\(\d+\)=(\S+?)[AV]\s*$", re.MULTILINE)
 _PERIOD_S = 0.5  # each sample starts a program, which draws something itself
 _PATIENCE_S = 5.0
@@ -51,12 +52,29 @@ def watts_of(text: str) -> float:
     return sum(amperes[rail] * volts[rail] for rail in amperes)
 
 
-def _text(root: Path) -> str:
+def state_of(text: str) -> dict[str, float]:
+    """What ``vcgencmd get_throttled`` prints, as figures.
+
+    >>> state_of("throttled=0x50005"), state_of("throttled=0x50000"), state_of("?")
+    ({'throttled': 5.0}, {'throttled': 0.0}, {})
+    """
+    found = re.search(r"throttled=(0x[0-9a-fA-F]+)", text)
+    return {} if found is None else {"throttled": float(int(found[1], 16) & _NOW)}
+
+
+def _state(root: Path) -> dict[str, float]:
+    try:
+        return state_of(_text(root, _THROTTLED))
+    except MeterError:
+        return {}
+
+
+def _text(root: Path, command: str = _READ) -> str:
     if root != Path("/"):
-        return text_of(root / "vcgencmd" / "pmic_read_adc")
+        return text_of(root / "vcgencmd" / command)
     try:
         done = subprocess.run(
-            _COMMAND, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            ("vcgencmd", command), capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except FileNotFoundError:
         raise MeterError("vcgencmd is not installed; sudo apt install raspi-utils") from None
@@ -70,7 +88,14 @@ def _text(root: Path) -> str:
 
 def _open(options: MeterOptions) -> Meter:
     source = f"{options.verb} the Raspberry Pi's PMIC (vcgencmd pmic_read_adc)"
-    return Sampled("pi5", source, lambda: watts_of(_text(options.root)), options, _PERIOD_S)
+    return Sampled(
+        "pi5",
+        source,
+        lambda: watts_of(_text(options.root)),
+        options,
+        _PERIOD_S,
+        lambda: _state(options.root),
+    )
 
 
 def _find(options: MeterOptions) -> Finding:

@@ -23,6 +23,7 @@ class Sampled:
         watts: reads the sensor; raises `MeterError` if it cannot.
         options: with the clock; without ``threads`` only calls sample.
         period_s: seconds between two samples of the thread.
+        state: figures of what is measured, by name, as far as it tells.
 
     Raises:
         MeterError: the sensor cannot be read to begin with.
@@ -40,8 +41,9 @@ class Sampled:
         watts: Callable[[], float],
         options: MeterOptions,
         period_s: float = 0.1,
+        state: Callable[[], dict[str, float]] = dict,
     ) -> None:
-        self.name, self.source = name, source
+        self.name, self.source, self.state = name, source, state
         self._read_w, self._clock, self._period_s = watts, options.clock, period_s
         self._lock, self._over = threading.Lock(), threading.Event()
         self._total_j, self._bad = 0.0, 0

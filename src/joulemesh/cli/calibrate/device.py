@@ -141,7 +141,7 @@ def _method(quick: bool, samples: int, block: str | None, rounds: int | None) ->
 
 def _require_joules(meter: str, watts: float | None, quick: bool, append: Path) -> None:
     """Refuse, before minutes are spent, to write a row that would lack its joules."""
-    from joulemesh.meters import choose, findings
+    from joulemesh.meters import MeterOptions, choose
 
     if watts is not None or meter != "auto":
         return
@@ -150,8 +150,9 @@ def _require_joules(meter: str, watts: float | None, quick: bool, append: Path) 
             f"--append {append} needs joules, and --quick measures seconds only: leave --quick "
             "out, or add --watts"
         )
-    if not any(found.ready for found in findings().values()):
-        raise ScenarioError(f"--append {append} needs joules: {choose().reason}")
+    choices = [choose(MeterOptions(accelerator=gpu)) for gpu in (True, False)]
+    if all(one.kind is None for one in choices):
+        raise ScenarioError(f"--append {append} needs joules: {choices[-1].reason}")
 
 
 def _number(scenario: Scenario, which: str) -> int:
