@@ -258,10 +258,18 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """Measure and journal the accuracy of the parameters after an iteration; nothing follows."""
+    """Measure and journal the accuracy of the parameters after an iteration; nothing follows.
+
+    Attributes:
+        iteration: that was committed.
+        vector: [P], the parameters.
+        holders: the devices that hold the same parameters, of which one evaluation is enough;
+            none where this device's are its own.
+    """
 
     iteration: int
     vector: Vector
+    holders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

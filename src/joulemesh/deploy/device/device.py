@@ -117,10 +117,12 @@ class Device:
         battery_j = pack.orders.battery_j
         self.meter: RunMeter = make_meter(wanted.meter, battery_j, tariff, spent_j, options)
         self.meter.iteration = state.commit.iteration + 1
+        own = wanted.data is not None or wanted.learner is not None
+        every = fleet.scenario.training.eval_every
         self.tools = Tools(
             transport=(transport or grpc_transport)(self),
             store=store,
-            training=Training(learner, fleet.scenario.training.eval_every),
+            training=Training(learner, every, None if own else device),
             planner=self.planner,
             meter=self.meter,
             ceiling=ceiling,

@@ -30,10 +30,12 @@ class Training:
     Args:
         learner: made in the thread, so that what it imports (JAX) delays nobody's beats.
         every: evaluate after every so many iterations, and after the last.
+        device: its number, if all devices evaluate on the same samples: those that hold the same
+            parameters then take turns, except after the last iteration. None if not.
     """
 
-    def __init__(self, learner: Learner, every: int = 1) -> None:
-        self._learner, self._every = learner, every
+    def __init__(self, learner: Learner, every: int = 1, device: int | None = None) -> None:
+        self._learner, self._every, self._device = learner, every, device
         self.last = 0
         """The last iteration of the plan, once it is known."""
         self._worker: Worker | None = None
@@ -95,11 +97,17 @@ class Training:
         self._worker.do(lambda: _train(self._learner, wanted), over)
 
     def evaluate(self, wanted: Evaluate) -> None:
-        """Evaluate when there is time, if it is the turn of this iteration."""
-        if wanted.iteration % self._every and wanted.iteration != self.last:
+        """Evaluate when there is time, if it is the turn of this iteration and of this device."""
+        if wanted.iteration != self.last and not self._has_turn(wanted):
             return
         self._waiting = wanted
         self._evaluate_next()
+
+    def _has_turn(self, wanted: Evaluate) -> bool:
+        number, between = divmod(wanted.iteration, self._every)
+        if between or self._device is None or not wanted.holders:
+            return not between
+        return wanted.holders[number % len(wanted.holders)] == self._device
 
     def _evaluate_next(self) -> None:
         wanted = self._waiting

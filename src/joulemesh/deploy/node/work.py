@@ -206,7 +206,10 @@ class Work:
 
     def _committed(self) -> None:
         commit = self._desk.state.commit
-        self._desk.emit(Evaluate(commit.iteration, commit.vector))
+        plan, t = self.plans.get(commit.view), commit.iteration
+        exact = plan is not None and commit.average is not None and commit.average[0] == t
+        holders = plan.active(t) if plan is not None and exact else ()
+        self._desk.emit(Evaluate(t, commit.vector, holders))
         self.averaging.forget()
         self._saved()
 
