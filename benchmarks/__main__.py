@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import faults, overhead, peers, planner, scale, slots, training, trees
+from benchmarks import deploy, faults, overhead, peers, planner, scale, slots, training, trees
 from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "faults": faults.main,
     "trees": trees.main,
     "slots": slots.main,
+    "deploy": deploy.main,
 }
 HAVE_QUICK = ("training", "peers")
 

@@ -1,4 +1,5 @@
-"""Fleets of real processes: `python -m benchmarks.deploy [links | exchanges | faults | local]`.
+"""Fleets of real processes: `python -m benchmarks deploy`, or some parts of it:
+`python -m benchmarks.deploy [links | exchanges | faults | local]`.
 
 links       goodput of single messages on limited links (root)
 exchanges   seconds of whole exchanges on limited links, beside the plan's (root)
@@ -9,6 +10,7 @@ local       seconds of `joulemesh deploy local`, from the command to the report
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -35,8 +37,9 @@ def main() -> None:
         sys.exit(f"unknown part {unknown!r}; there are {', '.join(PARTS)}")
     kept = OUT / "deploy.json"
     record: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
-    record.update(machine=machine("jax", "grpcio", "cryptography"), module="benchmarks.deploy")
+    record.update(machine=machine("jax", "grpcio", "cryptography"))
     for name in names or PARTS:
+        record.setdefault("load", {})[name] = os.getloadavg()[0]
         with tempfile.TemporaryDirectory(prefix="joulemesh-") as place:
             record[name] = PARTS[name](Path(place))
     publish("deploy", TITLE, page(record), record)
@@ -45,7 +48,22 @@ def main() -> None:
 def page(record: dict[str, Any]) -> str:
     """The page's body."""
     shown = {"local": _local, "links": _links, "exchanges": _exchanges, "faults": _faults}
-    return "\n\n".join(show(record[name]) for name, show in shown.items() if name in record)
+    cores, loads = record["machine"]["cores"], record["load"]
+    return "\n\n".join(
+        f"{show(record[name])}{_busy(loads[name], cores)}"
+        for name, show in shown.items()
+        if name in record
+    )
+
+
+def _busy(load: float, cores: int) -> str:
+    """What to know of a part that was measured on a machine with other work to do."""
+    if load < 0.5:
+        return ""
+    return (
+        f"\n\nOther processes were at work when this was begun (a load of {load:.1f} on {cores} "
+        "cores): seconds are longer than on a quiet machine, CPU seconds hardly."
+    )
 
 
 def _local(rows: list[dict[str, Any]]) -> str:
@@ -96,12 +114,13 @@ def _links(rows: list[dict[str, Any]]) -> str:
 
 
 def _exchanges(rows: list[dict[str, Any]]) -> str:
-    header = ["scheme", "model MB", "links Mbit/s", "planned s", "measured s", "ratio", "goodput"]
+    header = ["scheme", "model MB", "shortest message ms", "planned s", "measured s", "ratio"]
+    header.append("goodput")
     cells = [
         [
             one["scheme"],
             f"{one['megabytes']:.2g}",
-            f"{one['slowest_mbps']:.0f} to {one['fastest_mbps']:.0f}",
+            f"{1000 * one['shortest_s']:.1f}",
             f"{one['planned_s']:.3f}",
             f"{one['measured_s']:.3f}",
             f"{one['ratio']:.3f}",
@@ -111,10 +130,16 @@ def _exchanges(rows: list[dict[str, Any]]) -> str:
     ]
     return (
         "## Exchanges on limited links\n\n"
-        "Six devices as processes in network namespaces (`joulemesh deploy emulate`): seconds of "
-        "an exchange, from when the last device has trained to when the last has finished, median "
-        "over the iterations. Goodput is that of the worst link: payload over the seconds until it "
-        "is acknowledged.\n\n" + table(header, cells)
+        "Six devices as processes in network namespaces (`joulemesh deploy emulate`), with links "
+        f"of {min(one['slowest_mbps'] for one in rows):.0f} to "
+        f"{max(one['fastest_mbps'] for one in rows):.0f} Mbit/s: seconds of an exchange, from when "
+        "the last device has trained to when the last has finished, median over the iterations. "
+        "Goodput is that of the worst link: payload over the seconds until it is acknowledged. "
+        "Where the fastest link carries the shortest message in less time than a process needs to "
+        "handle one (a few milliseconds on a quiet machine), the processes are measured rather "
+        f"than the links: `plan.message_s = {deploy_links.HANDLING_S:g}` keeps chunks above that, "
+        "and the rows with shorter messages show what happens without it.\n\n"
+        + table(header, cells)
     )
 
 
@@ -139,8 +164,8 @@ def _faults(rows: list[dict[str, Any]]) -> str:
         f"Fleets of {deploy_faults.DEVICES_COUNT} processes that average exactly; a silent device "
         f"is suspected after {deploy_faults.PATIENCE_S:g} s. Killed processes are started again by "
         "their supervisor. The longest pause is the longest time between two commits of a device "
-        f"that had no fault itself, and may be {allowed:g} s. Runs lost: {lost}.\n\n"
-        + table(header, cells)
+        "that had no fault itself, counted from the last fault before the second of them, and may "
+        f"be {allowed:g} s. Runs lost: {lost}.\n\n" + table(header, cells)
     )
 
 

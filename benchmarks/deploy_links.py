@@ -34,22 +34,31 @@ PORT = 7100
 TOPOLOGY = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4))
 LINKS_MBPS = (5.0, 50.0, 20.0, 10.0, 35.0, 15.0, 25.0)
 
-# Scheme and layers: parameters of 0.3 MB and of 4.3 MB.
-CASES: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("tree", (1000,)),
-    ("tree-chunked", (1000,)),
-    ("ring", (1000,)),
-    ("ring-chunked", (1000,)),
-    ("gossip", (1000,)),
-    ("metropolis", (1000,)),
-    ("tree", (1000, 1000)),
-    ("tree-chunked", (1000, 1000)),
-    ("ring-chunked", (1000, 1000)),
+HANDLING_S = 0.02
+"""What processes of a machine like this one need to handle a message, at the most."""
+
+# Scheme, layers (parameters of 0.3 MB and of 4.3 MB) and ``plan.message_s``. Messages of the last
+# two cases take the processes longer than the links.
+CASES: tuple[tuple[str, tuple[int, ...], float], ...] = (
+    ("tree", (1000,), HANDLING_S),
+    ("tree-chunked", (1000,), HANDLING_S),
+    ("ring", (1000,), HANDLING_S),
+    ("ring-chunked", (1000,), HANDLING_S),
+    ("gossip", (1000,), HANDLING_S),
+    ("metropolis", (1000,), HANDLING_S),
+    ("tree", (1000, 1000), HANDLING_S),
+    ("tree-chunked", (1000, 1000), HANDLING_S),
+    ("ring-chunked", (1000, 1000), HANDLING_S),
+    ("tree-chunked", (1000,), 0.0),
+    ("tree-chunked", (1000, 1000), 0.0),
 )
 
 
 def scenario(
-    scheme: str, hidden: Sequence[int], rates_mbps: Sequence[float] = LINKS_MBPS
+    scheme: str,
+    hidden: Sequence[int],
+    rates_mbps: Sequence[float] = LINKS_MBPS,
+    message_s: float = HANDLING_S,
 ) -> joulemesh.Scenario:
     """Six devices whose links have given rates, with batteries and deadlines that do not bind."""
     bandwidth_hz, noise_w_per_hz = 5e6, 10 ** (-174 / 10) / 1000
@@ -67,6 +76,7 @@ def scenario(
             "rounds": "fixed",
             "fixed_rounds": 1,
             "aggregation": scheme,
+            "message_s": message_s,
         },
         training={"model": "mlp", "hidden": list(hidden), "eval_every": ITERATIONS},
     )
@@ -75,15 +85,20 @@ def scenario(
 def measure_exchanges(place: Path) -> list[dict[str, Any]]:
     """Whole exchanges of six devices in namespaces."""
     return [
-        exchanged(place / str(number), scheme, hidden)
-        for number, (scheme, hidden) in enumerate(CASES)
+        exchanged(place / str(number), scheme, hidden, message_s)
+        for number, (scheme, hidden, message_s) in enumerate(CASES)
     ]
 
 
-def exchanged(folder: Path, scheme: str, hidden: Sequence[int]) -> dict[str, Any]:
+def exchanged(
+    folder: Path, scheme: str, hidden: Sequence[int], message_s: float = HANDLING_S
+) -> dict[str, Any]:
     """The exchanges of one scheme with one model, beside the plan's."""
     progress(f"exchanges: {scheme}, layers of {', '.join(map(str, hidden))}")
-    plan = joulemesh.plan(scenario(scheme, hidden))
+    plan = joulemesh.plan(scenario(scheme, hidden, message_s=message_s))
+    route = plan.route(1)
+    assert route is not None
+    shortest_s = float(route.seconds(plan.ground.forecast).min()) / route.chunks
     fleet, _ = open_fleet(folder, plan, settings=Settings(patience_s=20.0))
     with emulated(folder, fleet, plan) as running:
         running.run(lambda standings: None)
@@ -97,6 +112,7 @@ def exchanged(folder: Path, scheme: str, hidden: Sequence[int]) -> dict[str, Any
         "megabytes": plan.work.model_bits / 8e6,
         "slowest_mbps": float(min(rates)) / 1e6,
         "fastest_mbps": float(max(rates)) / 1e6,
+        "shortest_s": shortest_s,
         "planned_s": float(np.median(planned)),
         "measured_s": float(np.median(took)),
         "ratio": found.ratio,

@@ -6,6 +6,7 @@ import json
 
 from benchmarks import (
     accelerator_page,
+    deploy,
     faults,
     overhead,
     peers,
@@ -28,6 +29,7 @@ PAGES = {
     "faults": (faults.TITLE, faults.page),
     "trees": (trees.TITLE, trees.page),
     "slots": (slots.TITLE, slots.page),
+    "deploy": (deploy.TITLE, deploy.page),
 }
 
 

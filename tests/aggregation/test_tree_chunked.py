@@ -291,6 +291,17 @@ def test_the_number_of_chunks_can_be_asked_for() -> None:
         ready(net, bits=8.0, chunks=9)
 
 
+def test_no_chunk_is_chosen_that_takes_longer_to_handle_than_to_carry() -> None:
+    net = path(6)
+    free = ready(net).route(net.costs)
+    message_s = 3.0 * float(free.seconds(net.costs).min()) / free.chunks
+    heeded = ready(net, message_s=message_s).route(net.costs)
+    assert 1 < heeded.chunks < free.chunks
+    assert float(heeded.seconds(net.costs).min()) / heeded.chunks >= message_s * (1 - 1e-9)
+    assert ready(net, message_s=1e9).route(net.costs).chunks == 1
+    assert ready(net, message_s=1e9, chunks=7).route(net.costs).chunks == 7  # as asked for
+
+
 def path(devices: int) -> Net:
     edges = np.stack([np.arange(devices - 1), np.arange(1, devices)], axis=1)
     costs = random_costs(edges, devices, np.random.default_rng(1))

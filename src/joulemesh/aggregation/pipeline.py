@@ -39,20 +39,36 @@ FloatArray = NDArray[np.float64]
 
 FRAME_BITS = 12_000.0  # 1,500 bytes: Ethernet and Wi-Fi
 SMALL_FRAME_BITS = 1_016.0  # 127 bytes: IEEE 802.15.4
+_ROUNDING = 1e-12
 _NEAR = 1.01  # fewer chunks are taken for a hundredth of the seconds
 _TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # chunks, in half duplex
 
 
-def most_chunks(bits: float, devices: int) -> int:
+def most_chunks(
+    bits: float, devices: int, *, quickest_s: float = 0.0, message_s: float = 0.0
+) -> int:
     """The most chunks that are chosen for a vector.
 
     The ledger does not charge for headers, so chunks are kept to the size of a network frame, or
     to that of Ring-AllReduce, the vector in N parts, if that is less; but not below a small frame.
+    A device handles one message while its link carries the next; if the link takes less time for
+    it, the device is what limits the pace, and more chunks make the exchange slower.
+
+    Args:
+        bits: of the vector.
+        devices: that take part.
+        quickest_s: seconds of the whole vector on the fastest of the links.
+        message_s: seconds that a device takes to handle a message.
 
     >>> most_chunks(159_010 * 32.0, 20), most_chunks(60_000.0, 20), most_chunks(100.0, 20)
     (424, 20, 1)
+    >>> most_chunks(159_010 * 32.0, 20, quickest_s=0.1, message_s=0.005)
+    20
     """
-    return max(1, int(bits // FRAME_BITS), min(devices, int(bits // SMALL_FRAME_BITS)))
+    most = max(int(bits // FRAME_BITS), min(devices, int(bits // SMALL_FRAME_BITS)))
+    if message_s > 0:
+        most = min(most, int(quickest_s / message_s * (1 + _ROUNDING)))
+    return max(1, most)
 
 
 # Orthogonal links -------------------------------------------------------------------------------

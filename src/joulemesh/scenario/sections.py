@@ -284,6 +284,11 @@ class PlanOptions(Section):
     chunks: Count | None = Field(
         None, description="chunks of tree-chunked; unset: the fewest that are nearly the fastest"
     )
+    message_s: NonNegative = Field(
+        0.0,
+        description="time that a device takes to handle a message: chunks of tree-chunked are "
+        "not chosen so small that a link carries one in less",
+    )
     tree_slack: NonNegative = Field(
         0.05, description="share of joules that a faster tree of tree-chunked may cost more"
     )

@@ -129,7 +129,12 @@ def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _C
     graph, bits, medium = conditions.graph, conditions.bits, conditions.own_medium
     route = chunked_tree_route(graph.edges, tree.links, own, graph.devices, bits, medium)
     seconds = pipelined_s(route, own, graph.devices, medium)
-    most = most_chunks(bits, graph.devices)
+    most = most_chunks(
+        bits,
+        graph.devices,
+        quickest_s=float(route.seconds(own).min()) if len(route.edge) else 0.0,
+        message_s=conditions.options.message_s,
+    )
     chunks = conditions.options.chunks or fewest_chunks(seconds, most, medium)
     spent = route_j(route, own, graph.devices, broadcast=medium.broadcast)
     return _Candidate(tree, chunks, seconds(chunks), spent)
@@ -216,7 +221,7 @@ TREE_CHUNKED = SCHEMES.register(
         _ready,
         words="along a tree in chunks",
         floods_costs=True,
-        parameters=("chunks", "tree_slack"),
+        parameters=("chunks", "message_s", "tree_slack"),
         advised=True,
     )
 )

@@ -96,10 +96,11 @@ def too_fast(plan: Plan, slow_down: float = 1.0) -> str:
     if message_s >= _HANDLING_S:
         return ""
     factor = math.ceil(_HANDLING_S / message_s * slow_down)
+    larger = f"set plan.message_s={_HANDLING_S * 1000:g}ms, or " if route.chunks > 1 else ""
     return (
         f"a message of {si(bits / 8, 'B')} takes {duration(message_s)} at "
         f"{si(bits / message_s, 'bit/s')}, less than processes of this machine need to handle one; "
-        f"add --slow-down {factor} to measure the links"
+        f"{larger}add --slow-down {factor} to measure the links"
     )
 
 
