@@ -15,6 +15,7 @@ from unittest.mock import patch
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.effects import Durable, Effect, Event, Planned, Received, Save, Saved
 from joulemesh.deploy.messages import Fetch, Flood, Part, Promise
+from joulemesh.deploy.node.council import Council
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import View
@@ -139,7 +140,12 @@ def give_anything(supplies: Any, fetch: Fetch) -> Vector:
     return supplies._desk.state.commit.vector  # type: ignore[no-any-return]
 
 
-_ASK = Supplies._ask
+def forget_the_accepted(council: Any, origin: int, said: Promise) -> None:
+    """Choose a view as if nobody had accepted one."""
+    _PROMISE(council, origin, replace(said, accepted=None))
+
+
+_ASK, _PROMISE = Supplies._ask, Council.promise
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,9 @@ MUTATIONS = {
     ),
     "a digest that is not compared": Mutation(257, ComparesNoDigest),
     "a view that ignores others' commits": Mutation(4, IgnoresCommits),
+    "a proposer that forgets an accepted view": Mutation(
+        302, rules=((Council, "promise", forget_the_accepted),)
+    ),
 }
 
 if __name__ == "__main__":

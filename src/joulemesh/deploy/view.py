@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FINISHED", "REFUSED", "View", "governing", "stays"]
+__all__ = ["FINISHED", "REFUSED", "UNHELD", "View", "governing", "stays"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,6 +53,10 @@ FINISHED = "finished"
 
 REFUSED = "refused"
 """Digest of a view for which there is no plan: the run ends."""
+
+UNHELD = "unheld"
+"""Digest of a view whose members lack the parameters, and nobody stays who could give them: the run
+ends."""
 
 
 def governing(views: Sequence[View], iteration: int) -> View:

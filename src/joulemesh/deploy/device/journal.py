@@ -16,7 +16,7 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 | ``stopped`` | reason: somebody asked the node to stop |
 | ``end`` | reason, complete, resumable, iteration, spent_j, left_j |
 | ``view`` | number, start, members, cut, gifts, left_j, elapsed_s, digest |
-| ``suspected``, ``refused``, ``fetched``, ``gift``, ``left``, … | what the state machine notes |
+| ``suspected``, ``refused``, ``fetched``, ``gift``, ``cannot-give``, ``left``, ``unheld``, … | what the state machine notes |
 
 Lines are kept in memory until `flush`, which appends them and waits for the disk. A line that a
 power cut has cut short is removed when the journal is next opened. The file in use is

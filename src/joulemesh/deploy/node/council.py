@@ -19,7 +19,7 @@ from joulemesh.deploy.node.floods import Floods
 from joulemesh.deploy.node.grounds import Grounds
 from joulemesh.deploy.node.membership import next_view
 from joulemesh.deploy.node.planbook import Planbook
-from joulemesh.deploy.view import FINISHED, REFUSED, View
+from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View
 
 _NONE: Ballot = (0, -1)
 _KEPT = 32  # views that are remembered for those who were away
@@ -151,12 +151,33 @@ class Council:
             self._desk.links,
         )
         if view is None:
-            self._desk.end("no device is left that holds the parameters of the fleet")
+            self._end_without_parameters(proposal)
         elif last is not None and view.start > last:
             self._offer(replace(view, digest=FINISHED))
         else:
             proposal.candidate = view
             self._desk.emit(Plan(view))
+
+    def _end_without_parameters(self, proposal: _Proposal) -> None:
+        """Nobody who holds the parameters stays: end for good if all say so, else wait for others.
+
+        A member that has not answered may hold them; those that leave never come back.
+        """
+        desk, promises = self._desk, proposal.promises
+        if set(desk.view.members) - promises.keys():
+            desk.end("no device that holds the parameters of the fleet can be reached")
+            return
+        desk.note("unheld", view=self._number)
+        view = replace(
+            desk.view,
+            number=self._number,
+            start=max(desk.view.start, *(1 + said.iteration for said in promises.values())),
+            left_j=tuple(promises[one].left_j for one in desk.view.members),
+            elapsed_s=max(said.elapsed_s for said in promises.values()),
+            gifts=(),
+            digest=UNHELD,
+        )
+        self._offer(view)
 
     def planned(self, event: Planned) -> bool:
         """The plan of the view that this device proposes; False if it is another's."""

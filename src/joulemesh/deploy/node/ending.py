@@ -10,8 +10,13 @@ from joulemesh.deploy.node.petitions import Petitions
 from joulemesh.deploy.node.signs import Signs
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
+from joulemesh.deploy.view import UNHELD
 
 COMPLETE = "all iterations are done"
+_UNHELD = (
+    "the devices that held the fleet's parameters have left, and the others lack them; the newest "
+    "are in their folders"
+)
 
 
 class Ending:
@@ -43,7 +48,9 @@ class Ending:
         """End if it is time."""
         if self._desk.ended:
             return
-        if self._reason:
+        if self._desk.on_disk.views[-1].digest == UNHELD:
+            self._desk.end(self._petitions.leaving or _UNHELD, resumable=False)
+        elif self._reason:
             self._maybe_stop()
         elif self._petitions.leaving:
             self._maybe_gone()

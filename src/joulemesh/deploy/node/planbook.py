@@ -7,7 +7,7 @@ __all__ = ["Planbook"]
 from joulemesh.deploy.effects import Plan, Planned
 from joulemesh.deploy.node.desk import Desk
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import FINISHED, governing
+from joulemesh.deploy.view import FINISHED, UNHELD, governing
 
 
 class Planbook:
@@ -29,7 +29,8 @@ class Planbook:
         plan = self._plans.get(view.number)
         if plan is None and self.prepared is not None and self.prepared.view == view:
             plan = self._plans[view.number] = self.prepared
-        if plan is None and view.digest != FINISHED and view.number not in self._asked:
+        ends = view.digest in (FINISHED, UNHELD)
+        if plan is None and not ends and view.number not in self._asked:
             self._asked.add(view.number)
             self._desk.emit(Plan(view))
         return plan

@@ -29,6 +29,7 @@ class Supplies:
         self._turn = 0
         self._overdue: set[int] = set()  # views
         self._giving: set[int] = set()
+        self._refused: set[tuple[int, int]] = set()  # (view, neighbour), where joules did not pay
         self.within_s = desk.settings.patience_s
 
     @property
@@ -101,6 +102,13 @@ class Supplies:
                 within_s=self.within_s,
                 answered=lambda came: self._giving.discard(sender),
             )
+        elif (self._desk.view.number, sender) not in self._refused:
+            self._refused = {(self._desk.view.number, sender), *self._of_now(self._refused)}
+            self._desk.note("cannot-give", device=sender, iteration=fetch.iteration)
+
+    def _of_now(self, said: set[tuple[int, int]]) -> set[tuple[int, int]]:
+        """What was said in the present view."""
+        return {one for one in said if one[0] == self._desk.view.number}
 
     def _gift(self, newcomer: int, fetch: Fetch) -> Vector | None:
         state, view = self._desk.on_disk, self._desk.view

@@ -25,14 +25,14 @@ from joulemesh.deploy.messages import (
     Promise,
     Refused,
 )
-from joulemesh.deploy.view import View
+from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View
 from joulemesh.deploy.virtual.hardware import Battery
 from joulemesh.deploy.virtual.setup import VirtualPlan, VirtualPlanner
 
 Sent = dict[tuple[int, int, int], list[Vector]]
 """Payloads by (step, sender, receiver): all that were sent, in several lives of a sender."""
 
-_UNPLANNED = ("finished", "refused")  # digests of views without a plan
+_UNPLANNED = (FINISHED, REFUSED, UNHELD)  # digests of views without a plan
 
 
 class InvariantError(AssertionError):

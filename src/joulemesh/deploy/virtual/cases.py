@@ -15,7 +15,7 @@ from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
 
 FaultKind = Literal[
-    "crash", "power cut", "freeze", "partition", "cut off", "full disk", "slow", "stop"
+    "crash", "power cut", "freeze", "partition", "cut off", "full disk", "slow", "stop", "overhears"
 ]
 
 _GRAPHS: tuple[tuple[int, Links], ...] = (
@@ -46,6 +46,9 @@ _PATTERNS = (
 @dataclass(frozen=True)
 class Fault:
     """Something that goes wrong, and is over some time later.
+
+    A device that ``overhears`` is the only one that hears anything: what is decided then, it alone
+    knows.
 
     Attributes:
         kind: what.
@@ -149,7 +152,7 @@ def case_of(seed: int) -> Case:
         on_failure,
         _weather(random, patience_s),
         faults,
-        _ambushes(random, patience_s),
+        (*_ambushes(random, patience_s), *_secrets(seed, patience_s)),
         well_s,
         dead,
         odd,
@@ -204,6 +207,15 @@ def _ambushes(random: Random, patience_s: float) -> tuple[Ambush, ...]:
         )
         for _ in range(number)
     )
+
+
+def _secrets(seed: int, patience_s: float) -> tuple[Ambush, ...]:
+    """Sometimes one device alone learns of a view that is decided, and is then cut off."""
+    random = Random(f"secret {seed}")  # of its own: other seeds stay what they are
+    if random.random() > 0.15:
+        return ()
+    turn, after_s = random.randrange(3), random.choice((0.0, 0.002, 0.005, 0.02))
+    return (Ambush("Accept", turn, "overhears", after_s, random.uniform(2.0, 8.0) * patience_s),)
 
 
 def _partition(random: Random, setup: Setup) -> tuple[tuple[int, int], ...]:

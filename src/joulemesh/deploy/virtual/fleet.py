@@ -19,7 +19,6 @@ from joulemesh.deploy.messages import Flood, Message
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
-from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.audit import Audit, InvariantError, majority_of
 from joulemesh.deploy.virtual.cases import Case, Fault
 from joulemesh.deploy.virtual.hardware import Battery, Disk
@@ -32,6 +31,8 @@ Watch = Callable[[float, int, Event, Sequence[Effect]], None]
 
 _DISK_S = (0.001, 0.02)
 _WAITS = 60.0  # patiences after the last fault, within which a run must have ended
+_CUTS = ("partition", "cut off", "overhears")
+_OVERHEARS = 0.25  # patiences
 _EVENTS = 60_000  # more than any run that ends
 
 
@@ -155,7 +156,7 @@ class VirtualFleet:
                 self.clock.after(fault.for_s * self.random.random(), self._start, one)
         elif fault.kind == "freeze":
             machine.freeze()
-        elif fault.kind in ("partition", "cut off"):
+        elif fault.kind in _CUTS:
             self._cuts.update(self._links_of(fault))
             self.network.cut(+self._cuts)
         elif fault.kind == "full disk":
@@ -167,6 +168,9 @@ class VirtualFleet:
 
     def _links_of(self, fault: Fault) -> list[tuple[int, int]]:
         """The directed links that a fault cuts."""
+        if fault.kind == "overhears":
+            both = [pair for a, b in self.case.setup.links for pair in ((a, b), (b, a))]
+            return [pair for pair in both if pair[1] != fault.device]
         near = self.case.setup.neighbours(fault.device) if fault.kind == "cut off" else ()
         both = [pair for one in near for pair in ((fault.device, one), (one, fault.device))]
         return [*fault.links, *both]
@@ -177,7 +181,7 @@ class VirtualFleet:
             self._start(machine)
         elif fault.kind == "freeze":
             machine.thaw()
-        elif fault.kind in ("partition", "cut off"):
+        elif fault.kind in _CUTS:
             self._cuts.subtract(self._links_of(fault))
             self.network.cut(+self._cuts)
         elif fault.kind == "full disk":
@@ -197,8 +201,13 @@ class VirtualFleet:
         for one in self.case.ambushes:
             if (one.message, one.turn + 1) == (name, self._said[name]):
                 for_s = max(min(one.for_s, self.case.well_s - self.clock.now - one.after_s), 0.0)
-                fault = Fault(one.kind, self.clock.now + one.after_s, for_s, device)
-                self._plan_fault(fault)
+                at_s = self.clock.now + one.after_s
+                if one.kind == "overhears":  # what it has heard, it cannot tell
+                    heard_s = min(for_s, _OVERHEARS * self.case.patience_s)
+                    self._plan_fault(Fault(one.kind, at_s, heard_s, device))
+                    self._plan_fault(Fault("cut off", at_s + heard_s, for_s - heard_s, device))
+                else:
+                    self._plan_fault(Fault(one.kind, at_s, for_s, device))
 
     def _plan_fault(self, fault: Fault) -> None:
         wait_s = fault.at_s - self.clock.now
@@ -251,8 +260,6 @@ class VirtualFleet:
         that were there all the time, since before anybody had ended.
         """
         newest, left = self.audit.newest(), self._unfinished()
-        if self._nobody_can_give(newest):
-            return []
         for part in _parts(left, self.case.setup.links):
             members = sorted(part.intersection(newest.members))
             if len(members) >= majority_of(newest):
@@ -261,16 +268,6 @@ class VirtualFleet:
             return []
         since = {one: max(self.machines[one].since, self.case.well_s) for one in left}
         return [one for one in newest.members if one in left and since[one] <= self._first_end]
-
-    def _nobody_can_give(self, view: View) -> bool:
-        """Do newcomers wait for parameters, and no battery of those who hold them pays for one?"""
-        newcomers = {newcomer for newcomer, _ in view.gifts}
-        size = 8 * self.case.setup.size
-        return bool(newcomers) and all(
-            self.machines[one].battery.left_j() < self.machines[one].battery.send_j(other, size)
-            for one in set(view.members) - newcomers
-            for other in self.case.setup.neighbours(one)
-        )
 
     def _has_ended(self) -> None:
         owed = self._owed()

@@ -32,6 +32,7 @@ _WIDEST = 4.0  # times the planned figure; beyond, all have one colour
 _UNMARKED = ("absent", "view", "refused", "undelivered")
 _WORDS = {
     "absent": "goes without {missed}",
+    "cannot-give": "cannot pay to give {device} its parameters",
     "digest": "finds another plan for view {view}",
     "end": "ended",
     "fetched": "fetched the average of iteration {iteration} from {giver}",
@@ -47,6 +48,7 @@ _WORDS = {
     "stopped": "stopped",
     "suspected": "suspects {device}",
     "undelivered": "could not deliver to {to}",
+    "unheld": "finds nobody who stays with the fleet's parameters",
     "unsaved": "could not save",
 }
 _SAID = (
