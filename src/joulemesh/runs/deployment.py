@@ -21,6 +21,7 @@ from joulemesh.deploy.record.chronicle import Seen, views_of
 from joulemesh.deploy.record.costs import Costs, continued, planned, simulated
 from joulemesh.deploy.record.history import History, history_of, read_history
 from joulemesh.deploy.record.receipt import Receipt
+from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.planning.digest import digest_of
@@ -33,7 +34,7 @@ from joulemesh.views.words import Subject
 
 PAGE, JSON, CSV = "report.html", "receipt.json", "receipt.csv"
 JOURNALS, SIMULATED, _RUN = "journals", "simulated", "run"
-_UNPLANNED = ("finished", "refused")  # digests of views that have no plan
+_UNPLANNED = (FINISHED, REFUSED, UNHELD)  # digests of views that have no plan
 
 
 @dataclass(frozen=True, eq=False)
