@@ -54,11 +54,8 @@ def most_chunks(
     A device handles one message while its link carries the next; if the link takes less time for
     it, the device is what limits the pace, and more chunks make the exchange slower.
 
-    Args:
-        bits: of the vector.
-        devices: that take part.
-        quickest_s: seconds of the whole vector on the fastest of the links.
-        message_s: seconds that a device takes to handle a message.
+    ``quickest_s`` is what the fastest link takes for the whole vector, ``message_s`` what a device
+    takes to handle a message.
 
     >>> most_chunks(159_010 * 32.0, 20), most_chunks(60_000.0, 20), most_chunks(100.0, 20)
     (424, 20, 1)
