@@ -145,3 +145,24 @@ def shared_s(route: Route, radio: Radio, hears: Hears, *, broadcast: bool) -> fl
             [one for one in slot if 0 <= turn - one.step < route.chunks] for slot in frame
         )
     return total
+
+
+def levelled_s(route: Route, radio: Radio) -> float:
+    """An exchange by broadcasts on orthogonal links: all receivers wait for the slowest."""
+    if route.chunks > 1:
+        listed = list(route.chunk_messages())
+    else:
+        listed = [(step, 0, sender, to, bits) for step, sender, to, bits in route.messages()]
+    holds: dict[tuple[int, int], float] = defaultdict(float)
+    free: dict[tuple[int, int], float] = defaultdict(float)
+    for _, step in groupby(listed, key=lambda message: message[0]):
+        before, groups = dict(holds), defaultdict(list)
+        for _, chunk, sender, receiver, bits in step:
+            groups[chunk, sender].append((receiver, bits))
+        for (chunk, sender), to in groups.items():
+            slowest = max(radio.seconds(sender, receiver, bits) for receiver, bits in to)
+            for receiver, _ in to:
+                start = max(before.get((sender, chunk), 0.0), free[sender, receiver])
+                free[sender, receiver] = start + slowest
+                holds[receiver, chunk] = max(holds[receiver, chunk], start + slowest)
+    return max(holds.values())

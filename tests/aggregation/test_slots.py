@@ -160,28 +160,8 @@ def test_on_orthogonal_links_all_receivers_wait_for_the_slowest(
     medium = net.medium(None, shared=False, broadcast=True)
     more = {"chunks": chunks} if name == "tree-chunked" else {}
     route = net.scheme(name, medium, **more).route(net.costs)
-    holds: dict[tuple[int, int], float] = {}
-    free: dict[tuple[int, int], float] = {}
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    pattern = (
-        [(k, c, i, j) for k, c, i, j, _ in route.chunk_messages()]
-        if chunks > 1 and route.chunks > 1
-        else [(k, 0, i, j) for k, i, j, _ in route.messages()]
-    )
-    for step, chunk, sender, receiver in pattern:
-        groups.setdefault((step, chunk, sender), []).append(receiver)
-    bits = BITS / route.chunks
-    before, at = dict(holds), -1
-    for (step, chunk, sender), to in groups.items():
-        if step != at:
-            before, at = dict(holds), step
-        seconds = max(net.seconds(sender, receiver, bits) for receiver in to)
-        for receiver in to:
-            start = max(before.get((sender, chunk), 0.0), free.get((sender, receiver), 0.0))
-            free[sender, receiver] = start + seconds
-            holds[receiver, chunk] = max(holds.get((receiver, chunk), 0.0), start + seconds)
     found = exchange_latency_s(route, net.costs, net.devices, "critical-path", medium, BITS)
-    assert found == pytest.approx(max(holds.values()), rel=1e-12)
+    assert found == pytest.approx(by_message.levelled_s(route, net), rel=1e-12)
 
 
 # No slot has a conflict ---------------------------------------------------------------------------

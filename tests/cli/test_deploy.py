@@ -45,6 +45,17 @@ def test_init_says_that_no_message_is_lost_in_the_field(command: Command) -> Non
     assert "packet_error" not in command("deploy", "init", *THREE, "--out", "other").out
 
 
+def test_a_plan_for_a_shared_medium_is_packed_as_it_is_and_says_what_devices_do(
+    command: Command,
+) -> None:
+    shared = ("--set", "network.medium=shared", "--set", "network.broadcast=true")
+    made = command("deploy", "init", *THREE, *shared)
+    assert (made.code, made.err) == (0, "")
+    assert "note: network.medium" in made.out
+    assert "devices send to each neighbour by itself" in " ".join(made.out.split())
+    assert "note:" not in command("deploy", "init", *THREE, "--out", "other").out
+
+
 def test_the_guide_from_init_to_enrolled(command: Command, tmp_path: Path) -> None:
     made = command("deploy", "init", *THREE)
     assert (made.code, made.err) == (0, "")

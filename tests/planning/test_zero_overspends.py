@@ -33,6 +33,7 @@ import joulemesh
 from joulemesh import Plan
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
+from tests import by_message
 from tests.by_message import Message, full_duplex_s, pipelined_s
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -76,17 +77,28 @@ PATTERNS: tuple[Any, ...] = (
     {"train": 2, "mix": 1, "final": True},
 )
 BATCH = 32
+MEDIA: dict[str, tuple[Any, ...]] = {
+    "network.medium": ("shared", "shared", "orthogonal"),
+    "network.broadcast": (True, False),
+    "network.interference_m": (None, 120.0, 250.0, 1e6),
+}
 
 
-def draw(rng: random.Random, *, timed: bool = False) -> dict[str, Any]:
+def draw(rng: random.Random, *, timed: bool = False, shared: bool = False) -> dict[str, Any]:
     """The fields of a scenario, with every device's figures given one by one.
 
     Args:
         rng: makes the choices.
         timed: with a total time, beside a deadline or in its place, policies with zeros, and
             exchanges that differ by iteration.
+        shared: in a shared medium, or with broadcasts.
     """
     fields = {name: rng.choice(values) for name, values in CHOICES.items()}
+    if shared:
+        fields |= {name: rng.choice(values) for name, values in MEDIA.items()}
+        fields |= {"plan.physics": "physical", "plan.timing": None}
+        if fields["network.medium"] == "orthogonal":
+            fields |= {"network.interference_m": None, "network.duplex": "orthogonal"}
     if timed and rng.random() < 0.5:
         fields |= {"plan.rounds": "spread", "plan.iterations": rng.choice((1, 2, 9, 14, 30))}
     if timed and rng.random() < 0.4:
@@ -191,17 +203,26 @@ class Radio:
         return float(self.power[sender] * self.seconds(sender, receiver, bits))
 
 
-def exchange_j(messages: list[Message], radio: Radio, both_ends: bool) -> dict[int, Fraction]:
-    """Eq. `ecp`, message by message."""
+def exchange_j(
+    messages: list[Message], radio: Radio, both_ends: bool, together: bool
+) -> dict[int, Fraction]:
+    """Eq. `ecp`, message by message; of a broadcast, for the dearest of its receivers."""
     spent: dict[int, Fraction] = defaultdict(Fraction)
-    for _, sender, receiver, bits in messages:
-        price = Fraction(radio.joules(sender, receiver, bits))
-        spent[sender] += price
-        if both_ends:
-            spent[receiver] += price
-        elif radio.receive is not None:
-            spent[receiver] += Fraction(radio.receive[receiver] * bits)
+    for one in by_message.transmissions(messages, radio, together=together):
+        every = [radio.joules(one.sender, receiver, one.bits) for receiver in one.receivers]
+        spent[one.sender] += Fraction(max(every))
+        for receiver in one.receivers:
+            if both_ends:
+                spent[receiver] += Fraction(max(every))
+            elif radio.receive is not None:
+                spent[receiver] += Fraction(radio.receive[receiver] * one.bits)
     return spent
+
+
+def hears(plan: Plan) -> by_message.Hears:
+    """Who is within interference range of whom."""
+    at, range_m = plan.world.graph.positions_m, plan.scenario.network.interference_m
+    return lambda i, j: range_m is not None and math.dist(at[i], at[j]) <= range_m
 
 
 def half_duplex_tree_s(messages: list[Message], radio: Radio) -> float:
@@ -277,8 +298,13 @@ def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
         uses |= {"tree": 2, "tree-chunked": 2}
         slowest = max(radio.seconds(s, r, plan.work.model_bits) for _, s, r, _ in messages)
         return float(uses.get(route.scheme, gossip_rounds(plan, t)) * slowest)
-    if plan.scenario.network.duplex == "half":
+    network = plan.scenario.network
+    if network.medium == "shared":
+        return by_message.shared_s(route, radio, hears(plan), broadcast=network.broadcast)
+    if network.duplex == "half":
         return half_duplex_s(route, radio)
+    if network.broadcast and route.same_to_all:
+        return by_message.levelled_s(route, radio)
     return pipelined_s(route, radio) if route.chunks > 1 else full_duplex_s(messages, radio)
 
 
@@ -300,15 +326,23 @@ def iteration_prices(
     if route is None or not len(route.edge):
         return {}, 0.0
     radio, messages = Radio(plan, fields, t), list(route.messages())
-    both_ends = plan.scenario.plan.pays == "both-ends"
-    joules = exchange_j(messages, radio, both_ends)
+    both_ends, network = plan.scenario.plan.pays == "both-ends", plan.scenario.network
+    if route.chunks > 1:  # a chunk after another: broadcasts carry one each
+        messages = [(k - c, i, j, b) for k, c, i, j, b in route.chunk_messages() if c == 0]
+        messages = [(k, i, j, b * route.chunks) for k, i, j, b in messages]
+    joules = exchange_j(messages, radio, both_ends, network.broadcast and route.same_to_all)
     seconds = exchange_s(plan, t, route, radio)
     if fresh and plan.scenario.plan.coordination and route.root >= 0:
         reports = flood(plan, t)
-        for device, more in exchange_j(reports, radio, both_ends).items():
+        for device, more in exchange_j(reports, radio, both_ends, network.broadcast).items():
             joules[device] += more
-        half = plan.scenario.network.duplex == "half"
-        seconds += slots_s(reports, radio, False) if half else full_duplex_s(reports, radio)
+        if network.medium == "shared":
+            sent = by_message.transmissions(reports, radio, together=network.broadcast)
+            seconds += by_message.slots_s(by_message.in_slots(sent, hears(plan)))
+        elif network.duplex == "half":
+            seconds += slots_s(reports, radio, False)
+        else:
+            seconds += full_duplex_s(reports, radio)
     return joules, seconds
 
 
@@ -395,12 +429,17 @@ def planned(fields: dict[str, Any]) -> Plan | None:
 
 
 def explore(
-    seed: int, scenarios: int, *, timed: bool = False, measured: bool = False
+    seed: int,
+    scenarios: int,
+    *,
+    timed: bool = False,
+    measured: bool = False,
+    shared: bool = False,
 ) -> Counter[str]:
     """Check so many plans, half of them with budgets that are tight to the last bit."""
     rng, seen = random.Random(seed), Counter[str]()
     while seen["plans"] < scenarios:
-        fields = draw(rng, timed=timed)
+        fields = draw(rng, timed=timed, shared=shared)
         if measured:
             fields = with_measured(fields, rng)
         for own in (True, False):
@@ -418,6 +457,8 @@ def explore(
             seen["total"] += plan.total_s is not None and plan.deadline_s is None
             seen["both"] += plan.total_s is not None and plan.deadline_s is not None
             seen["auto"] += plan.scenario.plan.iterations == "auto"
+            seen["shared"] += plan.scenario.network.medium == "shared"
+            seen["broadcast"] += plan.scenario.network.broadcast
             seen["fading"] += plan.world.channel.fading
             seen["zeros"] += bool((plan.rounds[plan.active] == 0).any())
             seen["idle"] += bool(plan.idle_total_j.any())
@@ -462,8 +503,26 @@ def test_nothing_measured_is_overspent(timed: bool) -> None:
     assert all(seen[kind] for kind in ("idle", "receive", "step", "tight", "fading")), seen
 
 
+def test_nothing_is_overspent_in_a_shared_medium() -> None:
+    """Conflicts by common ends, by interference of some and of all; with and without broadcasts."""
+    seen = explore(0, 30, shared=True)
+    kinds = ("shared", "broadcast", "fading", "tree", "tree-chunked", "metropolis", "tight")
+    assert all(seen[kind] for kind in kinds), seen
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True])
 @pytest.mark.parametrize("piece", range(1, 26))
 def test_nothing_measured_is_overspent_in_five_thousand_plans(piece: int, timed: bool) -> None:
     assert explore(100 + piece, 100, timed=timed, measured=True)["plans"] >= 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("piece", range(1, 6))
+def test_nothing_is_overspent_in_two_thousand_plans_of_a_shared_medium(
+    piece: int, measured: bool, timed: bool
+) -> None:
+    seen = explore(piece, 100, timed=timed, measured=measured, shared=True)
+    assert seen["plans"] >= 100

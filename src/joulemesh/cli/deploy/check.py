@@ -36,6 +36,7 @@ def check(
     The devices must be running (`joulemesh node run`). Each is asked from here, and probes its
     neighbours itself. The exit code is 1 if something is wrong.
     """
+    from joulemesh.deploy.fleet.medium import medium_notes
     from joulemesh.deploy.operator.operator import Operator
 
     load_files(load)
@@ -58,6 +59,8 @@ def check(
         from joulemesh.views.terminal import open_console
 
         show_check(found, open_console())
+        for note in medium_notes(operator.fleet.ground().scenario):
+            say(f"note: {note}")
     if any(one.trouble for one in found):
         raise typer.Exit(1)
 

@@ -64,6 +64,7 @@ def init(
     The folder holds the key of the fleet's certificate authority: keep it on your machine. Then
     fill in hosts.csv, and let each device ask for its certificate with `joulemesh node enroll`.
     """
+    from joulemesh.deploy.fleet.medium import medium_notes
     from joulemesh.deploy.fleet.pack import make_fleet
     from joulemesh.deploy.settings import Settings
     from joulemesh.errors import ScenarioError
@@ -91,6 +92,8 @@ def init(
             "network.packet_error: the plan has expected joules and seconds; transports send lost "
             "packets again until they arrive, so that no message is lost as in a simulated run"
         )
+    for note in medium_notes(plan.scenario):
+        say(f"note: {note}")
     _next(out, filled=known is not None, with_keys=with_keys)
 
 
