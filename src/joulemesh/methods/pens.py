@@ -68,7 +68,7 @@ def _reserve(setting: Setting, pens: Pens, tau: int) -> Prices:
     return prices
 
 
-def _settle(setting: Setting, pens: Pens, tau: int) -> Callable[[Any], Ledger]:
+def _settle(setting: Setting, pens: Pens, tau: int, reserved: Prices) -> Callable[[Any], Ledger]:
     """The price of what was sent and evaluated."""
 
     def settle(sent: Sent) -> Ledger:
@@ -78,7 +78,12 @@ def _settle(setting: Setting, pens: Pens, tau: int) -> Callable[[Any], Ledger]:
             lambda t: pens.route(asked[t], setting.work.model_bits),
             own_samples=evaluated * _FORWARD,
         )
-        return prices(0, len(asked))
+        found = prices(0, len(asked))
+        if not setting.pricer.medium.shared:
+            return found
+        # The slots that are reserved serve whoever is asked: fewer transmissions need no more.
+        latency_s = np.minimum(found.latency_s, reserved(0, len(asked)).latency_s)
+        return replace(found, latency_s=latency_s, idle_j=setting.idle_j(latency_s))
 
     return settle
 
@@ -109,12 +114,13 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
             "who is asked in phase 2 depends on the weights: an answer to every neighbour is "
             "reserved, and what was not asked for stays in the batteries"
         )
+    reserved = _reserve(setting, pens, tau)
     made = setting.contender(
         name,
         tau,
-        _reserve(setting, pens, tau),
+        reserved,
         exchange=pens.exchange(setting.model),
-        settle=_settle(setting, pens, tau),
+        settle=_settle(setting, pens, tau, reserved),
         notes=notes,
     )
     if made.schedule.iterations <= pens.phase1:
