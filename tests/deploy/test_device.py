@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.device.device import RUN, Device, Wanted
+from joulemesh.deploy.device.device import RUN, Device, Wanted, _keep_receipt
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
@@ -113,6 +114,28 @@ def test_a_fleet_carries_out_its_plan(fleet: Path) -> None:
         assert history.column("rounds").tolist() == plan.rounds[:, device].tolist()
         assert [event.kind for event in history.events][-1] == "end"
         assert history.damaged == 0
+
+
+def test_a_device_keeps_its_own_receipt(fleet: Path) -> None:
+    kept = []
+
+    def keep(made: list[Device]) -> None:
+        kept.extend(made)
+
+    assert all(end.complete for end in run(fleet, keep))
+    for device in kept:
+        _keep_receipt(device, pytest.fail)
+        written = json.loads((device.folder / "receipt.json").read_text())
+        (mine,) = written["devices"]
+        assert (mine["device"], mine["name"]) == (device.pack.device, device.pack.name)
+        assert mine["spent_j"] == pytest.approx(device.meter.spent_j())
+        lines = (device.folder / "receipt.csv").read_text().splitlines()
+        assert len(lines) == 1 + 6  # a line for each iteration
+    (device.folder / "receipt.json").unlink()
+    (device.folder / "receipt.json").mkdir()
+    said: list[str] = []
+    _keep_receipt(device, said.append)
+    assert "has no receipt" in said[0]
 
 
 def declared(fleet: Path, watts: float) -> Wanted:

@@ -190,6 +190,8 @@ def test_all_are_stopped_and_resume_to_the_same_bits(
         assert max(done) < ITERATIONS
         if code > 0:
             assert "started again, it resumes" in fleet.log(0)
+        for home in fleet.homes:
+            assert (home / RUN / "receipt.json").exists() == (code > 0)  # nobody can after a kill
         fleet.start()
         assert fleet.codes() == [0] * DEVICES, fleet.log(0)
         assert fleet.vectors() == quiet

@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from joulemesh._version import __version__
-from joulemesh.deploy.device.continuation import Replanner
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.deploy.record.chronicle import Seen, views_of
-from joulemesh.deploy.record.costs import Costs, continued, planned, simulated
+from joulemesh.deploy.record.again import planned_again
+from joulemesh.deploy.record.chronicle import views_of
+from joulemesh.deploy.record.costs import planned
 from joulemesh.deploy.record.history import History, history_of, read_history
 from joulemesh.deploy.record.receipt import Receipt
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.planning.digest import digest_of
@@ -34,7 +33,6 @@ from joulemesh.views.words import Subject
 
 PAGE, JSON, CSV = "report.html", "receipt.json", "receipt.csv"
 JOURNALS, SIMULATED, _RUN = "journals", "simulated", "run"
-_UNPLANNED = (FINISHED, REFUSED, UNHELD)  # digests of views that have no plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,7 @@ def report_of_fleet(
             f"'run' to {place / fleet.names[0]}, and so on"
         )
     before = planned(plan)
-    after, notes = _simulated(plan, before, views_of(histories))
+    after, notes = planned_again(plan, before, views_of(histories))
     if digest_of(plan) != fleet.digest:
         notes.insert(
             0,
@@ -140,27 +138,6 @@ def _history(folder: Path, journals: Path | None, device: int, name: str) -> His
         return history_of((), device, name)
     newest = max(found, key=lambda place: journals_in(place)[-1].stat().st_mtime)
     return read_history(newest, device, name)
-
-
-def _simulated(plan: Plan, before: Costs, views: Sequence[Seen]) -> tuple[Costs, list[str]]:
-    """The costs of what was to be done, with the plan of every view made again."""
-    made, notes = [], []
-    replanner = Replanner(plan.ground, 0)
-    for view in (seen.view for seen in views):
-        if view.digest in _UNPLANNED or view.start > plan.iterations:
-            continue
-        try:
-            rest = replanner.plan(view)
-        except JoulemeshError as refusal:
-            notes.append(f"View {view.number} could not be planned again here: {refusal}")
-            continue
-        if rest.view.digest != view.digest:
-            notes.append(
-                f"View {view.number} gives another plan here ({rest.view.digest[:12]}) than on the "
-                f"devices ({view.digest[:12]}): its simulated figures are those of this machine."
-            )
-        made.append((view, continued(rest.rest, plan.iterations)))
-    return simulated(before, made), notes
 
 
 def _curve(

@@ -72,7 +72,8 @@ def run(
     """Carry out this device's part of the plan: train, exchange with neighbours, save, repeat.
 
     The device waits for its neighbours. Ctrl-C or SIGTERM saves everything and stops; started
-    again, it resumes. A second Ctrl-C stops at once. What happens is in FOLDER/run/journal.jsonl.
+    again, it resumes. A second Ctrl-C stops at once. What happens is in FOLDER/run/journal.jsonl;
+    planned and metered joules and seconds, whenever it ends, in FOLDER/run/receipt.json and .csv.
 
     Exit code 0 when all is done, 130 or 143 when it was stopped, 3 when it cannot go on at
     present, and 2 if something must be corrected first.

@@ -138,7 +138,8 @@ class Replanner:
         return cls(Ground(scenario, work, build_world(scenario, work.round_samples)), device)
 
     @cached_property
-    def _plan(self) -> Plan:
+    def whole(self) -> Plan:
+        """The fleet's plan, for all devices and without failures."""
         return plan_of(self.ground)
 
     def plan(self, view: View) -> DevicePlan:
@@ -149,7 +150,7 @@ class Replanner:
             ScenarioError: the view does not fit the plan.
         """
         with named_refusals(lambda: self.ground.names):
-            made = Continuation.of_plan(self._plan) if view.number == 0 else self._rest(view)
+            made = Continuation.of_plan(self.whole) if view.number == 0 else self._rest(view)
             require_peers(made)
         return DevicePlan(replace(view, digest=made.digest), self.device, made, self.wire)
 
@@ -162,7 +163,7 @@ class Replanner:
             cut=view.cut,
             elapsed_s=view.elapsed_s,
         )
-        return continue_plan(self._plan, rest)
+        return continue_plan(self.whole, rest)
 
     def answer(self, view: View) -> Planned:
         """What follows the effect `Plan`: the plan, or why there is none, in one line."""

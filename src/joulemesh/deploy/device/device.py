@@ -30,6 +30,7 @@ from joulemesh.deploy.device.journal import Journal
 from joulemesh.deploy.device.learner import LateLearner, load_learner
 from joulemesh.deploy.device.meter import AUTO, RunMeter, Tariff, make_meter, trains_on_gpu
 from joulemesh.deploy.device.metrics import serve_metrics
+from joulemesh.deploy.device.own_receipt import write_receipt
 from joulemesh.deploy.device.port import farewell, grpc_transport
 from joulemesh.deploy.device.runner import Runner
 from joulemesh.deploy.device.store import Owner, Store
@@ -43,7 +44,7 @@ from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.plans import Learner
 from joulemesh.deploy.transport import Refusal, Transport
 from joulemesh.deploy.wire import wire_type
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder
 from joulemesh.files.lock import FolderLock
 from joulemesh.meters import MeterOptions
@@ -249,6 +250,7 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
         if wanted.metrics is not None:
             stack.callback(serve_metrics(wanted.metrics, device.standing, device.runner.tally))
         code = asyncio.run(_until_stopped(device, say))
+        _keep_receipt(device, say)
         if code in (Exit.DONE, Exit.ENDED):
             asyncio.run(farewell(device, wanted.linger_s, say))
     if device.runner.busy:  # a training that nobody waits for must not delay the end
@@ -256,6 +258,14 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _keep_receipt(device: Device, say: Callable[[str], None]) -> None:
+    """Write what the device has spent; the journal holds the same if that cannot be."""
+    try:
+        write_receipt(device.pack, device.planner.whole, device.folder)
+    except JoulemeshError as refusal:
+        say(f"{device.pack.name} has no receipt: {' '.join(str(refusal).split())}")
 
 
 @contextmanager

@@ -175,7 +175,7 @@ class LocalFleet:
         """
         with ExitStack() as stack:
             stack.enter_context(FolderLock(self.folder))
-            if Template.can():
+            if Template.can() and any(Template.fits(one.job) for one in self.processes):
                 made = Template(environment(), SIMULATED if self.learner is None else NODE)
                 self._template = stack.enter_context(made)
             self._give_addresses()

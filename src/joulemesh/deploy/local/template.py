@@ -113,10 +113,14 @@ class Template:
         if self._process is not None:
             self._process.wait()
 
+    @staticmethod
+    def fits(job: Job) -> bool:
+        """Is this job what a template can become: Joulemesh, by the same Python?"""
+        return list(job.command[: len(_COMMAND)]) == _COMMAND
+
     def starts(self, job: Job) -> bool:
         """Can it start this job: a node with the environment that it has?"""
-        as_here = dict(job.environment) == self._environment
-        return as_here and list(job.command[: len(_COMMAND)]) == _COMMAND and self._alive
+        return self.fits(job) and dict(job.environment) == self._environment and self._alive
 
     @property
     def _alive(self) -> bool:

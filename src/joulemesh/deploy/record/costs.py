@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["QUANTITIES", "Costs", "continued", "metered", "planned", "simulated"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,11 @@ class Costs:
     def seconds(self) -> FloatArray:
         """float64 [n, N]: seconds of the whole iteration."""
         return self.train_s + self.exchange_s
+
+    def only(self, device: int) -> Costs:
+        """Those of one device, [n, 1]."""
+        figures = {name: getattr(self, name)[:, [device]] for name in QUANTITIES}
+        return replace(self, **figures)
 
 
 def _empty(source: str, iterations: int, devices: int) -> Costs:
