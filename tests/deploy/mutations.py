@@ -127,17 +127,17 @@ def spends_blindly(machine: Machine, case: Case) -> NodeLike:
 
 def ask_anybody(supplies: Any) -> None:
     """Ask a neighbour for an average, whether it has it or not."""
-    wanted, desk = supplies._wanted, supplies._desk
+    wanted, context = supplies._wanted, supplies._context
     if wanted is not None and wanted.gift:
         _ASK(supplies)
     elif wanted is not None:
         supplies._turn += 1
-        supplies._asked = desk.now
-        desk.send(desk.neighbours[supplies._turn % len(desk.neighbours)], wanted)
+        supplies._asked = context.now
+        context.send(context.neighbours[supplies._turn % len(context.neighbours)], wanted)
 
 
 def give_anything(supplies: Any, fetch: Fetch) -> Vector:
-    return supplies._desk.state.commit.vector  # type: ignore[no-any-return]
+    return supplies._context.state.commit.vector  # type: ignore[no-any-return]
 
 
 def forget_the_accepted(council: Any, origin: int, said: Promise) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.early import Key
 from joulemesh.deploy.node.exchange import Exchange, Outgoing
 from joulemesh.deploy.node.inbox import Inbox
-from joulemesh.deploy.node.parcels import Parcels
+from joulemesh.deploy.node.outbox import Outbox
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import governing, stays
@@ -24,19 +24,19 @@ class Averaging:
     """Opens the exchange of an iteration, feeds it with what comes, and sends what it gives.
 
     Args:
-        desk: the node's.
+        context: the node's.
         plans: of the views.
         short: called with a reason when the battery does not hold enough.
     """
 
-    def __init__(self, desk: Desk, plans: Planbook, short: Callable[[str], None]) -> None:
-        self._desk, self._plans, self._short = desk, plans, short
-        self.parcels = Parcels(desk, lambda: short("its battery does not pay for a message"))
-        self._inbox = Inbox(desk, plans)
+    def __init__(self, context: NodeContext, plans: Planbook, short: Callable[[str], None]) -> None:
+        self._context, self._plans, self._short = context, plans, short
+        self.outbox = Outbox(context, lambda: short("its battery does not pay for a message"))
+        self._inbox = Inbox(context, plans)
         self._exchange: Exchange | None = None
         self._key = _NEVER
         self._progress = 0.0
-        self.within_s = desk.settings.patience_s
+        self.within_s = context.settings.patience_s
 
     @property
     def under_way(self) -> bool:
@@ -53,12 +53,12 @@ class Averaging:
         if key == self._key:
             return True
         peer, route, price = plan.peer(iteration), plan.route(iteration), plan.price(iteration)
-        if peer is not None and not self._desk.affords(price.exchange_j):
+        if peer is not None and not self._context.affords(price.exchange_j):
             self._short(f"its battery does not pay for the exchange of iteration {iteration}")
             return False
-        self._key, self._progress, self._exchange = key, self._desk.now, None
+        self._key, self._progress, self._exchange = key, self._context.now, None
         if peer is not None and route is not None:
-            settings = self._desk.settings
+            settings = self._context.settings
             self.within_s = price.exchange_s * settings.slack + settings.patience_s
             self._exchange = Exchange(peer, self._inbox.awaited(route), own)
             self._send(self._exchange.begin())
@@ -90,15 +90,15 @@ class Averaging:
     def _send(self, outgoing: list[Outgoing]) -> None:
         view, iteration = self._key
         for step, to, payload in outgoing:
-            if stays(self._desk.state.views, view, self._desk.device, to):
-                self.parcels.put(to, Part(view, iteration, step, payload), self.within_s)
+            if stays(self._context.state.views, view, self._context.device, to):
+                self.outbox.put(to, Part(view, iteration, step, payload), self.within_s)
 
     def _feed(self, step: int, sender: int, payload: Vector) -> bool:
         exchange = self._exchange
         if exchange is None or not exchange.takes(step, sender):
             return False
-        self._progress = self._desk.now
-        self._desk.meter.receive(sender, int(payload.nbytes))
+        self._progress = self._context.now
+        self._context.meter.receive(sender, int(payload.nbytes))
         try:
             outgoing = exchange.receive(step, sender, payload)
         except (ValueError, RuntimeError) as error:  # of another size than the others
@@ -138,14 +138,14 @@ class Averaging:
 
     def beat(self, sender: int, beat: Beat) -> None:
         """A neighbour says how far it is, and what it waits for."""
-        wanted, done = beat.iteration + 1, self._desk.state.commit.iteration
-        for step in (step for device, step in beat.waiting if device == self._desk.device):
-            if self.parcels.again(sender, wanted, step) or wanted > done:
+        wanted, done = beat.iteration + 1, self._context.state.commit.iteration
+        for step in (step for device, step in beat.waiting if device == self._context.device):
+            if self.outbox.again(sender, wanted, step) or wanted > done:
                 continue
             plan = self._plans.of(wanted)
             if plan is not None and not plan.exact(wanted):
-                self._desk.send(sender, Absent(plan.view.number, wanted))
-        self.parcels.forget(
+                self._context.send(sender, Absent(plan.view.number, wanted))
+        self.outbox.forget(
             lambda key, to: to == sender and key[1] <= beat.iteration and key[0] <= beat.view
         )
 
@@ -156,23 +156,23 @@ class Averaging:
     def stalled(self) -> Fetch | None:
         """What to ask for instead, if nothing has come of an exact average for long."""
         exchange, (number, iteration) = self._exchange, self._key
-        plan, patience_s = self._plans.get(number), self._desk.settings.patience_s
+        plan, patience_s = self._plans.get(number), self._context.settings.patience_s
         if exchange is None or exchange.done or plan is None or not plan.exact(iteration):
             return None
-        overdue = self._desk.now - self._progress > patience_s / 2.0
+        overdue = self._context.now - self._progress > patience_s / 2.0
         return Fetch(number, iteration) if overdue else None
 
     # Views ------------------------------------------------------------------------------------
 
     def installed(self) -> None:
         """Another view governs the iterations from its start on."""
-        views, device = self._desk.state.views, self._desk.device
+        views, device = self._context.state.views, self._context.device
 
         def over(key: Key) -> bool:
             return governing(views, key[1]).number != key[0]
 
         self._inbox.forget()
-        self.parcels.forget(lambda key, to: over(key) or not stays(views, key[0], device, to))
+        self.outbox.forget(lambda key, to: over(key) or not stays(views, key[0], device, to))
         if over(self._key):
             self.close()
         self._go_without_the_gone()
@@ -184,7 +184,7 @@ class Averaging:
         if exchange is None or plan is None or plan.exact(iteration):
             return
         for sender in list(exchange.awaited.neighbours):
-            if not stays(self._desk.state.views, number, self._desk.device, sender):
+            if not stays(self._context.state.views, number, self._context.device, sender):
                 self._go_without(exchange, sender)
 
     def _go_without(self, exchange: Exchange, sender: int) -> None:
@@ -193,5 +193,5 @@ class Averaging:
         missed = [list(one) for one in exchange.absent[before:]]
         if missed:
             view, iteration = self._key
-            self._desk.note("absent", view=view, iteration=iteration, missed=missed)
+            self._context.note("absent", view=view, iteration=iteration, missed=missed)
         self._send(outgoing)

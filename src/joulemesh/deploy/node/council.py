@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from joulemesh.deploy.effects import Plan, Planned
 from joulemesh.deploy.messages import Accept, Accepted, Ballot, Prepare, Promise
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.floods import Floods
-from joulemesh.deploy.node.grounds import Grounds
 from joulemesh.deploy.node.membership import next_view
 from joulemesh.deploy.node.planbook import Planbook
+from joulemesh.deploy.node.triggers import Triggers
 from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View
 
 _NONE: Ballot = (0, -1)
@@ -41,17 +41,22 @@ class Council:
     """One node's part in the agreement: it proposes, promises, accepts, and learns.
 
     Args:
-        desk: the node's.
+        context: the node's.
         floods: how everybody is told.
-        grounds: why another view is wanted.
+        triggers: why another view is wanted.
         plans: of the views.
         hooks: what the council needs of the rest of the node.
     """
 
     def __init__(
-        self, desk: Desk, floods: Floods, grounds: Grounds, plans: Planbook, hooks: Hooks
+        self,
+        context: NodeContext,
+        floods: Floods,
+        triggers: Triggers,
+        plans: Planbook,
+        hooks: Hooks,
     ) -> None:
-        self._desk, self._floods, self._grounds = desk, floods, grounds
+        self._context, self._floods, self._triggers = context, floods, triggers
         self._plans, self._hooks = plans, hooks
         self._forget()
 
@@ -66,37 +71,41 @@ class Council:
 
     @property
     def _number(self) -> int:
-        return self._desk.view.number + 1
+        return self._context.view.number + 1
 
     @property
     def wanted(self) -> bool:
         """Is another view wanted, or one under way?"""
-        return self._desk.state.promised is not None or self._grounds.any()
+        return self._context.state.promised is not None or self._triggers.any()
 
     # Proposing --------------------------------------------------------------------------------
 
     def consider(self) -> None:
         """Propose another view if one is wanted and it is this device's turn."""
-        desk = self._desk
-        if not desk.member or not self.wanted:
+        context = self._context
+        if not context.member or not self.wanted:
             self._due = self.since = None
             return
         if self.since is None:
-            self.since = desk.now
+            self.since = context.now
         if self._due is None:
-            self._due = desk.now + self._rank() * desk.settings.patience_s / 2.0
-        if desk.now >= self._due and self._plans.last() is not None:
+            self._due = context.now + self._rank() * context.settings.patience_s / 2.0
+        if context.now >= self._due and self._plans.last() is not None:
             self._propose()
 
     def _rank(self) -> int:
-        members = [one for one in self._desk.view.members if one not in self._grounds.suspected]
-        return members.index(self._desk.device) if self._desk.device in members else len(members)
+        members = [one for one in self._context.view.members if one not in self._triggers.suspected]
+        return (
+            members.index(self._context.device) if self._context.device in members else len(members)
+        )
 
     def _propose(self) -> None:
-        desk = self._desk
-        highest = max(self._seen, desk.state.promised or _NONE)
-        ballot = (highest[0] + 1, desk.device)
-        self._proposal = _Proposal(ballot, desk.now, desk.now, desk.settings.patience_s / 4.0)
+        context = self._context
+        highest = max(self._seen, context.state.promised or _NONE)
+        ballot = (highest[0] + 1, context.device)
+        self._proposal = _Proposal(
+            ballot, context.now, context.now, context.settings.patience_s / 4.0
+        )
         self._see(ballot)
         self._floods.say(Prepare(self._number, ballot))
         self.prepare(Prepare(self._number, ballot))
@@ -106,19 +115,19 @@ class Council:
         if ballot <= self._seen:
             return
         self._seen = ballot
-        patience_s = self._desk.settings.patience_s
+        patience_s = self._context.settings.patience_s
         wait_s = patience_s * min(2 ** (ballot[0] - 1), _SLOWEST)
-        self._due = self._desk.now + wait_s + self._rank() * patience_s / 2.0
+        self._due = self._context.now + wait_s + self._rank() * patience_s / 2.0
         if self._proposal is not None and self._proposal.ballot < ballot:
             self._proposal = None
 
     def tick(self) -> None:
         """Say again what is not decided, and take over from a proposer that is gone."""
-        proposal, desk = self._proposal, self._desk
+        proposal, context = self._proposal, self._context
         if proposal is not None:
             self._gather()
-            if desk.now - proposal.said >= proposal.again_s:
-                proposal.said, proposal.again_s = desk.now, 2.0 * proposal.again_s
+            if context.now - proposal.said >= proposal.again_s:
+                proposal.said, proposal.again_s = context.now, 2.0 * proposal.again_s
                 if proposal.value is not None:
                     self._floods.say(Accept(proposal.ballot, proposal.value))
                 else:
@@ -127,13 +136,15 @@ class Council:
 
     def _gather(self) -> None:
         """Choose the view, once a majority has promised and the others had their time."""
-        proposal, desk = self._proposal, self._desk
+        proposal, context = self._proposal, self._context
         if proposal is None or proposal.candidate is not None or proposal.value is not None:
             return
-        if len(proposal.promises) < desk.view.majority:
+        if len(proposal.promises) < context.view.majority:
             return
-        missing = set(desk.view.members) - proposal.promises.keys() - self._grounds.suspected.keys()
-        if missing and desk.now - proposal.since < desk.settings.patience_s:
+        missing = (
+            set(context.view.members) - proposal.promises.keys() - self._triggers.suspected.keys()
+        )
+        if missing and context.now - proposal.since < context.settings.patience_s:
             return
         accepted = [said.accepted for said in proposal.promises.values() if said.accepted]
         if accepted:
@@ -142,13 +153,13 @@ class Council:
             self._choose(proposal)
 
     def _choose(self, proposal: _Proposal) -> None:
-        grounds, last = self._grounds, self._plans.last()
+        triggers, last = self._triggers, self._plans.last()
         view = next_view(
-            self._desk.view,
+            self._context.view,
             proposal.promises,
-            grounds.joining(),
-            grounds.leaving.keys(),
-            self._desk.links,
+            triggers.joining(),
+            triggers.leaving.keys(),
+            self._context.links,
         )
         if view is None:
             self._end_without_parameters(proposal)
@@ -156,23 +167,23 @@ class Council:
             self._offer(replace(view, digest=FINISHED))
         else:
             proposal.candidate = view
-            self._desk.emit(Plan(view))
+            self._context.emit(Plan(view))
 
     def _end_without_parameters(self, proposal: _Proposal) -> None:
         """Nobody who holds the parameters stays: end for good if all say so, else wait for others.
 
         A member that has not answered may hold them; those that leave never come back.
         """
-        desk, promises = self._desk, proposal.promises
-        if set(desk.view.members) - promises.keys():
-            desk.end("no device that holds the parameters of the fleet can be reached")
+        context, promises = self._context, proposal.promises
+        if set(context.view.members) - promises.keys():
+            context.end("no device that holds the parameters of the fleet can be reached")
             return
-        desk.note("unheld", view=self._number)
+        context.note("unheld", view=self._number)
         view = replace(
-            desk.view,
+            context.view,
             number=self._number,
-            start=max(desk.view.start, *(1 + said.iteration for said in promises.values())),
-            left_j=tuple(promises[one].left_j for one in desk.view.members),
+            start=max(context.view.start, *(1 + said.iteration for said in promises.values())),
+            left_j=tuple(promises[one].left_j for one in context.view.members),
             elapsed_s=max(said.elapsed_s for said in promises.values()),
             gifts=(),
             digest=UNHELD,
@@ -190,18 +201,18 @@ class Council:
         if event.plan is not None:
             self._plans.prepared = event.plan
             self._offer(replace(event.view, digest=event.plan.view.digest))
-        elif self._grounds.turn_away():  # once more without those who ask for something
+        elif self._triggers.turn_away():  # once more without those who ask for something
             self._choose(proposal)
         else:
-            self._desk.note("infeasible", view=event.view.number, reason=event.refusal)
+            self._context.note("infeasible", view=event.view.number, reason=event.refusal)
             self._offer(replace(event.view, digest=REFUSED))
         return True
 
     def _offer(self, view: View) -> None:
         proposal = self._proposal
         assert proposal is not None
-        proposal.value, proposal.said = view, self._desk.now
-        proposal.again_s = self._desk.settings.patience_s / 4.0
+        proposal.value, proposal.said = view, self._context.now
+        proposal.again_s = self._context.settings.patience_s / 4.0
         self._floods.say(Accept(proposal.ballot, view))
         self.accept(Accept(proposal.ballot, view))
 
@@ -209,29 +220,31 @@ class Council:
 
     def prepare(self, said: Prepare) -> None:
         """A proposer asks for a promise."""
-        desk = self._desk
-        if said.number != self._number or not desk.member:
+        context = self._context
+        if said.number != self._number or not context.member:
             return
-        promised = desk.state.promised or _NONE
+        promised = context.state.promised or _NONE
         self._see(said.ballot)
         if said.ballot > promised:
-            desk.save(replace(desk.state, promised=said.ballot), lambda: self._promise(said.ballot))
+            context.save(
+                replace(context.state, promised=said.ballot), lambda: self._promise(said.ballot)
+            )
             self._hooks.froze()
         else:  # a lost promise is said again; a late proposer learns what was promised since
             self._promise(promised)
 
     def _promise(self, ballot: Ballot) -> None:
-        desk = self._desk
-        if desk.state.promised != ballot or desk.on_disk.promised != ballot:
+        context = self._context
+        if context.state.promised != ballot or context.on_disk.promised != ballot:
             return  # not on disk yet, or there is a later one
-        accepted = desk.on_disk.accepted
+        accepted = context.on_disk.accepted
         promise = self._hooks.standing(Promise(self._number, ballot, accepted, 0, 0.0, 0.0))
         self._floods.say(promise)
-        self.promise(desk.device, promise)
+        self.promise(context.device, promise)
 
     def promise(self, origin: int, said: Promise) -> None:
         """A member has promised, to this device or to another."""
-        if said.number != self._number or origin not in self._desk.view.members:
+        if said.number != self._number or origin not in self._context.view.members:
             return
         self._see(said.ballot)
         if self._proposal is not None and self._proposal.ballot == said.ballot:
@@ -240,51 +253,55 @@ class Council:
 
     def accept(self, said: Accept) -> None:
         """A proposer has chosen."""
-        desk = self._desk
+        context = self._context
         if said.view.number != self._number:
             return
         self._see(said.ballot)
         self._values[said.ballot] = said.view
-        if desk.member and said.ballot >= (desk.state.promised or _NONE):
+        if context.member and said.ballot >= (context.state.promised or _NONE):
             accepted = (said.ballot, said.view)
-            if desk.state.accepted == accepted:
+            if context.state.accepted == accepted:
                 self._say_accepted(said.ballot)
             else:
-                state = replace(desk.state, promised=said.ballot, accepted=accepted)
-                desk.save(state, lambda: self._say_accepted(said.ballot))
+                state = replace(context.state, promised=said.ballot, accepted=accepted)
+                context.save(state, lambda: self._say_accepted(said.ballot))
                 self._hooks.froze()
         self._count(said.ballot)
 
     def _say_accepted(self, ballot: Ballot) -> None:
-        accepted = self._desk.on_disk.accepted
-        if accepted is not None and accepted[0] == ballot and self._desk.state.accepted == accepted:
+        accepted = self._context.on_disk.accepted
+        if (
+            accepted is not None
+            and accepted[0] == ballot
+            and self._context.state.accepted == accepted
+        ):
             said = Accepted(self._number, ballot)
             self._floods.say(said)
-            self.accepted(self._desk.device, said)
+            self.accepted(self._context.device, said)
 
     # Learning ---------------------------------------------------------------------------------
 
     def accepted(self, origin: int, said: Accepted) -> None:
         """A member has accepted."""
-        if said.number == self._number and origin in self._desk.view.members:
+        if said.number == self._number and origin in self._context.view.members:
             self._accepted.setdefault(said.ballot, set()).add(origin)
             self._count(said.ballot)
 
     def _count(self, ballot: Ballot) -> None:
         view = self._values.get(ballot)
-        if view is not None and len(self._accepted.get(ballot, ())) >= self._desk.view.majority:
+        if view is not None and len(self._accepted.get(ballot, ())) >= self._context.view.majority:
             self.learn((view,))
 
     def learn(self, views: tuple[View, ...]) -> None:
         """Views that are decided."""
-        desk = self._desk
-        new = tuple(view for view in views if view.number > desk.view.number)
+        context = self._context
+        new = tuple(view for view in views if view.number > context.view.number)
         if not new:
             return
-        kept = (*desk.state.views, *new)[-_KEPT:]
-        desk.save(replace(desk.state, views=kept, promised=None, accepted=None))
+        kept = (*context.state.views, *new)[-_KEPT:]
+        context.save(replace(context.state, views=kept, promised=None, accepted=None))
         for view in new:
-            desk.note(
+            context.note(
                 "view",
                 number=view.number,
                 start=view.start,
@@ -296,7 +313,7 @@ class Council:
                 digest=view.digest,
             )
         self._forget()
-        self._grounds.forget()
+        self._triggers.forget()
         self._hooks.installed(new[-1])
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 __all__ = ["COMPLETE", "Ending"]
 
-from joulemesh.deploy.node.desk import Desk
-from joulemesh.deploy.node.grounds import Grounds
-from joulemesh.deploy.node.petitions import Petitions
+from joulemesh.deploy.node.context import NodeContext
+from joulemesh.deploy.node.requests import Requests
 from joulemesh.deploy.node.signs import Signs
+from joulemesh.deploy.node.triggers import Triggers
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import UNHELD
@@ -24,60 +24,60 @@ class Ending:
 
     def __init__(
         self,
-        desk: Desk,
+        context: NodeContext,
         watch: Watch,
         work: Work,
         signs: Signs,
-        petitions: Petitions,
-        grounds: Grounds,
+        requests: Requests,
+        triggers: Triggers,
     ) -> None:
-        self._desk, self._watch, self._work = desk, watch, work
-        self._signs, self._petitions, self._grounds = signs, petitions, grounds
+        self._context, self._watch, self._work = context, watch, work
+        self._signs, self._requests, self._triggers = signs, requests, triggers
         self._reason, self._stop_by, self._said_so = "", 0.0, False
         self._gone_since: float | None = None
 
     def stop(self, reason: str) -> None:
         """Stop at the next moment at which nothing is lost; when asked again, at once."""
         if self._reason:
-            self._desk.end(reason)
+            self._context.end(reason)
         self._reason, self._work.halting = reason, True
-        self._stop_by = self._desk.now + self._desk.settings.patience_s
+        self._stop_by = self._context.now + self._context.settings.patience_s
         self._work.advance()
 
     def check(self) -> None:
         """End if it is time."""
-        if self._desk.ended:
+        if self._context.ended:
             return
-        if self._desk.on_disk.views[-1].digest == UNHELD:
-            self._desk.end(self._petitions.leaving or _UNHELD, resumable=False)
+        if self._context.on_disk.views[-1].digest == UNHELD:
+            self._context.end(self._requests.leaving or _UNHELD, resumable=False)
         elif self._reason:
             self._maybe_stop()
-        elif self._petitions.leaving:
+        elif self._requests.leaving:
             self._maybe_gone()
         elif self._work.at_end and self._signs.all_done():
-            self._desk.end(COMPLETE, complete=True)
+            self._context.end(COMPLETE, complete=True)
 
     def _maybe_stop(self) -> None:
         """Stop once the neighbours have what they need of this device, or time is up."""
         if self._work.halted and not self._said_so:
             self._said_so = True
             self._signs.to_all()
-        waited_for = self._work.averaging.parcels.receivers() - set(self._watch.cut())
-        if (self._work.halted and not waited_for) or self._desk.now >= self._stop_by:
-            self._desk.end(self._reason)
+        waited_for = self._work.averaging.outbox.receivers() - set(self._watch.cut())
+        if (self._work.halted and not waited_for) or self._context.now >= self._stop_by:
+            self._context.end(self._reason)
 
     def _maybe_gone(self) -> None:
         """A device that leaves serves those that are behind, and then it goes."""
-        desk, reason = self._desk, self._petitions.leaving
-        if desk.member:
-            if self._grounds.leaving.keys() >= set(desk.view.members):
-                desk.end(reason, resumable=False)
+        context, reason = self._context, self._requests.leaving
+        if context.member:
+            if self._triggers.leaving.keys() >= set(context.view.members):
+                context.end(reason, resumable=False)
             return
         if self._gone_since is None:
-            self._gone_since = desk.now
-        overdue = desk.now - self._gone_since > 2.0 * desk.settings.patience_s
-        if overdue or self._watch.begun(desk.view):
-            desk.end(reason, resumable=False)
+            self._gone_since = context.now
+        overdue = context.now - self._gone_since > 2.0 * context.settings.patience_s
+        if overdue or self._watch.begun(context.view):
+            context.end(reason, resumable=False)
 
     def give_up(self, since: float | None) -> None:
         """A minority stops: it must not go on by itself.
@@ -85,16 +85,16 @@ class Ending:
         Args:
             since: when another view was first wanted.
         """
-        desk, view, long_s = self._desk, self._desk.view, self._desk.settings.minority_s
+        context, view, long_s = self._context, self._context.view, self._context.settings.minority_s
         met = self._watch.met(long_s)
-        reached = len((met | {desk.device}) & set(view.members))
-        if since is not None and desk.now - since > long_s and reached < view.majority:
+        reached = len((met | {context.device}) & set(view.members))
+        if since is not None and context.now - since > long_s and reached < view.majority:
             if self._work.at_end:
-                desk.end(COMPLETE, complete=True)
-            desk.end(
+                context.end(COMPLETE, complete=True)
+            context.end(
                 f"only {reached} of {len(view.members)} devices of view {view.number} can be "
                 f"reached, and {view.majority} have to agree to go on; everything is saved: "
                 "start it again when the others are back"
             )
-        elif not desk.member and not met and self._watch.listened(long_s):
-            desk.end("no neighbour can be reached; start it again when the others are back")
+        elif not context.member and not met and self._watch.listened(long_s):
+            context.end("no neighbour can be reached; start it again when the others are back")

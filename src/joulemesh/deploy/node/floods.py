@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Floods"]
 
 from joulemesh.deploy.messages import Body, Flood
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 
 _REMEMBERED = 512  # floods of one origin: older ones count as seen
 
@@ -19,8 +19,8 @@ class Floods:
     its origin, as a flood of its own.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._sequence = 0
         self._incarnations: dict[int, int] = {}
         self._seen: dict[tuple[int, int], set[int]] = {}
@@ -30,14 +30,14 @@ class Floods:
     def say(self, body: Body) -> None:
         """Tell everybody."""
         self._sequence += 1
-        desk = self._desk
-        flood = Flood(desk.device, desk.state.incarnation, self._sequence, body)
+        context = self._context
+        flood = Flood(context.device, context.state.incarnation, self._sequence, body)
         self._new(flood)
-        self._pass_on(flood, except_to=desk.device)
+        self._pass_on(flood, except_to=context.device)
 
     def receive(self, sender: int, flood: Flood) -> bool:
         """Take a flood and pass it on; False if it came before."""
-        if flood.origin == self._desk.device or not self._new(flood):
+        if flood.origin == self._context.device or not self._new(flood):
             return False
         self._pass_on(flood, except_to=sender)
         return True
@@ -63,18 +63,18 @@ class Floods:
 
     def _pass_on(self, flood: Flood, except_to: int) -> None:
         name = (flood.origin, flood.incarnation, flood.sequence)
-        for neighbour in self._desk.neighbours:
+        for neighbour in self._context.neighbours:
             if neighbour not in (except_to, flood.origin):
                 self._send(neighbour, name, flood)
 
     def _send(self, to: int, name: _Name, flood: Flood, since: float | None = None) -> None:
-        began = self._desk.now if since is None else since
+        began = self._context.now if since is None else since
 
         def answered(came: bool) -> None:
-            if not came and self._desk.now - began < self._desk.settings.patience_s:
+            if not came and self._context.now - began < self._context.settings.patience_s:
                 self._due.setdefault(to, {})[name] = (began, flood)
 
-        self._desk.send(to, flood, answered=answered)
+        self._context.send(to, flood, answered=answered)
 
     def tick(self) -> None:
         """Send again what did not come through."""

@@ -9,7 +9,7 @@ from collections import Counter
 from joulemesh.aggregation.peer import Vector
 from joulemesh.aggregation.route import Route
 from joulemesh.deploy.messages import Part
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.early import Early, Key
 from joulemesh.deploy.node.exchange import Awaited
 from joulemesh.deploy.node.planbook import Planbook
@@ -19,8 +19,8 @@ from joulemesh.deploy.view import governing
 class Inbox:
     """Keeps what comes early, and refuses, with a reason and a count, what is not wanted."""
 
-    def __init__(self, desk: Desk, plans: Planbook) -> None:
-        self._desk, self._plans = desk, plans
+    def __init__(self, context: NodeContext, plans: Planbook) -> None:
+        self._context, self._plans = context, plans
         self._early = Early()
         self._awaited: tuple[Route, Awaited] | None = None
         self._refused: Counter[tuple[int, str]] = Counter()
@@ -28,7 +28,7 @@ class Inbox:
     def awaited(self, route: Route) -> Awaited:
         """The messages that a route has for this device."""
         if self._awaited is None or self._awaited[0] is not route:
-            self._awaited = route, Awaited(route, self._desk.device)
+            self._awaited = route, Awaited(route, self._context.device)
         return self._awaited[1]
 
     def keep(self, sender: int, part: Part) -> None:
@@ -38,7 +38,7 @@ class Inbox:
             self.refuse(sender, reason)
 
     def _too_late(self, part: Part) -> str:
-        state = self._desk.state
+        state = self._context.state
         if part.iteration <= state.commit.iteration:
             return "of an iteration that is done"
         if part.view < governing(state.views, part.iteration).number:
@@ -46,7 +46,7 @@ class Inbox:
         return ""
 
     def _keep(self, sender: int, part: Part) -> str:
-        known = part.view <= self._desk.view.number
+        known = part.view <= self._context.view.number
         plan = self._plans.get(part.view) if known else None
         awaited = None
         if plan is not None:
@@ -54,7 +54,7 @@ class Inbox:
             if route is None:
                 return "of an iteration without an exchange"
             awaited = self.awaited(route)
-        limit_bytes = 2 * int(self._desk.state.commit.vector.nbytes)
+        limit_bytes = 2 * int(self._context.state.commit.vector.nbytes)
         return self._early.keep(sender, part, awaited, limit_bytes)
 
     def take(self, key: Key) -> list[tuple[int, int, Vector]]:
@@ -66,11 +66,11 @@ class Inbox:
         self._refused[sender, reason] += 1
         count = self._refused[sender, reason]
         if count & (count - 1) == 0:
-            self._desk.note("refused", sender=sender, reason=reason, count=count)
+            self._context.note("refused", sender=sender, reason=reason, count=count)
 
     def forget(self) -> None:
         """Drop what has become too late."""
-        state = self._desk.state
+        state = self._context.state
         self._early.prune(
             lambda key: (
                 key[1] <= state.commit.iteration or key[0] < governing(state.views, key[1]).number

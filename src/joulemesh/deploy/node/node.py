@@ -45,13 +45,13 @@ from joulemesh.deploy.messages import (
     Replan,
     Suspect,
 )
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.council import Council, Hooks
-from joulemesh.deploy.node.desk import Desk
 from joulemesh.deploy.node.ending import COMPLETE, Ending
 from joulemesh.deploy.node.floods import Floods
-from joulemesh.deploy.node.grounds import Grounds
-from joulemesh.deploy.node.petitions import Petitions
+from joulemesh.deploy.node.requests import Requests
 from joulemesh.deploy.node.signs import Signs
+from joulemesh.deploy.node.triggers import Triggers
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.plans import Meter
@@ -81,44 +81,44 @@ class Node:
         meter: Meter,
         settings: Settings,
     ) -> None:
-        self._desk = desk = Desk(device, links, state, meter, settings)
-        self._watch, self._floods = Watch(desk), Floods(desk)
-        self._grounds = Grounds(desk)
-        self._work = Work(desk, self._watch, self._cannot_pay)
+        self._context = context = NodeContext(device, links, state, meter, settings)
+        self._watch, self._floods = Watch(context), Floods(context)
+        self._triggers = Triggers(context)
+        self._work = Work(context, self._watch, self._cannot_pay)
         hooks = Hooks(self._standing, self._work.advance, self._installed)
-        self._council = Council(desk, self._floods, self._grounds, self._work.plans, hooks)
-        self._petitions = Petitions(desk, self._floods, self._grounds, self._council)
-        self._signs = Signs(desk, self._watch, self._work)
+        self._council = Council(context, self._floods, self._triggers, self._work.plans, hooks)
+        self._requests = Requests(context, self._floods, self._triggers, self._council)
+        self._signs = Signs(context, self._watch, self._work)
         self._ending = Ending(
-            desk, self._watch, self._work, self._signs, self._petitions, self._grounds
+            context, self._watch, self._work, self._signs, self._requests, self._triggers
         )
         self._ticks = 0
         self._last_event = 0.0
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event; what is to be done, in order."""
-        desk = self._desk
-        if desk.ended:
+        context = self._context
+        if context.ended:
             return []
-        desk.now = now
-        if now - self._last_event > desk.settings.patience_s / 2.0:
+        context.now = now
+        if now - self._last_event > context.settings.patience_s / 2.0:
             self._thaw()
         self._last_event = now
         self._dispatch(event)
-        return desk.take()
+        return context.take()
 
     def _dispatch(self, event: Event) -> None:
         match event:
             case Received():
                 self._received(event)
             case Delivered():
-                self._desk.answered(event.token, True)
+                self._context.answered(event.token, True)
             case Undelivered():
-                self._desk.answered(event.token, False)
+                self._context.answered(event.token, False)
             case Saved():
-                self._desk.saved(event.token)
+                self._context.saved(event.token)
             case SaveFailed():
-                self._desk.not_saved(event.reason)
+                self._context.not_saved(event.reason)
             case Tick():
                 self._tick(event.name)
             case Trained():
@@ -137,14 +137,14 @@ class Node:
     # Beginning and ending ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        desk = self._desk
-        if desk.state.ended:
-            desk.emit(End(desk.state.ended, desk.state.ended == COMPLETE, resumable=False))
-            desk.ended = True
+        context = self._context
+        if context.state.ended:
+            context.emit(End(context.state.ended, context.state.ended == COMPLETE, resumable=False))
+            context.ended = True
             return
-        state = replace(desk.state, incarnation=desk.state.incarnation + 1)
-        desk.save(state, self._begun)
-        desk.timer("tick", desk.settings.tick_s)
+        state = replace(context.state, incarnation=context.state.incarnation + 1)
+        context.save(state, self._begun)
+        context.timer("tick", context.settings.tick_s)
 
     def _begun(self) -> None:
         self._watch.begin()
@@ -154,23 +154,23 @@ class Node:
 
     def _look_around(self) -> None:
         """Begin to work as soon as all neighbours are there."""
-        if not self._work.ready and not self._petitions.leaving and self._watch.complete():
+        if not self._work.ready and not self._requests.leaving and self._watch.complete():
             self._work.ready = True
             self._work.advance()
 
     def _thaw(self) -> None:
         """This device was stopped for a while: others may not have been."""
         self._watch.patient()
-        self._work.averaging.parcels.patient()
+        self._work.averaging.outbox.patient()
         self._work.supplies.patient()
         if self._council.since is not None:
-            self._council.since = self._desk.now
+            self._council.since = self._context.now
 
     # Messages ---------------------------------------------------------------------------------
 
     def _received(self, event: Received) -> None:
         sender, message = event.sender, event.message
-        if sender not in self._desk.neighbours:
+        if sender not in self._context.neighbours:
             return
         self._watch.hear(sender)
         match message:
@@ -191,12 +191,12 @@ class Node:
                 self._council.learn(message.views)
 
     def _heard(self, sender: int, beat: Beat) -> None:
-        desk = self._desk
+        context = self._context
         if self._watch.beat(sender, beat):
-            if beat.view < desk.view.number:
-                views = tuple(one for one in desk.state.views if one.number > beat.view)
-                desk.send(sender, Refused(f"view {beat.view} is over", views))
-            elif beat.view > desk.view.number:
+            if beat.view < context.view.number:
+                views = tuple(one for one in context.state.views if one.number > beat.view)
+                context.send(sender, Refused(f"view {beat.view} is over", views))
+            elif beat.view > context.view.number:
                 self._signs.to(sender)  # it will answer with the views that are missing here
             self._signs.heard(beat)
             self._work.beat(sender, beat)
@@ -219,31 +219,31 @@ class Node:
             case Suspect():
                 self._suspect(body)
             case Join():
-                self._grounds.join(origin, body)
+                self._triggers.join(origin, body)
             case Leave():
-                self._grounds.leave(origin, body)
+                self._triggers.leave(origin, body)
             case Replan():
-                self._grounds.replan(origin, body)
+                self._triggers.replan(origin, body)
         self._council.consider()
 
     # Chores -----------------------------------------------------------------------------------
 
     def _tick(self, name: str) -> None:
-        desk = self._desk
+        context = self._context
         if name == "soon":
             self._signs.to_all()
             return
         self._ticks += 1
-        desk.timer("tick", desk.settings.tick_s)
-        desk.save_again()
-        if desk.on_disk.incarnation != desk.state.incarnation:
+        context.timer("tick", context.settings.tick_s)
+        context.save_again()
+        if context.on_disk.incarnation != context.state.incarnation:
             return  # not begun yet
         self._floods.tick()
         self._look_around()
         self._work.tick()
         self._suspect_silent()
         if self._ticks % 4 == 0:
-            self._petitions.say_again()
+            self._requests.say_again()
             self._ask_for_supplies()
         if self._ticks % 2 == 0:
             self._signs.to_all()
@@ -256,21 +256,21 @@ class Node:
         if views > _VIEWS_WITHOUT:
             self._leave("no neighbour gives it the parameters that it lacks")
         elif views:
-            self._petitions.plan_anew("nobody gives it the parameters that it lacks")
+            self._requests.plan_anew("nobody gives it the parameters that it lacks")
 
     def _suspect_silent(self) -> None:
-        stuck = self._work.averaging.parcels.stuck(self._desk.settings.patience_s)
+        stuck = self._work.averaging.outbox.stuck(self._context.settings.patience_s)
         suspects = self._watch.suspects(self._work.plans.iteration_s)
         for device, reason in [*suspects, *((one, "takes no messages") for one in stuck)]:
-            said = self._petitions.suspect(device, reason)
+            said = self._requests.suspect(device, reason)
             if said is not None:
                 self._suspect(said)
 
     def _suspect(self, said: Suspect) -> None:
-        if not self._grounds.suspect(said):
+        if not self._triggers.suspect(said):
             return
-        self._desk.note("suspected", device=said.device, reason=said.reason)
-        if self._desk.settings.on_failure == "stop":
+        self._context.note("suspected", device=said.device, reason=said.reason)
+        if self._context.settings.on_failure == "stop":
             self._ending.stop(
                 f'device {said.device} failed ({said.reason}), and on_failure is "stop"'
             )
@@ -280,11 +280,11 @@ class Node:
     # Views ------------------------------------------------------------------------------------
 
     def _standing(self, promise: Promise) -> Promise:
-        desk, work = self._desk, self._work
+        context, work = self._context, self._work
         return replace(
             promise,
-            iteration=desk.on_disk.commit.iteration,
-            left_j=desk.meter.left_j(),
+            iteration=context.on_disk.commit.iteration,
+            left_j=context.meter.left_j(),
             elapsed_s=work.elapsed_s,
             cut=self._watch.cut(),
             pending=work.supplies.pending,
@@ -294,14 +294,14 @@ class Node:
         for newcomer, _ in view.gifts:
             self._watch.patient(newcomer)
         self._work.installed()
-        self._petitions.installed()
+        self._requests.installed()
         self._signs.soon()
 
     def _cannot_pay(self, reason: str) -> None:
         """Ask for a plan that this device can pay; if the plan is new already, leave."""
-        old = self._desk.view.start < self._work.iteration
-        (self._petitions.plan_anew if old else self._leave)(reason)
+        old = self._context.view.start < self._work.iteration
+        (self._requests.plan_anew if old else self._leave)(reason)
 
     def _leave(self, reason: str) -> None:
         self._work.ready = False
-        self._petitions.leave(reason)
+        self._requests.leave(reason)

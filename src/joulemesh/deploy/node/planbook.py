@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Planbook"]
 
 from joulemesh.deploy.effects import Plan, Planned
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import FINISHED, UNHELD, governing
 
@@ -13,8 +13,8 @@ from joulemesh.deploy.view import FINISHED, UNHELD, governing
 class Planbook:
     """Asks for the plan of each view once, and checks that it is the one that was agreed on."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._plans: dict[int, ViewPlan] = {}
         self._asked: set[int] = set()
         self.prepared: ViewPlan | None = None  # of a view that this device proposes
@@ -25,14 +25,14 @@ class Planbook:
 
     def of(self, iteration: int) -> ViewPlan | None:
         """The plan that an iteration follows; it is asked for if it is not there."""
-        view = governing(self._desk.state.views, iteration)
+        view = governing(self._context.state.views, iteration)
         plan = self._plans.get(view.number)
         if plan is None and self.prepared is not None and self.prepared.view == view:
             plan = self._plans[view.number] = self.prepared
         ends = view.digest in (FINISHED, UNHELD)
         if plan is None and not ends and view.number not in self._asked:
             self._asked.add(view.number)
-            self._desk.emit(Plan(view))
+            self._context.emit(Plan(view))
         return plan
 
     def take(self, event: Planned) -> bool:
@@ -41,12 +41,12 @@ class Planbook:
         self._asked.discard(number)
         if event.plan is None:
             why = f"there is no plan for view {number}: {event.refusal}"
-            self._desk.end(why, resumable=False)
+            self._context.end(why, resumable=False)
             return False
         own = event.plan.view.digest
         if own != agreed:
-            self._desk.note("digest", view=number, own=own, agreed=agreed)
-            self._desk.refuse_to_go_on(
+            self._context.note("digest", view=number, own=own, agreed=agreed)
+            self._context.refuse_to_go_on(
                 f"the plan of view {number} has digest {own[:12]} here and {agreed[:12]} on the "
                 "others; give all devices the same version of Joulemesh and the same fleet folder"
             )
@@ -56,7 +56,7 @@ class Planbook:
 
     def last(self) -> int | None:
         """The last iteration, if it is known yet."""
-        view = self._desk.view
+        view = self._context.view
         if view.digest == FINISHED:
             return view.start - 1
         return next((plan.last for plan in self._plans.values()), None)
@@ -67,21 +67,21 @@ class Planbook:
         Either it is beyond the last, or the plan has no part for this device any more. Such a
         device stays where it is: what it has committed says how far the others are.
         """
-        view = governing(self._desk.state.views, iteration)
+        view = governing(self._context.state.views, iteration)
         plan = self._plans.get(view.number)
         if plan is None:
             return view.digest == FINISHED
         if iteration > plan.last:
             return True
-        return view is self._desk.view and self._desk.device not in plan.active(iteration)
+        return view is self._context.view and self._context.device not in plan.active(iteration)
 
     def iteration_s(self, iteration: int) -> float:
         """Planned seconds of an iteration on the slowest device; 0 if they are not known."""
-        plan = self._plans.get(governing(self._desk.state.views, iteration).number)
+        plan = self._plans.get(governing(self._context.state.views, iteration).number)
         known = plan is not None and 1 <= iteration <= plan.last
         return plan.price(iteration).iteration_s if plan is not None and known else 0.0
 
     def forget(self, iteration: int) -> None:
         """Drop the plans of views that govern nothing from an iteration on."""
-        oldest = governing(self._desk.state.views, iteration).number
+        oldest = governing(self._context.state.views, iteration).number
         self._plans = {number: plan for number, plan in self._plans.items() if number >= oldest}

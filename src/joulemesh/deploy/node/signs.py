@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Signs"]
 
 from joulemesh.deploy.messages import Beat
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
 
@@ -13,8 +13,8 @@ from joulemesh.deploy.node.work import Work
 class Signs:
     """Tells every neighbour how this device stands."""
 
-    def __init__(self, desk: Desk, watch: Watch, work: Work) -> None:
-        self._desk, self._watch, self._work = desk, watch, work
+    def __init__(self, context: NodeContext, watch: Watch, work: Work) -> None:
+        self._context, self._watch, self._work = context, watch, work
         self._flying: set[int] = set()
         self._again: set[int] = set()  # there is news since the sign that is on its way
         self._soon = False
@@ -24,7 +24,7 @@ class Signs:
     def to_all(self) -> None:
         """To every neighbour."""
         self._soon = False
-        for neighbour in self._desk.neighbours:
+        for neighbour in self._context.neighbours:
             self.to(neighbour)
 
     def to(self, neighbour: int) -> None:
@@ -32,18 +32,18 @@ class Signs:
         if neighbour in self._flying:
             self._again.add(neighbour)
             return
-        desk, work = self._desk, self._work
+        context, work = self._context, self._work
         self._flying.add(neighbour)
-        settled = desk.member and not work.supplies.pending
+        settled = context.member and not work.supplies.pending
         beat = Beat(
-            desk.state.incarnation,
-            desk.view.number,
-            desk.on_disk.commit.iteration if settled else -1,
+            context.state.incarnation,
+            context.view.number,
+            context.on_disk.commit.iteration if settled else -1,
             work.phase,
             work.averaging.waiting(),
             tuple(sorted(self._finished)),
         )
-        desk.send(neighbour, beat, answered=lambda came: self._answered(neighbour, came))
+        context.send(neighbour, beat, answered=lambda came: self._answered(neighbour, came))
 
     def _answered(self, neighbour: int, came: bool) -> None:
         self._flying.discard(neighbour)
@@ -56,7 +56,7 @@ class Signs:
         """There is news that should not wait for the next regular sign."""
         if not self._soon:
             self._soon = True
-            self._desk.timer("soon", self._desk.settings.tick_s / 8.0)
+            self._context.timer("soon", self._context.settings.tick_s / 8.0)
 
     def heard(self, beat: Beat) -> None:
         """A neighbour knows who has finished."""
@@ -69,20 +69,20 @@ class Signs:
 
         Whoever has finished stays until then: others may need its average, its vote, or its links.
         """
-        desk, watch = self._desk, self._watch
-        if desk.device not in self._finished:
-            self._finished.add(desk.device)
+        context, watch = self._context, self._watch
+        if context.device not in self._finished:
+            self._finished.add(context.device)
             self.soon()
-        members = set(desk.view.members)
-        if not members <= self._finished or desk.state.promised is not None:
+        members = set(context.view.members)
+        if not members <= self._finished or context.state.promised is not None:
             self._all_since = None
             return watch.alone()
         if self._all_since is None:
-            self._all_since = desk.now
+            self._all_since = context.now
             self.to_all()
         known = not self._flying and all(
             members <= set(beat.finished)
             for one, beat in watch.beats.items()
             if one in members and not watch.silent(one)
         )
-        return known or desk.now - self._all_since > desk.settings.patience_s
+        return known or context.now - self._all_since > context.settings.patience_s

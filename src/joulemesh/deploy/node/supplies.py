@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.messages import Fetch, Given
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.view import governing
 
@@ -17,33 +17,35 @@ class Supplies:
     """Asks for parameters until they come, and gives those that this device has.
 
     Args:
-        desk: the node's.
+        context: the node's.
         watch: what is known of its neighbours.
         came: called with the parameters that were asked for.
     """
 
-    def __init__(self, desk: Desk, watch: Watch, came: Callable[[Fetch, Vector], None]) -> None:
-        self._desk, self._watch, self._came = desk, watch, came
+    def __init__(
+        self, context: NodeContext, watch: Watch, came: Callable[[Fetch, Vector], None]
+    ) -> None:
+        self._context, self._watch, self._came = context, watch, came
         self._wanted: Fetch | None = None
         self._since = self._asked = 0.0
         self._turn = 0
         self._overdue: set[int] = set()  # views
         self._giving: set[int] = set()
         self._refused: set[tuple[int, int]] = set()  # (view, neighbour), where joules did not pay
-        self.within_s = desk.settings.patience_s
+        self.within_s = context.settings.patience_s
 
     @property
     def pending(self) -> bool:
         """Was this device admitted, and has not got its parameters yet?"""
-        view = self._desk.view
-        return self._desk.on_disk.commit.view < view.number and any(
-            newcomer == self._desk.device for newcomer, _ in view.gifts
+        view = self._context.view
+        return self._context.on_disk.commit.view < view.number and any(
+            newcomer == self._context.device for newcomer, _ in view.gifts
         )
 
     def want(self, fetch: Fetch) -> None:
         """Ask for parameters, unless they are asked for already."""
         if fetch != self._wanted:
-            self._wanted, self._since = fetch, self._desk.now
+            self._wanted, self._since = fetch, self._context.now
             self._ask()
 
     def enough(self) -> None:
@@ -52,20 +54,20 @@ class Supplies:
 
     def overdue(self) -> int:
         """In how many views has nobody answered for a long time? 0 if nothing is overdue now."""
-        long_s = 4.0 * self._desk.settings.patience_s
-        if self._wanted is None or self._desk.now - self._since <= long_s:
+        long_s = 4.0 * self._context.settings.patience_s
+        if self._wanted is None or self._context.now - self._since <= long_s:
             return 0
-        self._overdue.add(self._desk.view.number)
+        self._overdue.add(self._context.view.number)
         return len(self._overdue)
 
     def patient(self) -> None:
         """Count from now."""
-        self._since = self._desk.now
+        self._since = self._context.now
 
     def tick(self) -> None:
         """Ask again."""
-        again_s = self._desk.settings.patience_s / 4.0
-        if self._wanted is not None and self._desk.now - self._asked >= again_s:
+        again_s = self._context.settings.patience_s / 4.0
+        if self._wanted is not None and self._context.now - self._asked >= again_s:
             self._ask()
 
     def _ask(self) -> None:
@@ -73,20 +75,22 @@ class Supplies:
         if wanted is None:
             return
         if wanted.gift:
-            holders = [giver for one, giver in self._desk.view.gifts if one == self._desk.device]
+            holders = [
+                giver for one, giver in self._context.view.gifts if one == self._context.device
+            ]
         else:
             beats = self._watch.beats
             holders = [
                 one
-                for one in self._desk.neighbours
+                for one in self._context.neighbours
                 if one in beats
                 and beats[one].iteration >= wanted.iteration
                 and not self._watch.silent(one)
             ]
         if holders:
             self._turn += 1
-            self._asked = self._desk.now
-            self._desk.send(holders[self._turn % len(holders)], wanted)
+            self._asked = self._context.now
+            self._context.send(holders[self._turn % len(holders)], wanted)
 
     def asked(self, sender: int, fetch: Fetch) -> None:
         """A neighbour asks; whoever has what it wants gives it, once at a time."""
@@ -94,25 +98,25 @@ class Supplies:
         if vector is None or sender in self._giving:
             return
         given = Given(fetch.view, fetch.iteration, vector, fetch.gift)
-        if self._desk.pay(sender, given):
+        if self._context.pay(sender, given):
             self._giving.add(sender)
-            self._desk.send(
+            self._context.send(
                 sender,
                 given,
                 within_s=self.within_s,
                 answered=lambda came: self._giving.discard(sender),
             )
-        elif (self._desk.view.number, sender) not in self._refused:
-            self._refused = {(self._desk.view.number, sender), *self._of_now(self._refused)}
-            self._desk.note("cannot-give", device=sender, iteration=fetch.iteration)
+        elif (self._context.view.number, sender) not in self._refused:
+            self._refused = {(self._context.view.number, sender), *self._of_now(self._refused)}
+            self._context.note("cannot-give", device=sender, iteration=fetch.iteration)
 
     def _of_now(self, said: set[tuple[int, int]]) -> set[tuple[int, int]]:
         """What was said in the present view."""
-        return {one for one in said if one[0] == self._desk.view.number}
+        return {one for one in said if one[0] == self._context.view.number}
 
     def _gift(self, newcomer: int, fetch: Fetch) -> Vector | None:
-        state, view = self._desk.on_disk, self._desk.view
-        if (newcomer, self._desk.device) not in view.gifts or self.pending:
+        state, view = self._context.on_disk, self._context.view
+        if (newcomer, self._context.device) not in view.gifts or self.pending:
             return None
         if (fetch.view, fetch.iteration) != (view.number, view.start - 1):
             return None  # one of the two lacks a view
@@ -123,7 +127,7 @@ class Supplies:
         return None
 
     def _average(self, fetch: Fetch) -> Vector | None:
-        state = self._desk.on_disk
+        state = self._context.on_disk
         commit, average = state.commit, state.commit.average
         if self.pending or governing(state.views, fetch.iteration).number != fetch.view:
             return None
@@ -133,9 +137,9 @@ class Supplies:
 
     def owed(self) -> bool:
         """Does a newcomer still need the parameters that this device held when the view began?"""
-        view, beats = self._desk.view, self._watch.beats
+        view, beats = self._context.view, self._watch.beats
         return any(
-            giver == self._desk.device
+            giver == self._context.device
             and not (
                 newcomer in beats
                 and beats[newcomer].view >= view.number
@@ -148,9 +152,9 @@ class Supplies:
         """Parameters have come."""
         wanted = self._wanted
         if wanted == Fetch(given.view, given.iteration, given.gift):
-            self._desk.meter.receive(sender, int(given.payload.nbytes))
+            self._context.meter.receive(sender, int(given.payload.nbytes))
             self._wanted = None
             self._overdue.clear()
             kind = "gift" if given.gift else "fetched"
-            self._desk.note(kind, iteration=given.iteration, giver=sender)
+            self._context.note(kind, iteration=given.iteration, giver=sender)
             self._came(wanted, given.payload)

@@ -11,7 +11,7 @@ from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.effects import Commit, Evaluate, Planned, Train, Trained
 from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
 from joulemesh.deploy.node.averaging import Averaging
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.watch import Watch
@@ -25,43 +25,43 @@ class Work:
     `advance` does whatever can be done now; it may be called at any time.
 
     Args:
-        desk: the node's.
+        context: the node's.
         watch: what is known of its neighbours.
         short: called with a reason when the battery does not hold enough for the plan.
     """
 
-    def __init__(self, desk: Desk, watch: Watch, short: Callable[[str], None]) -> None:
-        self._desk, self._watch, self._short = desk, watch, short
-        self.plans = Planbook(desk)
-        self.supplies = Supplies(desk, watch, self._supplied)
-        self.averaging = Averaging(desk, self.plans, short)
+    def __init__(self, context: NodeContext, watch: Watch, short: Callable[[str], None]) -> None:
+        self._context, self._watch, self._short = context, watch, short
+        self.plans = Planbook(context)
+        self.supplies = Supplies(context, watch, self._supplied)
+        self.averaging = Averaging(context, self.plans, short)
         self.phase = "starting"
         self.ready = False
         self.halting = False  # stop where nothing is lost
         self._trainings: list[int] = []  # under way, in order; 0: no longer wanted
         self._saving = False
-        self._elapsed_s, self._begun = desk.state.commit.elapsed_s, 0.0
+        self._elapsed_s, self._begun = context.state.commit.elapsed_s, 0.0
 
     def begin(self) -> None:
         """The node is started."""
-        self._begun = self._desk.now
-        self.averaging.parcels.remember()
+        self._begun = self._context.now
+        self.averaging.outbox.remember()
         self.plans.of(self.iteration)
 
     @property
     def iteration(self) -> int:
         """The one that is being worked on."""
-        return self._desk.state.commit.iteration + 1
+        return self._context.state.commit.iteration + 1
 
     @property
     def elapsed_s(self) -> float:
         """Seconds so far, of this start and those before."""
-        return self._elapsed_s + self._desk.now - self._begun
+        return self._elapsed_s + self._context.now - self._begun
 
     @property
     def frozen(self) -> bool:
         """Has this device promised to commit nothing until a view is decided?"""
-        return self._desk.state.promised is not None
+        return self._context.state.promised is not None
 
     @property
     def finished(self) -> bool:
@@ -77,9 +77,9 @@ class Work:
     @property
     def at_end(self) -> bool:
         """Has this device finished, and is that on disk?"""
-        if self.phase != "ended" or self._desk.on_disk.commit is not self._desk.state.commit:
+        if self.phase != "ended" or self._context.on_disk.commit is not self._context.state.commit:
             return False
-        return self._desk.member and self.finished
+        return self._context.member and self.finished
 
     def planned(self, event: Planned) -> None:
         """The plan of a view that is installed."""
@@ -90,15 +90,15 @@ class Work:
 
     def advance(self) -> None:
         """Do whatever can be done now."""
-        desk = self._desk
-        if desk.ended or self._saving or not self.ready:
+        context = self._context
+        if context.ended or self._saving or not self.ready:
             return
-        if not desk.member:
+        if not context.member:
             self.phase = "waiting"
             return
         if self.supplies.pending:
             self.phase = "fetching"
-            self.supplies.want(Fetch(desk.view.number, desk.view.start - 1, gift=True))
+            self.supplies.want(Fetch(context.view.number, context.view.start - 1, gift=True))
             return
         if self.finished:
             self.phase = "ended"
@@ -110,31 +110,31 @@ class Work:
             self._work(plan)
 
     def _work(self, plan: ViewPlan) -> None:
-        t, trained = self.iteration, self._desk.state.trained
+        t, trained = self.iteration, self._context.state.trained
         if trained is None or trained[0] != t:
             self._train(plan)
-        elif plan.exact(t) and t < self._desk.view.start and not self.averaging.done(plan, t):
+        elif plan.exact(t) and t < self._context.view.start and not self.averaging.done(plan, t):
             self.phase = "fetching"  # somebody has finished it
             self.supplies.want(Fetch(plan.view.number, t))
         else:
             self._average(plan, trained[1])
 
     def _train(self, plan: ViewPlan) -> None:
-        t, desk = self.iteration, self._desk
+        t, context = self.iteration, self._context
         self.phase = "training"
         if t in self._trainings:
             return
         rounds = plan.rounds(t)
         price = plan.price(t)
-        if not desk.affords(desk.meter.train_j(rounds) + price.exchange_j + price.rest_j):
+        if not context.affords(context.meter.train_j(rounds) + price.exchange_j + price.rest_j):
             self._short(f"its battery does not pay for iteration {t}")
         elif rounds == 0:
-            commit = desk.state.commit
+            commit = context.state.commit
             self._keep_trained(plan, Trained(t, commit.vector, commit.memory, repeatable=True))
         else:
             self._trainings.append(t)
-            desk.meter.train(rounds)
-            desk.emit(Train(t, rounds, desk.state.commit))
+            context.meter.train(rounds)
+            context.emit(Train(t, rounds, context.state.commit))
 
     def trained(self, event: Trained) -> None:
         """The learner is done."""
@@ -144,14 +144,16 @@ class Work:
             self._keep_trained(plan, event)
 
     def _keep_trained(self, plan: ViewPlan, event: Trained) -> None:
-        desk = self._desk
-        state = replace(desk.state, trained=(event.iteration, event.vector, event.memory))
+        context = self._context
+        state = replace(context.state, trained=(event.iteration, event.vector, event.memory))
         if event.repeatable or plan.peer(event.iteration) is None:
-            desk.state = state  # nobody hears of it before it is committed, or it can be repeated
+            context.state = (
+                state  # nobody hears of it before it is committed, or it can be repeated
+            )
             self.advance()
         else:
             self._saving = True
-            desk.save(state, self._saved)
+            context.save(state, self._saved)
 
     def _saved(self) -> None:
         self._saving = False
@@ -176,53 +178,53 @@ class Work:
         exact: bool,
         absent: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        desk, t = self._desk, self.iteration
-        before, trained = desk.state.commit, desk.state.trained
+        context, t = self._context, self.iteration
+        before, trained = context.state.commit, context.state.trained
         assert trained is not None
         commit = Commit(
             iteration=t,
             vector=vector,
             memory=trained[2],
-            spent_j=desk.meter.spent_j(),
+            spent_j=context.meter.spent_j(),
             elapsed_s=self.elapsed_s,
             average=(t, vector) if exact else before.average,
             absent=absent,
             view=plan.view.number,
         )
-        gift = desk.state.gift if self.supplies.owed() else None
-        if self.supplies.owed() and before.iteration == desk.view.start - 1:
+        gift = context.state.gift if self.supplies.owed() else None
+        if self.supplies.owed() and before.iteration == context.view.start - 1:
             gift = (before.iteration, before.vector)
         if exact:
-            self.averaging.parcels.averaged((plan.view.number, t))
+            self.averaging.outbox.averaged((plan.view.number, t))
         self._save_commit(commit, gift)
 
     def _save_commit(self, commit: Commit, gift: tuple[int, Vector] | None = None) -> None:
         self._saving = True
         self.averaging.close()
         self.supplies.enough()
-        sent = self.averaging.parcels.mixed()
-        state = replace(self._desk.state, commit=commit, trained=None, sent=sent, gift=gift)
-        self._desk.save(state, self._committed)
+        sent = self.averaging.outbox.mixed()
+        state = replace(self._context.state, commit=commit, trained=None, sent=sent, gift=gift)
+        self._context.save(state, self._committed)
 
     def _committed(self) -> None:
-        commit = self._desk.state.commit
+        commit = self._context.state.commit
         plan, t = self.plans.get(commit.view), commit.iteration
         exact = plan is not None and commit.average is not None and commit.average[0] == t
         holders = plan.active(t) if plan is not None and exact else ()
-        self._desk.emit(Evaluate(t, commit.vector, holders))
+        self._context.emit(Evaluate(t, commit.vector, holders))
         self.averaging.forget()
         self._saved()
 
     def _supplied(self, fetch: Fetch, vector: Vector) -> None:
         """The average of this iteration has come, or what a newcomer begins with."""
-        desk, commit = self._desk, self._desk.state.commit
-        plan, trained = self.plans.of(self.iteration), desk.state.trained
+        context, commit = self._context, self._context.state.commit
+        plan, trained = self.plans.of(self.iteration), context.state.trained
         if self.frozen or self._saving:
             return
         if fetch.gift:
             self._trainings = [0] * len(self._trainings)  # they began from something else
             given = replace(commit, iteration=fetch.iteration, vector=vector, view=fetch.view)
-            spent_j = desk.meter.spent_j()
+            spent_j = context.meter.spent_j()
             self._save_commit(replace(given, average=None, absent=(), spent_j=spent_j))
         elif plan is not None and trained is not None and trained[0] == fetch.iteration:
             self._commit(plan, vector, exact=True)
@@ -247,16 +249,16 @@ class Work:
         """Another view governs the iterations from its start on."""
         self.supplies.enough()
         self.plans.forget(self.iteration)
-        if not self._desk.member or self.supplies.pending:
+        if not self._context.member or self.supplies.pending:
             self.averaging.close()  # what it was about is over for this device
         self.averaging.installed()
-        if self._desk.view.digest == REFUSED:
-            self.plans.of(self._desk.view.start)  # to say why
+        if self._context.view.digest == REFUSED:
+            self.plans.of(self._context.view.start)  # to say why
         self.advance()
 
     def tick(self) -> None:
         """Chores: send again, ask again, fetch where nothing comes any more."""
-        self.averaging.parcels.tick()
+        self.averaging.outbox.tick()
         self.supplies.tick()
         stalled = None if self.frozen else self.averaging.stalled()
         if stalled is not None and any(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Desk"]
+__all__ = ["NodeContext"]
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from joulemesh.deploy.view import View
 _CLOSE = 1e-9  # of a battery: sums of the same joules in another order are the same
 
 
-class Desk:
+class NodeContext:
     """Effects go out from here, and their answers come back to whoever asked.
 
     Args:

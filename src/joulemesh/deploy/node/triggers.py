@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["Grounds"]
+__all__ = ["Triggers"]
 
 from joulemesh.deploy.messages import Join, Leave, Replan, Suspect
-from joulemesh.deploy.node.desk import Desk
+from joulemesh.deploy.node.context import NodeContext
 
 
-class Grounds:
+class Triggers:
     """What was said about the present view; all of it is over with the next one."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._joins: dict[int, tuple[float, Join]] = {}
         self.forget()
 
@@ -25,39 +25,39 @@ class Grounds:
 
     def suspect(self, said: Suspect) -> bool:
         """A neighbour of a device does not hear it; True if this is news."""
-        view = self._desk.view
+        view = self._context.view
         if said.view != view.number or said.device not in view.members:
             return False
-        if said.device == self._desk.device or said.device in self.suspected:
+        if said.device == self._context.device or said.device in self.suspected:
             return False
         self.suspected[said.device] = said.reason
         return True
 
     def leave(self, origin: int, said: Leave) -> None:
         """A member goes."""
-        if said.view == self._desk.view.number and origin in self._desk.view.members:
+        if said.view == self._context.view.number and origin in self._context.view.members:
             self.leaving[origin] = said.reason
 
     def replan(self, origin: int, said: Replan) -> None:
         """A member cannot follow the plan."""
-        if said.view == self._desk.view.number and origin in self._desk.view.members:
+        if said.view == self._context.view.number and origin in self._context.view.members:
             self._short[origin] = said.reason
 
     def join(self, origin: int, said: Join) -> None:
         """A device asks to be taken in."""
-        self._joins[origin] = (self._desk.now, said)
+        self._joins[origin] = (self._context.now, said)
 
     def joining(self) -> dict[int, Join]:
         """Those that ask now, and would not have to go back behind what they have done."""
-        desk, view = self._desk, self._desk.view
+        context, view = self._context, self._context.view
         return {
             device: join
             for device, (heard, join) in self._joins.items()
             if device not in view.members
             and device not in self._turned_away
             and join.view == view.number
-            and join.iteration <= desk.state.commit.iteration
-            and desk.now - heard < 2.0 * desk.settings.patience_s
+            and join.iteration <= context.state.commit.iteration
+            and context.now - heard < 2.0 * context.settings.patience_s
         }
 
     def turn_away(self) -> bool:

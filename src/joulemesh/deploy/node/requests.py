@@ -5,20 +5,27 @@ Floods may be lost, so that what is not settled is said again.
 
 from __future__ import annotations
 
-__all__ = ["Petitions"]
+__all__ = ["Requests"]
 
 from joulemesh.deploy.messages import Join, Leave, Replan, Suspect
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.council import Council
-from joulemesh.deploy.node.desk import Desk
 from joulemesh.deploy.node.floods import Floods
-from joulemesh.deploy.node.grounds import Grounds
+from joulemesh.deploy.node.triggers import Triggers
 
 
-class Petitions:
+class Requests:
     """This device's own requests in the present view."""
 
-    def __init__(self, desk: Desk, floods: Floods, grounds: Grounds, council: Council) -> None:
-        self._desk, self._floods, self._grounds, self._council = desk, floods, grounds, council
+    def __init__(
+        self, context: NodeContext, floods: Floods, triggers: Triggers, council: Council
+    ) -> None:
+        self._context, self._floods, self._triggers, self._council = (
+            context,
+            floods,
+            triggers,
+            council,
+        )
         self._suspects: dict[int, Suspect] = {}
         self.leaving = ""  # why this device goes
         self._short = ""  # why it cannot follow the plan
@@ -27,7 +34,7 @@ class Petitions:
         """A neighbour seems to have failed; None if that is said already."""
         if device in self._suspects:
             return None
-        said = self._suspects[device] = Suspect(self._desk.view.number, device, reason)
+        said = self._suspects[device] = Suspect(self._context.view.number, device, reason)
         self._floods.say(said)
         return said
 
@@ -35,37 +42,37 @@ class Petitions:
         """This device goes."""
         if not self.leaving:
             self.leaving = reason
-            self._desk.note("left", reason=reason)
+            self._context.note("left", reason=reason)
             self._say_leaving()
 
     def _say_leaving(self) -> None:
-        if self._desk.member:
-            said = Leave(self._desk.view.number, self.leaving)
+        if self._context.member:
+            said = Leave(self._context.view.number, self.leaving)
             self._floods.say(said)
-            self._grounds.leave(self._desk.device, said)
+            self._triggers.leave(self._context.device, said)
             self._council.consider()
 
     def plan_anew(self, reason: str) -> None:
         """It cannot follow the plan."""
         if not (self.leaving or self._short):
             self._short = reason
-            self._desk.note("short", reason=reason)
+            self._context.note("short", reason=reason)
             self._say_short()
 
     def _say_short(self) -> None:
-        said = Replan(self._desk.view.number, self._short)
+        said = Replan(self._context.view.number, self._short)
         self._floods.say(said)
-        self._grounds.replan(self._desk.device, said)
+        self._triggers.replan(self._context.device, said)
         self._council.consider()
 
     def say_again(self) -> None:
         """Whatever is not settled."""
-        desk, state = self._desk, self._desk.state
+        context, state = self._context, self._context.state
         if self.leaving:
             self._say_leaving()
-        elif not desk.member and desk.on_disk is state:
-            left_j, iteration = desk.meter.left_j(), state.commit.iteration
-            self._floods.say(Join(desk.view.number, state.incarnation, iteration, left_j))
+        elif not context.member and context.on_disk is state:
+            left_j, iteration = context.meter.left_j(), state.commit.iteration
+            self._floods.say(Join(context.view.number, state.incarnation, iteration, left_j))
         elif self._short:
             self._say_short()
         for said in self._suspects.values():
@@ -77,5 +84,5 @@ class Petitions:
         self._short = ""
         if self.leaving:
             self._say_leaving()
-        elif not self._desk.member:
-            self._desk.save(self._desk.state, self.say_again)
+        elif not self._context.member:
+            self._context.save(self._context.state, self.say_again)
