@@ -6,7 +6,7 @@ training began) and a column ``device`` (a number or a name); see docs/how-to/tr
 
 from __future__ import annotations
 
-__all__ = ["Traces", "build_traces"]
+__all__ = ["Traces", "build_traces", "read_availability"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,9 +109,7 @@ def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatAr
     >>> build_traces(Scenario(), np.ones(20), np.zeros((20, 2))).any
     False
     """
-    devices, count = scenario.devices, scenario.devices.count
-    names = () if devices.table is None else read_table(devices.table).get(_NAMES, ())
-    reader = _Reader(count, names, devices.trace_end)
+    devices, reader = scenario.devices, _reader(scenario)
     steady_w, harvest = None, None
     if is_trace(devices.harvest_w):
         harvest = reader.harvest(str(devices.harvest_w))
@@ -119,12 +117,23 @@ def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatAr
         steady_w = resolve(scenario, "harvest_w", devices.harvest_w, minimum=-1.0)
         _require_watts(steady_w, "devices.harvest_w")
     return Traces(
-        None if devices.availability is None else reader.availability(devices.availability),
+        None if devices.availability is None else read_availability(scenario),
         harvest,
         None if devices.positions is None else reader.positions(devices.positions, positions_m),
         steady_w,
         _capacity_j(scenario, battery_j),
     )
+
+
+def read_availability(scenario: Scenario) -> Timed:
+    """The table of who is there when, which the scenario names."""
+    return _reader(scenario).availability(str(scenario.devices.availability))
+
+
+def _reader(scenario: Scenario) -> _Reader:
+    devices = scenario.devices
+    names = () if devices.table is None else read_table(devices.table).get(_NAMES, ())
+    return _Reader(devices.count, names, devices.trace_end)
 
 
 def _capacity_j(scenario: Scenario, battery_j: FloatArray) -> FloatArray | None:

@@ -70,12 +70,15 @@ def local(
     The processes talk to each other as devices in the field do: over gRPC, each with its own
     certificate. Ctrl-C stops them all; the same command goes on where they stopped. With
     `--calibrate`, seconds of steps, messages and overhead are measured first, by two short runs of
-    all processes; the calibrated scenario is kept in OUT-calibration.
+    all processes; the calibrated scenario is kept in OUT-calibration. With devices.availability,
+    processes are stopped and started as the table says.
     """
     from joulemesh.cli.deploy.carrying import Wanted, calibrated, carry_out
+    from joulemesh.deploy.local.churn import churn_of, steadfast
     from joulemesh.deploy.local.local import LocalFleet
 
-    scenario = read_scenario(file, preset, changes, load)
+    asked = read_scenario(file, preset, changes, load)
+    scenario = steadfast(asked)
     folder = out or Path(f"{preset if file is None else file.stem}-local")
     if calibrate:
         if learner is not None:
@@ -84,7 +87,15 @@ def local(
     wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
     carry_out(
         wanted,
-        LocalFleet(folder, wanted.fleet, wanted.plan, wanted.code, learner, restarts),
+        LocalFleet(
+            folder,
+            wanted.fleet,
+            wanted.plan,
+            wanted.code,
+            learner,
+            restarts,
+            trace=churn_of(asked, wanted.plan.iterations),
+        ),
         report=report,
         as_json=as_json,
     )

@@ -33,6 +33,12 @@ def check_deployable(plan: Plan) -> None:
     >>> import joulemesh
     >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     """
+    for name in ("availability", "harvest_w", "capacity_j", "positions"):
+        if getattr(plan.scenario.devices, name) is not None:
+            raise ScenarioError(
+                f"devices.{name} is for simulation: in the field devices themselves come, go, move "
+                "and recharge; leave it out (`joulemesh deploy local` follows availability)"
+            )
     require_peers(Continuation.of_plan(plan))
 
 

@@ -16,6 +16,7 @@ from joulemesh.deploy.fleet.deployable import portable
 from joulemesh.deploy.fleet.fleet import FILE, Fleet, Settings
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, write_hosts
 from joulemesh.deploy.fleet.pack import DEVICES, make_fleet, refresh
+from joulemesh.deploy.local.churn import Churn
 from joulemesh.deploy.local.following import Follower, Planned
 from joulemesh.deploy.local.supervisor import Child, Job, Process, Supervisor, spawned
 from joulemesh.deploy.local.template import NODE, SIMULATED, Template
@@ -25,6 +26,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import user_cache
 from joulemesh.files.lock import FolderLock
 from joulemesh.planning.plan import Plan
+from joulemesh.world.timed import Timed
 
 RUN, LOG = "run", "node.log"
 _PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
@@ -40,7 +42,14 @@ _ENVIRONMENT = {
 _XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 # What a device is doing, where its process tells more than its journal.
-_PHASES = {"to start": "not started", "lost": "crashed", "refused": "refused", "stopped": "stopped"}
+_PHASES = {
+    "to start": "not started",
+    "lost": "crashed",
+    "refused": "refused",
+    "stopped": "stopped",
+    "away": "away",
+}
+_CHURN_S = 0.05  # how often a trace of comings and goings is looked at
 
 
 def free_ports(count: int) -> list[int]:
@@ -114,6 +123,7 @@ class LocalFleet:
         restarts: how often one device is started again after a crash.
         addresses: of the devices; by default, all are this machine.
         wrap: makes of a device's command the one that is run.
+        trace: when devices are there; they always are unless it is given.
     """
 
     folder: Path
@@ -124,6 +134,7 @@ class LocalFleet:
     restarts: int = 5
     addresses: Sequence[str] = ()
     wrap: Callable[[int, Sequence[str]], Sequence[str]] = lambda device, command: command
+    trace: Timed | None = None
     _followers: list[Follower] = field(init=False)
     supervisor: Supervisor = field(init=False)
     _template: Template | None = field(init=False, default=None)
@@ -179,7 +190,18 @@ class LocalFleet:
                 made = Template(environment(), SIMULATED if self.learner is None else NODE)
                 self._template = stack.enter_context(made)
             self._give_addresses()
-            self.supervisor.run(lambda: watch(self.standings()), every_s)
+            churn = None if self.trace is None else Churn(self.trace, self.supervisor)
+            if churn is None:
+                self.supervisor.run(lambda: watch(self.standings()), every_s)
+                return
+
+            def look() -> None:
+                standings = self.standings()
+                churn.look(standings)
+                watch(standings)
+
+            self.supervisor.expects = churn.expects
+            self.supervisor.run(look, min(every_s, _CHURN_S))
 
     def _start(self, job: Job) -> Child:
         """Start a device: by the template if it can, which spares it the imports."""
@@ -219,8 +241,9 @@ class LocalFleet:
 
     @property
     def complete(self) -> bool:
-        """Has every device carried out its part?"""
-        return all(process.state == "done" for process in self.processes)
+        """Has every device carried out its part? Who is away at the end has none."""
+        states = {process.state for process in self.processes}
+        return "done" in states and states <= {"done", "away"}
 
 
 def _told(standing: Standing, process: Process) -> Standing:

@@ -25,7 +25,9 @@ from typing import Literal, Protocol
 
 from joulemesh.machine import cpus
 
-State = Literal["to start", "starting", "running", "done", "stopped", "refused", "ended", "lost"]
+State = Literal[
+    "to start", "starting", "running", "done", "stopped", "refused", "ended", "lost", "away"
+]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAUSE_S = 0.5  # before a process is started again; twice as long each time
@@ -107,7 +109,8 @@ class Process:
 
     Attributes:
         job: what is run.
-        state: how it stands; ``"lost"`` means that it crashed once too often.
+        state: how it stands; ``"lost"`` means that it crashed once too often, ``"away"`` that it
+            was stopped to be started again later.
         restarts: how often it was started again after a crash.
         pid: of the running process; 0 if there is none.
         code: the last exit code; negative for a signal.
@@ -153,6 +156,7 @@ class Supervisor:
             unless given.
         stop_within_s: what has not stopped so many seconds after it was asked is killed.
         start: makes a process of a job, whose log's folder is there.
+        expects: will a process that is away be started again, though all others have ended?
 
     >>> import tempfile
     >>> log = Path(tempfile.mkdtemp()) / "log"
@@ -170,8 +174,11 @@ class Supervisor:
         at_once: int | None = None,
         stop_within_s: float = 30.0,
         start: Callable[[Job], Child] | None = None,
+        expects: Callable[[], bool] = lambda: False,
     ) -> None:
         self.processes = [Process(job) for job in jobs]
+        self.expects = expects
+        self._away: set[int] = set()  # positions of those that are to be away
         self._restarts = restarts
         self._at_once = at_once or cpus() + 1
         self._stop_within_s, self._start = stop_within_s, start or spawned
@@ -191,7 +198,7 @@ class Supervisor:
         before = {number: signal.signal(number, self._asked) for number in _STOPPING}
         try:
             looked = -math.inf
-            while not all(process.over for process in self.processes):
+            while not all(process.over for process in self.processes) or self._waits:
                 self._look()
                 if time.monotonic() > self._kill_at:
                     self._signal_all(signal.SIGKILL)
@@ -204,6 +211,29 @@ class Supervisor:
             self._kill_all()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @property
+    def _waits(self) -> bool:
+        return self.expects() and not self.stopping
+
+    def send_away(self, position: int) -> None:
+        """Stop a process, to be started again by `bring_back`; one that has ended stays so."""
+        process = self.processes[position]
+        if process.over or position in self._away:
+            return
+        self._away.add(position)
+        child = self._children.get(position)
+        if child is None:
+            process.state = "away"
+        else:
+            child.send_signal(signal.SIGTERM)
+
+    def bring_back(self, position: int) -> None:
+        """Start a process again that was sent away, once it has stopped."""
+        process = self.processes[position]
+        if process.state == "away":
+            self._away.discard(position)
+            process.state = "to start"
 
     def stop(self) -> None:
         """Ask all processes to stop; asked again, kill them."""
@@ -250,8 +280,10 @@ class Supervisor:
     def _ended(self, position: int, code: int) -> None:
         process = self.processes[position]
         process.pid, process.code = 0, code
-        if code in _STATES:
+        if code in _STATES and not (code == Exit.TERMINATED and position in self._away):
             process.state = _STATES[code]
+        elif position in self._away and not self.stopping:
+            process.state = "away"
         elif self.stopping:
             process.state = "stopped"
         elif process.restarts >= self._restarts or not (process.ready() or process.known):

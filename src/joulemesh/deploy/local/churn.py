@@ -1,0 +1,105 @@
+"""Devices of a local fleet that come and go as ``devices.availability`` says.
+
+The fleet knows nothing of the table: its processes are stopped and started again, and it copes with
+that as with any device that disappears or comes back. Times in iterations count those that any
+device has committed; times in seconds count from the moment at which all devices had started.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Churn", "churn_of", "steadfast"]
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from joulemesh.deploy.local.supervisor import Supervisor
+from joulemesh.deploy.operator.standing import Standing
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+from joulemesh.world.timed import Timed
+from joulemesh.world.traces import Traces, read_availability
+
+_SIMULATED_ONLY = ("harvest_w", "capacity_j", "positions")
+
+
+def steadfast(scenario: Scenario) -> Scenario:
+    """The scenario as a fleet is to carry it out, in which everybody is there.
+
+    Raises:
+        ScenarioError: it says of its devices what only a simulation can do.
+
+    >>> steadfast(Scenario()) == Scenario()
+    True
+    """
+    for name in _SIMULATED_ONLY:
+        if getattr(scenario.devices, name) is not None:
+            raise ScenarioError(
+                f"devices.{name} is for simulation: what a deployed device holds and where it is, "
+                "its own meter and radio tell; leave it out"
+            )
+    if scenario.devices.availability is None:
+        return scenario
+    return scenario.override({"devices.availability": None})
+
+
+def churn_of(scenario: Scenario, iterations: int) -> Timed | None:
+    """Who is there when; None if everybody always is.
+
+    Raises:
+        ScenarioError: the table cannot be read, or it leaves fewer than two devices in an
+            iteration: a fleet counts iterations, so that none would follow.
+    """
+    if scenario.devices.availability is None:
+        return None
+    trace = read_availability(scenario)
+    if trace.seconds:
+        return trace
+    traces = Traces(trace)
+    for t in range(iterations):
+        present = traces.present(t, 0.0)
+        if present is not None and present.sum() < 2:
+            raise ScenarioError(
+                f"{trace.path} leaves {int(present.sum())} of {len(present)} devices in iteration "
+                f"{t + 1}: a fleet would wait for ever; keep two of them, or give seconds (time_s)"
+            )
+    return trace
+
+
+@dataclass
+class Churn:
+    """Stops and starts the processes of a fleet.
+
+    Attributes:
+        trace: who is there when.
+        supervisor: of the processes, by device.
+        now: seconds of a clock.
+    """
+
+    trace: Timed
+    supervisor: Supervisor
+    now: Callable[[], float] = time.monotonic
+    _begun: float | None = field(default=None, init=False)
+
+    def look(self, standings: Sequence[Standing]) -> None:
+        """See how far the fleet has come, and who is to be there then."""
+        processes = self.supervisor.processes
+        if self._begun is None:
+            if not all(process.known or process.over for process in processes):
+                return  # a fleet begins with everybody
+            self._begun = self.now()
+        committed = max((one.iteration for one in standings), default=0)
+        when = self.trace.when(committed, self.now() - self._begun)
+        for device, here in enumerate(self.trace.at(when)[:, 0] > 0):
+            if here:
+                self.supervisor.bring_back(device)
+            else:
+                self.supervisor.send_away(device)
+
+    def expects(self) -> bool:
+        """Will somebody come back, though nobody is there now?"""
+        if self._begun is None or not self.trace.seconds:
+            return False
+        away = any(process.state == "away" for process in self.supervisor.processes)
+        later = self.trace.changes[-1] >= self.now() - self._begun
+        return away and (bool(later) or self.trace.end == "repeat")
