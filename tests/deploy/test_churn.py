@@ -82,11 +82,32 @@ class Recorded:
 def test_iterations_that_anybody_has_committed_say_who_is_to_be_there() -> None:
     recorded = Recorded(["running"] * COUNT)
     churn = Churn(trace((4, 1, 0), (6, 1, 1)), recorded)  # type: ignore[arg-type]
-    for committed, there in ((2, "back"), (3, "away"), (4, "away"), (5, "back")):
+    for committed, there in ((1, "back"), (2, "back"), (3, "away"), (4, "away"), (5, "back")):
         recorded.told.clear()
+        recorded.states[1] = "away" if committed == 4 else "running"
         churn.look([Standing(i, f"d{i}", iteration=committed - (i > 0)) for i in range(COUNT)])
         assert {who: what for what, who in recorded.told}[1] == there
         assert ("back", 0) in recorded.told
+
+
+def test_no_change_is_left_out_however_fast_the_fleet_is() -> None:
+    recorded = Recorded(["running"] * COUNT)
+    churn = Churn(trace((4, 1, 0), (6, 1, 1)), recorded)  # type: ignore[arg-type]
+    seen = []
+    for committed, state in (
+        (0, "running"),
+        (50, "running"),  # far beyond both changes at once: the first comes first
+        (50, "running"),
+        (51, "away"),  # it is away; nobody has gone on yet
+        (51, "away"),
+        (60, "away"),  # the others have
+        (60, "running"),
+    ):
+        recorded.told.clear()
+        recorded.states[1] = state
+        churn.look([Standing(i, f"d{i}", iteration=committed) for i in range(COUNT)])
+        seen.append({who: what for what, who in recorded.told}[1])
+    assert seen == ["back", "away", "away", "away", "away", "back", "back"]
 
 
 def test_seconds_count_from_the_start_and_somebody_may_be_waited_for() -> None:

@@ -36,6 +36,7 @@ def scenario(**more: Any) -> joulemesh.Scenario:
     fields: dict[str, Any] = {
         "devices.count": COUNT,
         "devices.cycles_per_sample": [1e4, 3e4],
+        "devices.trace_end": "hold",
         "network.topology": "complete",
         "network.area_m": 200,
         "budget.energy_j": 0.3,

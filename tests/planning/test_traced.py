@@ -210,6 +210,7 @@ def test_a_device_sits_out_until_it_can_pay_again(tmp_path: Path) -> None:
     sun = table(tmp_path, "sun", [(1, 0), (4, 5.0)], "t,watts")
     plan = made(
         devices__harvest_w=sun,
+        devices__trace_end="hold",
         budget__energy_j={"values": [0.4] * (COUNT - 1) + [1.5e-3]},
         plan__on_depletion="leave",
         plan__rounds="fixed",
@@ -239,7 +240,7 @@ def test_a_full_battery_spills() -> None:
 
 def test_routes_use_the_links_that_exist_now(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    rows = [(t, device, *rng.uniform(0, 100, 2)) for t in (1, 4, 7) for device in range(COUNT)]
+    rows = [(t, device, *rng.uniform(0, 100, 2)) for t in (1, 5, 8) for device in range(COUNT)]
     plan = made(
         devices__positions=table(tmp_path, "places", rows, "t,device,x_m,y_m"),
         network__topology="geometric",

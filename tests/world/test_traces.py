@@ -75,10 +75,19 @@ def test_repeated_rows_begin_again_after_the_last_has_lasted_as_long_as_the_one_
 
 
 def test_rows_that_end_are_refused_where_the_scenario_says_so(tmp_path: Path) -> None:
-    made = world(tmp_path, "t,device,available\n3,0,0\n", trace_end="refuse")
-    assert presence(made, (3,))
-    with pytest.raises(ScenarioError, match="ends at t = 3, and t = 4 is wanted"):
-        presence(made, (4,))
+    made = world(tmp_path, "t,device,available\n1,0,0\n3,0,1\n", trace_end="refuse")
+    assert presence(made, (4,))  # the last row lasts as long as the one before it
+    with pytest.raises(ScenarioError, match="ends with t = 3, and t = 5 is wanted"):
+        presence(made, (5,))
+
+
+def test_a_short_file_of_watts_makes_no_constant_unless_told_so(tmp_path: Path) -> None:
+    text = "t,watts\n1,2\n2,3\n"
+    with pytest.raises(ScenarioError, match="t = 3 is wanted"):
+        world(tmp_path, text, "harvest_w").traces.watts(2, 0.0)
+    held = world(tmp_path, text, "harvest_w", trace_end="hold").traces.watts(2, 0.0)
+    assert held is not None
+    assert held.tolist() == [3.0] * 4
 
 
 def test_watts_are_summed_over_an_iteration_by_the_clock(tmp_path: Path) -> None:

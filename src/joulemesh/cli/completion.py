@@ -33,6 +33,9 @@ _WIDEST = 70
 _TABLE = (".csv", ".tsv", ".txt")
 _FILES = {  # fields whose values are files, and how those end
     "devices.table": _TABLE,
+    "devices.availability": _TABLE,
+    "devices.harvest_w": _TABLE,
+    "devices.positions": _TABLE,
     "network.topology": _TABLE,
     "network.gains": _TABLE,
     "training.dataset": (".npz", ".csv", ".parquet"),

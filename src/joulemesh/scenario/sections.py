@@ -108,8 +108,10 @@ class Devices(Section):
     positions: TracePath | None = Field(
         None, description="CSV file of devices that move: t or time_s, device, x_m, y_m"
     )
-    trace_end: Literal["hold", "repeat", "refuse"] = Field(
-        "hold", description="after the last row of these files: hold it, repeat them, or refuse"
+    trace_end: Literal["hold", "repeat", "refuse"] | None = Field(
+        None,
+        description="after the last row of these files: hold it, repeat them, or refuse; unset: "
+        "who is there holds, watts and places refuse",
     )
 
 

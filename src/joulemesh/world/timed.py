@@ -74,7 +74,12 @@ class Timed:
 
     @cached_property
     def period(self) -> float:
-        """After which time the rows repeat: the last row lasts as long as the one before it."""
+        """How long the rows last from the start on: the last as long as the one before it.
+
+        A single one lasts as long as there are iterations.
+        """
+        if len(self.changes) < 2:
+            return np.inf
         last, previous = self.changes[-1], self.changes[-2]
         return float(2 * last - previous - self.start)
 
@@ -88,13 +93,14 @@ class Timed:
         Raises:
             ScenarioError: the rows have ended, and the scenario says that they may not.
         """
-        last = float(self.changes[-1])
-        if self.end == "refuse" and when > last:
+        over = when - self.start >= self.period
+        if self.end == "refuse" and over:
             raise ScenarioError(
-                f"{self.path} ends at {self.unit}{last:g}, and {self.unit}{when:g} is wanted; "
-                'lower plan.iterations, add rows, or set devices.trace_end to "hold" or "repeat"'
+                f"{self.path} ends with {self.unit}{self.changes[-1]:g}, and "
+                f"{self.unit}{when:g} is wanted; lower plan.iterations, add rows, or set "
+                'devices.trace_end to "hold" or "repeat"'
             )
-        again = self.end == "repeat" and when - self.start >= self.period
+        again = self.end == "repeat" and over
         if again:
             when = (when - self.start) % self.period + self.start
         return int(np.searchsorted(self.time, when, side="right")), again
@@ -131,17 +137,20 @@ class Timed:
         """
         total = np.zeros_like(self.before)
         while start < stop:
-            until = min(stop, self._next(start))
+            until = min(stop, self.next_change(start))
             total += self.at(start) * (until - start)
             start = until
         return total
 
-    def _next(self, when: float) -> float:
+    def next_change(self, when: float) -> float:
         """The first time after one at which something may change."""
+        if self.end == "refuse" and when < self.start + self.period:
+            later = self.changes[self.changes > when]
+            return float(later[0]) if len(later) else self.start + self.period
         if self.end != "repeat":
             later = self.changes[self.changes > when]
             return float(later[0]) if len(later) else np.inf
-        begun = when - when % self.period
+        begun = (when - self.start) // self.period * self.period
         later = self.changes[self.changes + begun > when]
-        found = float(later[0]) + begun if len(later) else begun + self.period
+        found = float(later[0]) + begun if len(later) else begun + self.period + self.start
         return found if found > when else float(np.nextafter(when, np.inf))

@@ -166,7 +166,7 @@ class _Reader:
 
     count: int
     names: Sequence[str]
-    end: str
+    end: str | None
 
     def availability(self, path: str) -> Timed:
         """Columns ``available`` (0 or 1), or ``from`` and ``to`` (``from_s`` and ``to_s``)."""
@@ -183,13 +183,13 @@ class _Reader:
                 )
             times = _times(columns, path)
             _require_agreement(path, times[1], device, value[:, None])
-            return self._timed(path, times, device, value[:, None], before)
+            return self._timed(path, times, device, value[:, None], before, "hold")
         seconds, start, stop = _intervals(columns, path, device)
         before[device] = 0.0  # who has intervals is away outside of them
         # At one time the end of an interval comes before the beginning of the next.
         times = seconds, np.concatenate([stop, start])
         value = np.repeat([0.0, 1.0], len(start))[:, None]
-        return self._timed(path, times, np.tile(device, 2), value, before)
+        return self._timed(path, times, np.tile(device, 2), value, before, "hold")
 
     def harvest(self, path: str) -> Timed:
         """Columns ``watts`` and, unless all devices gather alike, ``device``."""
@@ -245,10 +245,14 @@ class _Reader:
         device: IntArray,
         value: FloatArray,
         before: FloatArray,
+        end: str = "refuse",
     ) -> Timed:
+        """Rows in the order of time; a short file of figures makes no constants unless told so."""
         seconds, time = times
         order = np.argsort(time, kind="stable")
-        return Timed(path, seconds, time[order], device[order], value[order], before, self.end)
+        return Timed(
+            path, seconds, time[order], device[order], value[order], before, self.end or end
+        )
 
 
 def _require_agreement(path: str, time: FloatArray, device: IntArray, value: FloatArray) -> None:

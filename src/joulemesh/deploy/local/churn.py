@@ -70,6 +70,10 @@ def churn_of(scenario: Scenario, iterations: int) -> Timed | None:
 class Churn:
     """Stops and starts the processes of a fleet.
 
+    Journals tell of iterations up to a second late, so that a fast fleet may be far beyond a time
+    of the table before it is known to have come there. No change is left out for that: the next
+    one comes when the fleet has gone on with the one before.
+
     Attributes:
         trace: who is there when.
         supervisor: of the processes, by device.
@@ -80,21 +84,46 @@ class Churn:
     supervisor: Supervisor
     now: Callable[[], float] = time.monotonic
     _begun: float | None = field(default=None, init=False)
+    _stage: float = field(default=0.0, init=False)  # the time of the table that is carried out
+    _since: int | None = field(default=None, init=False)  # iterations when it had been
 
     def look(self, standings: Sequence[Standing]) -> None:
         """See how far the fleet has come, and who is to be there then."""
-        processes = self.supervisor.processes
         if self._begun is None:
-            if not all(process.known or process.over for process in processes):
+            if not all(one.known or one.over for one in self.supervisor.processes):
                 return  # a fleet begins with everybody
-            self._begun = self.now()
+            self._begun, self._stage = self.now(), self.trace.start
         committed = max((one.iteration for one in standings), default=0)
-        when = self.trace.when(committed, self.now() - self._begun)
-        for device, here in enumerate(self.trace.at(when)[:, 0] > 0):
+        if self.trace.seconds:
+            self._stage = self.now() - self._begun
+        else:
+            self._go_on(committed)
+        for device, here in enumerate(self._present):
             if here:
                 self.supervisor.bring_back(device)
             else:
                 self.supervisor.send_away(device)
+
+    @property
+    def _present(self) -> list[bool]:
+        return [bool(here > 0) for here in self.trace.at(self._stage)[:, 0]]
+
+    def _go_on(self, committed: int) -> None:
+        """Turn to the next change, if the fleet is there and has gone on since the last."""
+        if self._since is None and self._done():
+            self._since = committed
+        following = self.trace.next_change(self._stage)
+        reached = self.trace.when(committed, 0.0) >= following
+        if reached and self._since is not None and committed > self._since:
+            self._stage, self._since = following, None
+
+    def _done(self) -> bool:
+        """Are those there who are to be, and the others away?"""
+        processes = self.supervisor.processes
+        return all(
+            process.state in (("running",) if here else ("away",)) or process.state == "done"
+            for process, here in zip(processes, self._present, strict=True)
+        )
 
     def expects(self) -> bool:
         """Will somebody come back, though nobody is there now?"""
