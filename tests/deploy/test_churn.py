@@ -137,9 +137,8 @@ def test_a_fleet_that_would_wait_for_ever_is_refused(tmp_path: Path) -> None:
     rows = "".join(f"7,{device},0\n" for device in range(1, COUNT))
     asked = scenario(tmp_path, "t,device,available\n" + rows)
     with pytest.raises(ScenarioError, match="leaves 1 of 5 devices in iteration 7"):
-        churn_of(asked, 10)
-    assert churn_of(asked, 6) is not None
-    assert churn_of(steadfast(asked), 10) is None
+        churn_of(asked)
+    assert churn_of(steadfast(asked)) is None
 
 
 # Processes --------------------------------------------------------------------------------------
@@ -193,7 +192,7 @@ def test_a_fleet_that_follows_a_trace_ends_with_the_simulated_runs_parameters(
     made = joulemesh.plan(steadfast(asked))
     folder = tmp_path / "fleet"
     fleet, _ = open_fleet(folder, made, settings=Settings(patience_s=3.0))
-    running = LocalFleet(folder, fleet, made, trace=churn_of(asked, made.iterations))
+    running = LocalFleet(folder, fleet, made, trace=churn_of(asked))
     running.run(lambda standings: None, every_s=0.05)
     assert running.complete, [one.last_words() for one in running.processes]
 

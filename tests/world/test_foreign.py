@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import joulemesh
@@ -25,14 +24,9 @@ def test_a_table_of_skiptrain_makes_a_scenario(tmp_path: Path) -> None:
     source, target = tmp_path / "phones.csv", tmp_path / "devices.csv"
     source.write_text(PHONES, "utf-8")
     devices_of_skiptrain(source, target, devices=5, steps=20)
-    plan = joulemesh.plan(joulemesh.Scenario(devices={"table": str(target)}))
-    assert plan.names == (
-        "Phone-(one)-0",
-        "Phone-two-1",
-        "Phone-(one)-2",
-        "Phone-two-3",
-        "Phone-(one)-4",
-    )
+    scenario = joulemesh.Scenario(devices={"table": str(target)}, budget={"deadline_s": 5.0})
+    plan = joulemesh.plan(scenario)
+    assert plan.names[:3] == ("Phone-(one)-0", "Phone-two-1", "Phone-(one)-2")
     devices = plan.world.devices
     assert devices.round_latency_s[:2].tolist() == pytest.approx([0.064, 0.128])
     assert devices.round_energy_j.tolist() == pytest.approx([0.576] * 5)
@@ -59,4 +53,4 @@ def test_other_tables_are_not_skiptrains(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ScenarioError, match="it is no table of SkipTrain's devices"):
         devices_of_skiptrain(tmp_path / "t.csv", tmp_path / "o.csv", devices=2, steps=1)
-    assert np.size(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 1

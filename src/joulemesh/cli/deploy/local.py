@@ -78,7 +78,7 @@ def local(
     from joulemesh.deploy.local.local import LocalFleet
 
     asked = read_scenario(file, preset, changes, load)
-    scenario = steadfast(asked)
+    scenario, trace = steadfast(asked), churn_of(asked)
     folder = out or Path(f"{preset if file is None else file.stem}-local")
     if calibrate:
         if learner is not None:
@@ -87,15 +87,7 @@ def local(
     wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
     carry_out(
         wanted,
-        LocalFleet(
-            folder,
-            wanted.fleet,
-            wanted.plan,
-            wanted.code,
-            learner,
-            restarts,
-            trace=churn_of(asked, wanted.plan.iterations),
-        ),
+        LocalFleet(folder, wanted.fleet, wanted.plan, wanted.code, learner, restarts, trace=trace),
         report=report,
         as_json=as_json,
     )

@@ -18,7 +18,7 @@ from joulemesh.deploy.operator.standing import Standing
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.timed import Timed
-from joulemesh.world.traces import Traces, read_availability
+from joulemesh.world.traces import read_availability
 
 _SIMULATED_ONLY = ("harvest_w", "capacity_j", "positions")
 
@@ -43,25 +43,25 @@ def steadfast(scenario: Scenario) -> Scenario:
     return scenario.override({"devices.availability": None})
 
 
-def churn_of(scenario: Scenario, iterations: int) -> Timed | None:
+def churn_of(scenario: Scenario) -> Timed | None:
     """Who is there when; None if everybody always is.
 
     Raises:
         ScenarioError: the table cannot be read, or it leaves fewer than two devices in an
             iteration: a fleet counts iterations, so that none would follow.
+
+    >>> churn_of(Scenario()) is None
+    True
     """
     if scenario.devices.availability is None:
         return None
     trace = read_availability(scenario)
-    if trace.seconds:
-        return trace
-    traces = Traces(trace)
-    for t in range(iterations):
-        present = traces.present(t, 0.0)
-        if present is not None and present.sum() < 2:
+    for t in [] if trace.seconds else trace.changes.tolist():
+        there = int(trace.at(t).sum())
+        if there < 2:
             raise ScenarioError(
-                f"{trace.path} leaves {int(present.sum())} of {len(present)} devices in iteration "
-                f"{t + 1}: a fleet would wait for ever; keep two of them, or give seconds (time_s)"
+                f"{trace.path} leaves {there} of {scenario.devices.count} devices in iteration "
+                f"{t:g}: a fleet would wait for ever; keep two of them, or give seconds (time_s)"
             )
     return trace
 
