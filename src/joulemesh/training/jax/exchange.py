@@ -203,12 +203,12 @@ def _in_parts(
     vector = jnp.concatenate(wide, axis=2)  # promoted, as each device's vector is on the air
     vector = vector.astype(jnp.promote_types(vector.dtype, jnp.float32))
     parts = len(context.mixing)
-    index, place = _cut(vector.shape[2], parts)
+    index, position = _cut(vector.shape[2], parts)
     nothing = jnp.zeros((devices, seeds, 1), vector.dtype)
     cut = jnp.concatenate([vector, nothing], axis=2)[:, :, index]  # [N, S, C, longest part]
     matrix = context.mixing.astype(vector.dtype)
     mixed = jnp.einsum("cij,jscl->iscl", matrix, cut, precision=lax.Precision.HIGHEST)
-    after = mixed.reshape(devices, seeds, -1)[:, :, place]
+    after = mixed.reshape(devices, seeds, -1)[:, :, position]
     bounds = np.cumsum([leaf.shape[2] for leaf in wide])[:-1].tolist()
     new = [
         part.astype(leaf.dtype).reshape(leaf.shape)
