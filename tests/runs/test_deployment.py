@@ -164,6 +164,16 @@ def test_the_simulated_curve_is_drawn_and_kept(fleet: Path) -> None:
     assert other.sentence == made.sentence
 
 
+@pytest.mark.slow
+def test_that_the_simulated_run_alone_loses_packets_is_said(tmp_path: Path) -> None:
+    changes = {**CHANGES, "network.packet_error": 0.2, "network.tries": 2}
+    plan = joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
+    fleet = make_fleet(tmp_path / "fleet", plan)
+    Journals(plan, fleet.names).write(tmp_path / "fleet" / "journals")
+    made = report_of_fleet(tmp_path / "fleet")
+    assert any(note.startswith("The simulated run draws lost packets") for note in made.notes)
+
+
 def test_a_run_that_is_none_is_refused_before_anything_is_written(
     fleet: Path, tmp_path: Path
 ) -> None:

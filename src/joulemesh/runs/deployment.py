@@ -33,6 +33,10 @@ from joulemesh.views.words import Subject
 
 PAGE, JSON, CSV = "report.html", "receipt.json", "receipt.csv"
 JOURNALS, SIMULATED, _RUN = "journals", "simulated", "run"
+_LOSSES = (
+    "The simulated run draws lost packets (network.packet_error); devices send again until packets "
+    "arrive and lose no message, so that the parameters of the two may differ.",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +156,7 @@ def _curve(
             from joulemesh.runs.run import run as carry_out
 
             carry_out(plan.scenario, out=kept, resume=True)
-        return _curve_of(kept), []
+        return _curve_of(kept), list(_LOSSES) if plan.world.packets is not None else []
     except JoulemeshError as refusal:
         if run is not None:
             raise
