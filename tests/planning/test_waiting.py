@@ -14,6 +14,7 @@ from joulemesh import InfeasibleError, Scenario
 from joulemesh.methods import build
 from joulemesh.methods.account import account_of
 from joulemesh.methods.setting import Setting
+from joulemesh.planning import allotment
 from joulemesh.planning.continuation import continue_plan
 from joulemesh.planning.remaining import Remaining
 
@@ -149,3 +150,13 @@ def test_longest_and_auto_count_the_energy_of_waiting() -> None:
         joulemesh.plan(dear.override({"plan.iterations": n + 1}))
     auto = dear.override({"plan.iterations": "auto", "plan.rounds": "spread"})
     assert (joulemesh.plan(auto).margin_j >= 0).all()
+
+
+def test_where_no_limit_works_the_plan_is_refused_not_overdrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A policy may refuse every limit that is tried: its rounds are not taken unchecked."""
+    monkeypatch.setattr(allotment, "most_rounds", lambda *args: None)
+    with pytest.raises(InfeasibleError, match=r"devices.idle_w") as refusal:
+        joulemesh.plan(pair(**{"budget.energy_j": 20.0}))
+    assert refusal.value.constraint == "idle"

@@ -115,8 +115,12 @@ class Allotment:
         )
         if found is not None:
             return found
-        total = purse.total(low_s)
-        return Tried(low_s, *self.of(total, exchange_s), total)  # refused here, if at all
+        self.of(purse.total(low_s), exchange_s)  # refused here, if at all
+        raise InfeasibleError(
+            f'plan.rounds = "{self.policy.name}" finds no rounds for which the batteries pay with '
+            'what is drawn at rest (devices.idle_w); use "theorem4" or "spread"',
+            constraint="idle",
+        )
 
     def _by_policy(self, total: IntArray, cap: IntArray) -> IntArray:
         narrow = cap[0] if len(cap) == 1 else cap

@@ -6,7 +6,7 @@ its battery.
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "settled"]
+__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "settled", "spent_on"]
 
 import math
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.planning.account import Account
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.sums import joules_exactly, seconds_taken
 from joulemesh.planning.timeline import Timeline
@@ -40,6 +41,25 @@ GAINED = ("harvested_total_j", "spilled_total_j")
 
 _TRANSMIT = 1
 _SLIGHT = 1e-6  # of a sum: a column so small is not the one that rounding is taken from
+
+
+def spent_on(account: Account) -> dict[str, FloatArray]:
+    """What devices spend on what, in the columns that a table needs, by their headers; each [N].
+
+    Sending and receiving are one column where receiving is free, and rest is none where it is.
+
+    >>> import joulemesh
+    >>> list(spent_on(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))))
+    ['training', 'exchange']
+    """
+    columns = {"training": account.compute_total_j}
+    if account.receive_total_j.any():
+        columns |= {"transmit": account.transmit_total_j, "receive": account.receive_total_j}
+    else:
+        columns["exchange"] = account.exchange_total_j
+    if account.idle_total_j.any():
+        columns["idle"] = account.idle_total_j
+    return columns
 
 
 def settled(

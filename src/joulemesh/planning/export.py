@@ -109,10 +109,16 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "gossip": gossip,
         "bounds": plan.bounds,
         **({"drawn": plan.drawn.figures(plan)} if plan.drawn is not None else {}),
+        **({} if plan.safety is None else {"safety": dataclasses.asdict(plan.safety)}),
         "notes": list(plan.notes),
         "events": [dataclasses.asdict(event) for event in plan.events],
         "figures": [
-            {"field": one.name, "value": one.value, "origin": str(one.origin)}
+            {
+                "field": one.name,
+                "value": one.value,
+                "origin": str(one.origin),
+                **({} if one.within is None else {"interval_within": one.within}),
+            }
             for one in plan.figures
         ],
         "scenario": plan.scenario.model_dump(mode="json"),

@@ -9,15 +9,19 @@ from joulemesh.aggregation.choose import RULES
 from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
+from joulemesh.world.intervals import DEVICE_FIGURES, Intervals, widest
 from joulemesh.world.quantities import resolve
 
 __all__ = ["Figure", "figures"]
 
+_PROCESSOR = ("devices.cycles_per_sample", "devices.cpu_hz", "devices.capacitance")
+_STEP = ("devices.step_s", "devices.step_j")
+_IF_GIVEN = ("idle_w", "send_j_per_bit", "receive_j_per_bit")
 _PER_DEVICE = (
     "budget.energy_j",
-    "devices.cycles_per_sample",
-    "devices.cpu_hz",
-    "devices.capacitance",
+    *_PROCESSOR,
+    *_STEP,
+    *(f"devices.{field}" for field in _IF_GIVEN),
     "devices.transmit_power_w",
 )
 
@@ -29,12 +33,15 @@ class Figure:
     Attributes:
         name: the field's full name, such as ``"budget.deadline_s"``.
         value: a number, a word, or (lowest, highest) where devices differ.
-        origin: where it comes from.
+        origin: where it comes from; of a measured one, how it was measured.
+        within: half the widest 95 % interval of a measured figure, as a share of it; None where no
+            interval is known.
     """
 
     name: str
     value: float | str | tuple[float, float]
     origin: Origin
+    within: float | None = None
 
 
 def figures(scenario: Scenario) -> tuple[Figure, ...]:
@@ -47,17 +54,37 @@ def figures(scenario: Scenario) -> tuple[Figure, ...]:
     >>> [figure.name for figure in figures(one) if figure.origin.kind == "assumed"][:3]
     ['devices.count', 'devices.cycles_per_sample', 'devices.transmit_power_w']
     """
+    known = Intervals(scenario)
     return tuple(
-        Figure(name, _value(scenario, name), scenario.origin(name)) for name in _deciding(scenario)
+        Figure(name, _value(scenario, name), scenario.origin(name), _within(known, name))
+        for name in _deciding(scenario)
     )
 
 
+def _within(known: Intervals, name: str) -> float | None:
+    """Half the widest interval of a figure, as a share of it."""
+    section, _, field = name.partition(".")
+    if name == "network.links":
+        return known.widest_of_links()
+    if section != "devices" or field not in DEVICE_FIGURES:
+        return None
+    values = resolve(known.scenario, field, getattr(known.scenario.devices, field), minimum=-1.0)
+    spread = known.of_device(field, values)
+    return None if spread is None else widest(spread, values)
+
+
 def _deciding(scenario: Scenario) -> list[str]:
-    network, options = scenario.network, scenario.plan
+    network = scenario.network
     limits = ("budget.deadline_s", "budget.total_s")
     names = [name for name in limits if getattr(scenario.budget, name[7:]) is not None]
-    names += ["budget.energy_j", "devices.count", *_PER_DEVICE[1:]]
-    names += ["network.topology", "network.bandwidth_hz"]
+    names += ["budget.energy_j", "devices.count"]
+    devices = scenario.devices
+    names += list(_STEP if devices.step_s is not None else _PROCESSOR)
+    names += [f"devices.{field}" for field in _IF_GIVEN if getattr(devices, field) is not None]
+    names += ["devices.transmit_power_w", "network.topology"]
+    if network.links is not None:
+        return [*names, "network.links", *_of_plan(scenario)]
+    names += ["network.bandwidth_hz"]
     if network.max_rate_bps is not None:
         names.append("network.max_rate_bps")
     if network.packet_error != 0:
@@ -68,7 +95,12 @@ def _deciding(scenario: Scenario) -> list[str]:
             names += ["network.path_loss_exponent", "network.path_loss_reference_db"]
         if scenario.devices.x_m is None or scenario.devices.y_m is None:
             names.append("network.area_m")
-    names += ["plan.iterations"]
+    return [*names, *_of_plan(scenario)]
+
+
+def _of_plan(scenario: Scenario) -> list[str]:
+    options, names = scenario.plan, ["plan.iterations"]
+    names += [] if options.safety is None else ["plan.safety"]
     names += [f"plan.{name}" for name in policy_of(options).parameters if name != "zeta"]
     asked = options.aggregation
     takes = () if asked in RULES else SCHEMES[asked].parameters
@@ -84,7 +116,7 @@ def _value(scenario: Scenario, name: str) -> float | str | tuple[float, float]:
     value: Any = getattr(getattr(scenario, section), field)
     spread = isinstance(value, dict | tuple) or (isinstance(value, str) and name in _PER_DEVICE)
     if name in _PER_DEVICE and spread and not (isinstance(value, tuple) and len(value) == 2):
-        each = resolve(scenario, field, value)  # a list, or a column of the table
+        each = resolve(scenario, field, value, minimum=-1.0)  # a list, or a column of the table
         value = (float(each.min()), float(each.max()))
     if isinstance(value, dict):
         value = tuple(value["values"])

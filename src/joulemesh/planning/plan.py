@@ -29,6 +29,7 @@ from joulemesh.world import World
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
+    from joulemesh.planning.safety import Safety
 
 __all__ = ["Plan"]
 
@@ -178,6 +179,22 @@ class Plan(Ledgered):
         budget.deadline_s: given, budget.energy_j: assumed
         """
         return figures(self.scenario)
+
+    @property
+    def safety(self) -> Safety | None:
+        """What ``plan.safety`` guarantees and keeps back; None where it is not given."""
+        return None if self._safety is None else self._safety[0]
+
+    @property
+    def safety_margin_j(self) -> FloatArray | None:
+        """float64 [N]: joules of ``spent_j`` that are not spent if every figure is its mean."""
+        return None if self._safety is None else self._safety[1]
+
+    @cached_property
+    def _safety(self) -> tuple[Safety, FloatArray] | None:
+        from joulemesh.planning.safety import safety_of
+
+        return safety_of(self)
 
     @cached_property
     def answer(self) -> Answer:

@@ -237,7 +237,8 @@ def most_rounds(
     few = entries > _LARGE
     grid = np.linspace(low_s, high_s, _GRID // 2 if few else _GRID).tolist()
     for limit in grid:
-        attempt(limit, True)
+        if attempt(limit, True) is None:
+            attempt(limit, False)  # a policy may not know how to keep to a limit
     for _ in range(1 if few else 3):
         if best is None:
             break

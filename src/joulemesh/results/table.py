@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-_LABELS = ("compute_j", "exchange_j", "server_j", "bits")
+_LABELS = ("compute_j", "exchange_j", "server_j", "bits", "receive_j", "idle_j")
 _WORDS = ("description", "citation")  # of a method, whatever the world
 
 
@@ -88,8 +88,11 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
             apart = paired(figures, against) if entry is not first else None
             row |= _cells(f"{name}_difference", apart)
     row["leftover_j"] = _plain(estimate(entry.leftover_j.sum(axis=1)).mean)
-    for k, label in enumerate(_LABELS):
-        row[label] = _plain(estimate(entry.totals[:, k]).mean)
+    for k, label in enumerate(_LABELS):  # a study of an earlier version has the first four
+        known = k < entry.totals.shape[1]
+        row[label] = _plain(estimate(entry.totals[:, k]).mean) if known else 0.0
+    both = row["exchange_j"], row["receive_j"]
+    row["transmit_j"] = None if None in both else both[0] - both[1]
     said, citation = about(entry.name)
     row |= {"description": said, "citation": str(citation or "")}
     row["notes"] = list(entry.remarks)

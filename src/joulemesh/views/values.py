@@ -8,7 +8,7 @@ from typing import Any
 from joulemesh.planning.figures import Figure
 from joulemesh.units import duration, energy, si, unit_of
 
-__all__ = ["by_section", "value_words"]
+__all__ = ["by_section", "figure_words", "value_words"]
 
 
 def value_words(field: str, value: Any) -> str:
@@ -45,6 +45,19 @@ def value_words(field: str, value: Any) -> str:
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.3g}"
 
 
+def figure_words(field: str, figure: Figure) -> str:
+    """A figure's value, and how far from it a measured one may be.
+
+    >>> from joulemesh.scenario import Origin
+    >>> figure_words("step_s", Figure("devices.step_s", 0.02, Origin("given"), 0.031))
+    '20 ms (95 % interval within ±3.1 %)'
+    """
+    words = value_words(field, figure.value)
+    if figure.within is None:
+        return words
+    return f"{words} (95 % interval within ±{100 * figure.within:.2g} %)"
+
+
 def by_section(figures: Iterable[Figure]) -> str:
     """Figures with their values, under the names of their sections.
 
@@ -56,5 +69,5 @@ def by_section(figures: Iterable[Figure]) -> str:
     groups: dict[str, list[str]] = {}
     for figure in figures:
         section, _, field = figure.name.partition(".")
-        groups.setdefault(section, []).append(f"{field} {value_words(field, figure.value)}")
+        groups.setdefault(section, []).append(f"{field} {figure_words(field, figure)}")
     return "; ".join(f"[{section}] {', '.join(words)}" for section, words in groups.items())

@@ -16,7 +16,7 @@ __all__ = [
     "Intervals",
     "count_intervals",
     "deviation",
-    "sources",
+    "widest",
     "z_value",
 ]
 
@@ -48,7 +48,6 @@ LINK_FIGURES = ("rate_bps", "energy_j_per_bit", "receive_j_per_bit")
 """Columns of ``network.links`` that have a price."""
 
 _NORMAL_95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
-_MOST_SOURCES = 3
 
 
 def z_value(safety: float, figures: int) -> float:
@@ -107,15 +106,16 @@ def _or_nan(
     return np.where(filled, number_column({name: cells}, name, path, unit), np.nan)
 
 
-def sources(columns: Mapping[str, Sequence[str]], name: str) -> str:
-    """How a column's figures were measured, in the table's own words; empty without any.
+def widest(spread: FloatArray, values: FloatArray) -> float | None:
+    """Half the widest 95 % interval, as a share of its figure; None if there is none.
 
-    >>> sources({"step_j_source": ["powercap", "powercap", "declared 6.5 W"]}, "step_j")
-    'powercap, declared 6.5 W'
+    >>> round(widest(np.array([0.1, 0.0]), np.array([2.0, 3.0])), 3)
+    0.098
     """
-    said = columns.get(f"{name}_source") or columns.get("source") or ()
-    unlike = list(dict.fromkeys(cell for cell in said if cell))
-    return ", ".join(unlike[:_MOST_SOURCES]) + (", …" if len(unlike) > _MOST_SOURCES else "")
+    known = (spread > 0) & (values > 0)
+    if not known.any():
+        return None
+    return float(_NORMAL_95 * np.max(spread[known] / values[known]))
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,15 @@ class Intervals:
         if not isinstance(column, str) or path is None:
             return None
         return deviation(self.table, column, values, path)
+
+    def widest_of_links(self) -> float | None:
+        """Half the widest interval of a link's rate, as a share of it; None without any."""
+        path = self.scenario.network.links
+        if path is None or "rate_bps" not in self.links:
+            return None
+        values = number_column(self.links, "rate_bps", path, unit_of("rate_bps"))
+        spread = deviation(self.links, "rate_bps", values, path)
+        return None if spread is None else widest(spread, values)
 
     def safe(self, field: str, values: FloatArray) -> FloatArray:
         """A per-device figure [N] as it is planned with: its mean, or its upper quantile."""

@@ -233,11 +233,16 @@ def _notes(study: Comparison) -> str:
 def _batteries(study: Comparison) -> str:
     """Where the joules went, method by method."""
     rows = [row for row in study.table() if row["iterations"] is not None]
+    radio = [("exchange", "exchange_j", "J")]
+    if any(row["receive_j"] for row in rows):
+        radio = [("transmit", "transmit_j", "J"), ("receive", "receive_j", "J")]
+    if any(row["idle_j"] for row in rows):
+        radio.append(("idle", "idle_j", "J"))
     figures = [
         (label, *column([row[name] for row in rows], unit))
         for label, name, unit in (
             ("training", "compute_j", "J"),
-            ("exchange", "exchange_j", "J"),
+            *radio,
             ("server", "server_j", "J"),
             ("on the air", "bits", "bit"),
             ("left", "leftover_j", "J"),

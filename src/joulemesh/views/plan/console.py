@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.planning.account import Account
+from joulemesh.planning.columns import spent_on
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.terminal import Column, picture, show_row, show_table
@@ -39,9 +40,11 @@ def show_plan(plan: Plan, console: Console) -> None:
     held_j = float(plan.energy_budget_j.sum())
     console.print(
         Text.assemble(("energy      ", "bold")),
-        f"{energy(plan.spent_j.sum(), beside=held_j)} of {energy(held_j)}: training "
-        f"{energy(plan.compute_total_j.sum(), beside=held_j)}, exchange "
-        f"{energy(plan.exchange_total_j.sum(), beside=held_j)}",
+        f"{energy(plan.spent_j.sum(), beside=held_j)} of {energy(held_j)}: "
+        + ", ".join(
+            f"{name} {energy(joules.sum(), beside=held_j)}"
+            for name, joules in spent_on(plan).items()
+        ),
         sep="",
     )
     console.print(
@@ -58,6 +61,8 @@ def show_plan(plan: Plan, console: Console) -> None:
         f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
         sep="",
     )
+    if plan.safety is not None:
+        show_row("safety", plan.safety.text, console)
     _show_events(plan, console)
     _show_balance(plan, console)
     _show_bounds(plan, console)
@@ -74,7 +79,7 @@ def show_figures(plan: Account, console: Console) -> None:
         as_it_stands = f"{base.source}, as it stands; joulemesh init FILE writes its figures out"
         show_row("preset", as_it_stands, console)
         return
-    kinds = {"assumed": "(not given) ", "preset": "{}: ", "profile": "{}: "}
+    kinds = {"assumed": "(not given) ", "preset": "{}: ", "profile": "{}: ", "measured": "{}: "}
     for origin in dict.fromkeys(figure.origin for figure in plan.figures):
         if origin.kind in kinds:
             mine = [figure for figure in plan.figures if figure.origin == origin]
@@ -92,8 +97,8 @@ def _show_devices(plan: Plan, console: Console) -> None:
         name: column(figures[rows].tolist(), "J")
         for name, figures in (
             ("battery", plan.energy_budget_j),
-            ("training", plan.compute_total_j),
-            ("exchange", plan.exchange_total_j),
+            *spent_on(plan).items(),
+            *([] if plan.safety_margin_j is None else [("for safety", plan.safety_margin_j)]),
         )
     }
     columns = [

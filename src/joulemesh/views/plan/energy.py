@@ -67,6 +67,12 @@ def _bars(axes: Axes, plan: Plan, scale: float) -> None:
         position, exchange, 0.78, bottom=training,
         color="white", edgecolor=colours, hatch="//////", linewidth=0.6,
     )  # fmt: skip
+    idle = plan.idle_total_j / scale
+    if idle.any():
+        axes.bar(
+            position, idle, 0.78, bottom=training + exchange,
+            color="white", edgecolor=colours, hatch="....", linewidth=0.6,
+        )  # fmt: skip
     axes.bar(
         position, plan.energy_budget_j / scale, 0.78,
         fill=False, edgecolor="black", linewidth=0.8,
@@ -86,7 +92,9 @@ def _bars(axes: Axes, plan: Plan, scale: float) -> None:
         Patch(facecolor="white", edgecolor=grey, hatch="//////", label="exchange"),
         Patch(facecolor="white", edgecolor="black", label="battery"),
     ]
-    axes.legend(handles=keys, ncols=3, **_LEGEND)
+    if idle.any():
+        keys.insert(2, Patch(facecolor="white", edgecolor=grey, hatch="....", label="idle"))
+    axes.legend(handles=keys, ncols=len(keys), **_LEGEND)
 
 
 def energy_bands(

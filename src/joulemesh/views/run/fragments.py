@@ -10,10 +10,11 @@ import numpy as np
 
 from joulemesh.metrics.metric import metrics_of
 from joulemesh.planning.account import Account
+from joulemesh.planning.columns import spent_on
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.plan.digest import BINDING_WORDS
-from joulemesh.views.values import by_section, value_words
+from joulemesh.views.values import by_section, figure_words
 from joulemesh.views.words import percent
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def tiles(plan: Account, summary: Summary) -> str:
     training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
     figures = [
         ("energy", energy(summary.energy_j), f"{percent(spent)} of the batteries"),
-        ("spent on training", percent(training), f"exchange {percent(1 - training)}"),
+        ("spent on training", percent(training), _other_uses(plan)),
         ("time", duration(summary.time_s), _deadline(plan)),
         (
             "local rounds",
@@ -101,6 +102,13 @@ def _messages(plan: Account) -> list[tuple[str, str, str]]:
     lost = f"{found['messages_lost']:,} of {found['messages']:,}"
     unpaid = f"{found['messages_unpaid']:,} for want of joules"
     return [("messages lost", lost, unpaid), ("planned", expected, "expected energy and time")]
+
+
+def _other_uses(plan: Account) -> str:
+    """What is not spent on training, in shares."""
+    whole = float(plan.spent_j.sum())
+    uses = [(name, float(joules.sum()) / whole) for name, joules in spent_on(plan).items()]
+    return ", ".join(f"{name} {percent(share)}" for name, share in uses[1:])
 
 
 def metric_switches(metrics: Iterable[str]) -> str:
@@ -164,10 +172,10 @@ def devices(plan: Account) -> str:
     shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
     total = plan.rounds.sum(axis=0, dtype=np.int64)
     binding = plan.binding if isinstance(plan, Plan) else None
-    joules = [
-        column(figures[shown].tolist(), "J")
-        for figures in (plan.energy_budget_j, plan.compute_total_j, plan.exchange_total_j)
-    ]
+    uses = {"battery": plan.energy_budget_j, **spent_on(plan)}
+    safety = plan.safety_margin_j if isinstance(plan, Plan) else None
+    uses |= {} if safety is None else {"for safety": safety}
+    joules = [column(figures[shown].tolist(), "J") for figures in uses.values()]
     rows = [
         (
             f"{i} {plan.names[i]}" if plan.names else str(i),
@@ -178,15 +186,12 @@ def devices(plan: Account) -> str:
         )
         for k, i in enumerate(shown.tolist())
     ]
-    names = [
-        f"{name} [{unit}]"
-        for name, (unit, _) in zip(("battery", "training", "exchange"), joules, strict=True)
-    ]
+    names = [f"{name} [{unit}]" for name, (unit, _) in zip(uses, joules, strict=True)]
     head = ("device", *names, "unspent", "rounds", *([] if binding is None else ["what binds"]))
     note = ""
     if count > _MOST_ROWS:
         note = f"<p>The {_MOST_ROWS} of {count:,} devices with the least left.</p>"
-    return note + _table(head, rows, numbers=6)
+    return note + _table(head, rows, numbers=3 + len(uses))
 
 
 def assumed(plan: Account) -> str:
@@ -203,7 +208,7 @@ def assumed(plan: Account) -> str:
 def figures(plan: Account) -> str:
     """The figures that decide the plan: one row each, with its value and its origin."""
     rows = [
-        (figure.name, value_words(figure.name, figure.value), str(figure.origin))
+        (figure.name, figure_words(figure.name, figure), str(figure.origin))
         for figure in plan.figures
     ]
     return _table(("field", "value", "origin"), rows, numbers=0)
