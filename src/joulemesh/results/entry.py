@@ -31,7 +31,8 @@ class Entry:
         time_s: float64 [E, S], seconds of the modelled clock so far.
         spent_j: float64 [S, N], joules that each battery paid.
         leftover_j: float64 [S, N], what stayed in it; negative where it is overdrawn.
-        totals: float64 [S, 4]: joules of training, of the radio, of a server; bits on the air.
+        totals: float64 [S, 4] or [S, 6]: joules of training, of the radio, of a server; bits on
+            the air; where they cost anything, the radio's for receiving, and joules at rest.
         notes: what a reader should know, one line each.
         infeasible: why the method cannot run at all; None if it can.
         diverged: the iteration in which each seed that diverged did so.

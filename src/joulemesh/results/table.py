@@ -88,7 +88,7 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
             apart = paired(figures, against) if entry is not first else None
             row |= _cells(f"{name}_difference", apart)
     row["leftover_j"] = _plain(estimate(entry.leftover_j.sum(axis=1)).mean)
-    for k, label in enumerate(_LABELS):  # a study of an earlier version has the first four
+    for k, label in enumerate(_LABELS):  # the last two only where they cost anything
         known = k < entry.totals.shape[1]
         row[label] = _plain(estimate(entry.totals[:, k]).mean) if known else 0.0
     both = row["exchange_j"], row["receive_j"]

@@ -50,7 +50,7 @@ def entry_of(
         side_by_side("time_s", length).T,
         spent_j,
         battery_j - spent_j,
-        side_by_side("totals", 6),
+        side_by_side("totals", len(ran[0].totals) if ran else 4),
         tuple(notes),
         diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
         samples=ran[0].samples if ran else np.zeros((0, 2), np.int64),

@@ -31,8 +31,8 @@ class Record:
         energy_j: float64 [E], joules of all devices so far.
         time_s: float64 [E], seconds of the modelled clock so far.
         spent_j: float64 [N], joules that each battery paid.
-        totals: float64 [6]: joules of training, joules of the radio, joules of a server, bits;
-            what of the radio's joules was for receiving, and joules at rest.
+        totals: float64 [4] or [6]: joules of training, joules of the radio, joules of a server,
+            bits; where they cost anything, what of the radio's was for receiving, and at rest.
         diverged: the iteration in which parameters ceased to be finite; 0 if they never did. A
             diverged run has nothing else.
         samples: int64 [E, 2], or [0, 2] where it is not kept: on how many test samples each
@@ -45,7 +45,7 @@ class Record:
     energy_j: FloatArray = field(default_factory=lambda: _EMPTY)
     time_s: FloatArray = field(default_factory=lambda: _EMPTY)
     spent_j: FloatArray = field(default_factory=lambda: _EMPTY)
-    totals: FloatArray = field(default_factory=lambda: np.full(6, np.nan))
+    totals: FloatArray = field(default_factory=lambda: np.full(4, np.nan))
     diverged: int = 0
     samples: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
@@ -58,7 +58,7 @@ class Record:
             and len(self.final) >= len(CURVES)
             and self.curves.shape == (count, len(self.final))
             and self.spent_j.ndim == 1
-            and self.totals.shape == (6,)
+            and self.totals.shape in ((4,), (6,))
             and self.samples.shape in ((0, 2), (count, 2))
             and (count > 0) == (self.diverged == 0)
         )

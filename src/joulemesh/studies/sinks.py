@@ -49,8 +49,9 @@ def records_of(contender: Contender, trace: Trace, *, samples: bool = True) -> l
     rests_on = np.stack([trace.test_samples, trace.device_samples], axis=-1)
     for seed in range(curves.shape[2]):
         ledger = contender.ledger(trace.sent, seed)
+        totals = [ledger.compute_j, ledger.exchange_j, ledger.server_j, ledger.bits]
         _, _, heard, idle = ledger.columns_j
-        totals = [ledger.compute_j, ledger.exchange_j, ledger.server_j, ledger.bits, heard, idle]
+        totals += [heard, idle] if heard.any() or idle.any() else []
         records.append(
             Record(
                 trace.iteration,
