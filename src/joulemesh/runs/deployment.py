@@ -15,6 +15,7 @@ import numpy as np
 from joulemesh._version import __version__
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.hosts import HOSTS, read_hosts
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.record.again import planned_again
 from joulemesh.deploy.record.chronicle import views_of
@@ -123,6 +124,7 @@ def report_of_fleet(
         subject=Subject(plan.scenario.name or folder.resolve().name, _when(histories)),
         versions=_versions(fleet, histories),
         notes=(*notes, *said),
+        together=_on_one_machine(folder, fleet.names),
     )
     place = make_folder(out or folder)
     write_text(place / JSON, receipt.to_json())
@@ -175,6 +177,15 @@ def _curve_of(run: Path) -> Curve:
     count = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
     accuracy = np.asarray(trace.device_accuracy_mean, np.float64).T
     return Curve(f"a run without failures, {count}", trace.iteration, accuracy)
+
+
+def _on_one_machine(folder: Path, names: Sequence[str]) -> bool:
+    """Do all devices listen where no other machine reaches them?"""
+    try:
+        hosts = read_hosts(folder / HOSTS, names).values()
+    except JoulemeshError:
+        return False
+    return bool(hosts) and all(one.is_here for one in hosts)
 
 
 def _when(histories: Sequence[History]) -> str:

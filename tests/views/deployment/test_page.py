@@ -19,6 +19,7 @@ from joulemesh.deploy.record.history import Event, History, history_of, read_his
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
+from joulemesh.views.deployment.fragments import tiles
 from joulemesh.views.deployment.page import DeploymentView, render_deployment
 from joulemesh.views.words import Subject
 from tests.browser import Browser
@@ -79,6 +80,13 @@ def test_a_whole_page_that_asks_for_nothing(fleet: Fleet) -> None:
         assert name in page.text
     assert "Membership changed 2 times; 4 devices were members at the end." in page.text
     assert "no beat for 2 s" in page.text
+
+
+def test_links_of_devices_on_one_machine_say_what_they_mean(fleet: Fleet) -> None:
+    apart, together = (tiles(make_view(fleet, together=one)) for one in (False, True))
+    assert "median of" in apart
+    assert "which has no links" not in apart
+    assert "how fast one machine handles messages, which has no links" in together
 
 
 def test_the_charts_have_the_receipts_figures(fleet: Fleet) -> None:

@@ -68,6 +68,15 @@ class Host:
     def _plain(self) -> str:
         return f"{self.address}:{self.port}"
 
+    @property
+    def is_here(self) -> bool:
+        """Does no other machine reach this address?
+
+        >>> Host("a", "127.0.0.1").is_here, Host("b", "192.168.1.17").is_here
+        (True, False)
+        """
+        return self.address in ("localhost", "::1") or self.address.startswith("127.")
+
 
 def write_hosts(path: Path, hosts: Iterable[Host]) -> None:
     """Write a list of hosts into a file."""

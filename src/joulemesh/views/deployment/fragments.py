@@ -115,6 +115,8 @@ def tiles(view: DeploymentView) -> str:
     shares = [one.share for one in view.links if one.share is not None]
     if shares:
         note = f"of the planned rate, median of {len(shares):,} links"
+        if view.together:
+            note = "of the planned rate: how fast one machine handles messages, which has no links"
         figures.append(("links", share_words(float(np.median(shares))), note))
     missing = int(receipt.missing[has_journal(view)].sum())
     plural = "" if missing == 1 else "s"

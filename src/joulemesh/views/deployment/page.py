@@ -39,6 +39,7 @@ class DeploymentView:
         subject: the fleet's name and the date.
         versions: software and hardware, name by name.
         notes: what a reader should know, one line each.
+        together: were all devices processes of one machine, without links between them?
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class DeploymentView:
     subject: Subject = field(default_factory=Subject)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    together: bool = False
 
     @classmethod
     def of(
@@ -62,6 +64,7 @@ class DeploymentView:
         subject: Subject | None = None,
         versions: Mapping[str, str] | None = None,
         notes: Sequence[str] = (),
+        together: bool = False,
     ) -> DeploymentView:
         """The view of what journals tell; views and links are taken from them."""
         silent = [one.name for one in histories if not one.events and not len(one.iterations)]
@@ -81,6 +84,7 @@ class DeploymentView:
             subject or Subject(),
             versions or {},
             (*found, *notes),
+            together,
         )
 
     @property
