@@ -258,6 +258,18 @@ def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
     assert [train.iteration for train in only(found, Train)] == [4]
 
 
+def test_who_asks_to_come_back_tells_only_what_is_on_disk() -> None:
+    """Others plan from the iteration that it names: a power cut must not take that one back."""
+    world = ByHand().begin()
+    world.disk = False
+    out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
+    assert not said(world.hear(1, Refused("view 0 is over", (out,))), Join)
+    assert not said(world.tick(9, view=1), Join)
+    (asked,) = {(join.view, join.iteration) for join in said(world.sync(), Join)}
+    assert asked == (1, world.state.commit.iteration)
+    assert world.state.views[-1] == out
+
+
 def test_who_was_given_an_exact_average_gives_it_on() -> None:
     world = ByHand().begin()
     out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
