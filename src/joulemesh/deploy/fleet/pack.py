@@ -92,9 +92,8 @@ class DevicePack:
     def listens_on(self) -> Address:
         """All of the machine's addresses, or its own only if nobody else can reach that."""
         mine = self.hosts[self.device]
-        alone = mine.address in ("localhost", "::1") or mine.address.startswith("127.")
         everywhere = "::" if ":" in mine.address else "0.0.0.0"
-        return Address(mine.address if alone else everywhere, mine.port)
+        return Address(mine.address if mine.is_here else everywhere, mine.port)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
