@@ -194,11 +194,34 @@ def test_messages_sent_as_often_as_expected_cost_the_plans_price(
     )
     route, costs = plan.route(1), plan.ground.costs(0)
     assert route is not None
-    expected = plan.ground.pricer.route(route, costs)
+    expected = plan.ground.pricer.beside(route, costs)
     times = route.repeats * route.chunks
     drawn = drawn_prices(plan.ground.pricer, route, costs, np.ones((times, len(route.edge))))
     np.testing.assert_allclose(drawn.energy_j, expected.energy_j, rtol=1e-12)
     np.testing.assert_allclose(drawn.latency_s, expected.latency_s, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEMES.names())
+def test_where_hardly_anything_is_lost_the_plan_turns_out_as_expected(name: str) -> None:
+    """With all that an exchange may cost: overhead, flooding, receiving and waiting."""
+    plan = _plan(
+        devices__count=6,
+        devices__overhead_s=0.01,
+        devices__idle_w=0.1,
+        devices__receive_j_per_bit=1e-8,
+        plan__aggregation=name,
+        plan__coordination=True,
+        plan__iterations=3,
+        network__packet_error=1e-12,
+        budget__energy_j=500.0,
+        budget__deadline_s=10.0,
+    )
+    out = carried_out(plan)
+    np.testing.assert_allclose(out.latency_s, plan.latency_s, rtol=1e-9)
+    np.testing.assert_allclose(out.exchange_total_j, plan.exchange_total_j, rtol=1e-9)
+    np.testing.assert_allclose(out.receive_total_j, plan.receive_total_j, rtol=1e-9)
+    np.testing.assert_allclose(out.idle_total_j, plan.idle_total_j, rtol=1e-9)
+    np.testing.assert_allclose(out.spent_j, plan.spent_j, rtol=1e-9)
 
 
 def test_draws_belong_to_the_world_and_to_their_iteration() -> None:

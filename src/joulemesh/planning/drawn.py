@@ -167,7 +167,7 @@ class _Walk:
         bits = np.tile(route.bits / route.chunks, times)
         sent, lost = self.packets.transmissions(bits, np.tile(error, times), rng)
         often = sent.reshape(times, -1) / expected_tries(error, self.packets.tries)
-        expected = pricer.route(route, costs)
+        expected = pricer.beside(route, costs)
         other_j = self.planned_j[row] - expected.energy_j[0]  # flooding, and newcomers' parameters
         may_j = np.maximum(self.planned_j[row] + self._spare_j(row) - other_j, 0.0)
         drawn = drawn_prices(pricer, route, costs, often)

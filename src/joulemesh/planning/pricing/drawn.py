@@ -22,6 +22,8 @@ IntArray = NDArray[np.int64]
 def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Prices:
     """Joules and seconds of one exchange in which every message is sent so often.
 
+    Like those of `Pricer.beside`, they are without what an iteration takes besides.
+
     Joules are those of every message; a broadcast is sent as often as its worst receiver needs.
     Seconds follow the messages one by one in orthogonal channels. Where devices take turns, and in
     a shared medium, plays of the pattern follow each other, and what is sent again is spread evenly
@@ -62,7 +64,7 @@ def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArr
 
 def _priced(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Prices:
     """The price list's own price, with every transmission of the pattern [M] sent so often."""
-    return pricer.route(*_scaled(route, costs, often))
+    return pricer.beside(*_scaled(route, costs, often))
 
 
 def _of_broadcasts(
