@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -43,21 +43,31 @@ class IteratedScheme(SchemeBase):
 
     Attributes:
         schedule: which links are active in a round; decides the contraction.
-        contraction: factor by which one round shrinks the consensus error (for random schedules,
-            the mean of its square).
         rounds: K.
         broadcast: does one transmission serve all neighbours of a device?
     """
 
     schedule: Mode
-    contraction: float = 0.0
     rounds: int = 0
     broadcast: bool = False
+    _known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def mode(self) -> str:
         """How it averages, in one word."""
         return self.schedule
+
+    @property
+    def contraction(self) -> float:
+        """Factor by which one round shrinks the consensus error.
+
+        For random schedules, the mean of its square. An eigenvalue of the graph: of 100,000
+        devices a matter of minutes, so that it is computed when it is first asked for.
+        """
+        if "contraction" not in self._known:
+            graph = self.graph
+            self._known["contraction"] = contraction(graph.edges, graph.devices, self.schedule)
+        return self._known["contraction"]
 
     def with_rounds(self: S, rounds: int) -> S:
         """The same scheme with another K."""
@@ -93,10 +103,10 @@ class IteratedScheme(SchemeBase):
 
 
 def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool = False) -> S:
-    """The scheme with its contraction, and with the K that ``plan.gossip_rounds`` asks for.
+    """The scheme with the K that ``plan.gossip_rounds`` asks for.
 
     Args:
-        scheme: without either.
+        scheme: without it.
         conditions: for which it is made ready.
         as_printed: take the paper's K for a wanted consensus error, which ignores the graph.
 
@@ -104,8 +114,7 @@ def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool =
         InfeasibleError: K is larger than can be planned.
     """
     graph, options = conditions.graph, conditions.options
-    shrink = contraction(graph.edges, graph.devices, scheme.schedule)
-    scheme = replace(scheme, contraction=shrink, broadcast=conditions.medium.broadcast)
+    scheme = replace(scheme, broadcast=conditions.medium.broadcast)
     rounds = options.gossip_rounds
     if rounds == "balanced":
         table = scheme.balance(conditions.costs, conditions.battery_j, conditions.iterations)
@@ -114,7 +123,10 @@ def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool =
         rounds = paper_rounds(options.epsilon)
     elif rounds == "epsilon":
         rounds = rounds_for(
-            options.epsilon, shrink, mode=scheme.schedule, guarantee=options.gossip_guarantee
+            options.epsilon,
+            scheme.contraction,
+            mode=scheme.schedule,
+            guarantee=options.gossip_guarantee,
         )
     if rounds > _MOST_ROUNDS:
         raise InfeasibleError(
