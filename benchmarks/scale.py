@@ -65,17 +65,17 @@ SHARED_DEVICES, RANGE_M = 100_000, 75.0  # about as far as links reach
 
 def shared_plans() -> list[dict[str, Any]]:
     """Plans for 100,000 devices and 1,000,000 links in a shared medium."""
-    found = []
-    for exchange in ("exact", "neighbours"):
-        for broadcast in (False, True):
-            progress(f"{SHARED_DEVICES:,} devices, shared medium, {exchange}, {broadcast=}")
-            change = {"network.interference_m": RANGE_M, "network.broadcast": broadcast}
-            wall, peak, output = measure(
-                sys.executable, "-c", _PLAN, str(SHARED_DEVICES), exchange, json.dumps(change)
-            )
-            said = {"exchange": exchange, "broadcast": broadcast, "process_s": wall}
-            found.append(said | {"peak_mib": peak, **json.loads(output)})
-    return found
+    kinds = [(exchange, one) for exchange in ("exact", "neighbours") for one in (False, True)]
+    return [shared_plan(exchange, broadcast) for exchange, broadcast in kinds]
+
+
+def shared_plan(exchange: str, broadcast: bool) -> dict[str, Any]:
+    progress(f"{SHARED_DEVICES:,} devices, shared medium, {exchange}, {broadcast=}")
+    change = json.dumps({"network.interference_m": RANGE_M, "network.broadcast": broadcast})
+    command = [sys.executable, "-c", _PLAN, str(SHARED_DEVICES), exchange, change]
+    wall, peak, output = measure(*command)
+    said = {"exchange": exchange, "broadcast": broadcast, "process_s": wall}
+    return said | {"peak_mib": peak, **json.loads(output)}
 
 
 def _shared_page(plans: list[dict[str, Any]]) -> str:

@@ -30,6 +30,7 @@ def show_plan(plan: Plan, console: Console) -> None:
         extra = f"{counted}, consensus error {scheme.error:.3g}"
     console.print(Text.assemble(("scheme      ", "bold"), f"{plan.scheme}{extra}"))
     console.print(Text.assemble(("why         ", "bold"), plan.reason))
+    _show_medium(plan, console)
     asked = plan.scenario.plan.iterations
     short = f" of {asked} asked for" if isinstance(asked, int) and asked != n else ""
     console.print(
@@ -70,6 +71,19 @@ def show_plan(plan: Plan, console: Console) -> None:
     for note in plan.notes:
         show_row("note", note, console)
     show_row("answer", plan.answer.text, console)
+
+
+def _show_medium(plan: Plan, console: Console) -> None:
+    """What of the radio medium decides what exchanges take, where it is not the default."""
+    network, said = plan.scenario.network, []
+    if network.medium == "shared":
+        said.append("shared: conflicting transmissions take different slots")
+        if network.interference_m is not None:
+            said.append(f"interference within {network.interference_m:g} m")
+    if network.broadcast:
+        said.append("one transmission serves all neighbours that are to get the same bits")
+    if said:
+        console.print(Text.assemble(("medium      ", "bold"), "; ".join(said)))
 
 
 def show_figures(plan: Account, console: Console) -> None:
