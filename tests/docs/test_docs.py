@@ -31,6 +31,7 @@ SLOW = (
     "add-a-metric",
     "add-a-policy",
     "deploy",
+    "measure-links",
 )
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 

@@ -41,6 +41,7 @@ _FEW = 1
 _ITERATIONS = 24
 _TRAINING_S = 0.4  # that the many rounds should take: what noise there is shall be small beside it
 _FEWEST, _MOST = 8, 2000
+_LONGER, _MORE = 3, 8  # times as long they must take, or else they are so many times more
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,15 @@ def calibrate_fleet(
     )
     say(f"an iteration with {_FEW} round takes {duration(few.mean_s)}; links are measured")
     rounds = int(np.clip(round(_TRAINING_S / _expected_s(folder / "few")), _FEWEST, _MOST))
-    many, _ = rehearse(
-        scenario, folder / "many", rounds=rounds, iterations=_ITERATIONS, code=code, watch=watch
-    )
-    say(f"an iteration with {rounds} rounds takes {duration(many.mean_s)}")
-    return _outcome(scenario, folder, few, many, links)
+    while True:
+        place = folder / f"many-{rounds}"
+        many, _ = rehearse(
+            scenario, place, rounds=rounds, iterations=_ITERATIONS, code=code, watch=watch
+        )
+        say(f"an iteration with {rounds} rounds takes {duration(many.mean_s)}")
+        if many.mean_s > _LONGER * few.mean_s or rounds >= _MOST:
+            return _outcome(scenario, folder, few, many, links)
+        rounds = min(_MORE * rounds, _MOST)
 
 
 def _expected_s(folder: Path) -> float:
@@ -112,12 +117,13 @@ def _expected_s(folder: Path) -> float:
     fleet = Fleet.load(folder)
     learner, rounds = simulated_learner(fleet, 0), 16
     learner.prepare()
-    learner.train(1, rounds)
-    begun = time.perf_counter()
-    learner.train(2, rounds)
-    learner.parameters()  # waits for it
-    alone_s = (time.perf_counter() - begun) / rounds
-    return alone_s * max(1.0, len(fleet.names) / cpus())
+    taken = []
+    for iteration in range(1, 7):
+        begun = time.perf_counter()
+        learner.train(iteration, rounds)
+        learner.parameters()  # waits for it
+        taken.append(time.perf_counter() - begun)
+    return min(taken) / rounds * max(1.0, len(fleet.names) / cpus())
 
 
 def _outcome(
