@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ SETTINGS = {
 
 def measure(folder: Path, devices: int) -> dict[str, Any]:
     """One calibration, one plan, one deployment."""
-    wanted = {**SETTINGS, "devices.count": devices}
+    wanted, load = {**SETTINGS, "devices.count": devices}, os.getloadavg()[0]
     scenario = folder / "loop.toml"
     scenario.write_text(_toml(wanted), "utf-8")
     command = [sys.executable, "-m", "joulemesh", "deploy", "local", str(scenario), "--json"]
@@ -46,6 +47,7 @@ def measure(folder: Path, devices: int) -> dict[str, Any]:
     rounds = [one for one in receipt["devices"][0]["rounds"]["planned"] if one is not None]
     return {
         "devices": devices,
+        "load": load,
         "iterations": came["devices"][0]["iterations"],
         "rounds": sum(rounds) / len(rounds),
         "complete": came["complete"],
@@ -65,10 +67,19 @@ def _toml(wanted: dict[str, Any]) -> str:
 
 def page(record: dict[str, Any]) -> str:
     """The page's body."""
-    header = ["run", "devices", "rounds", "planned ms", "measured ms", "measured / planned"]
+    header = [
+        "run",
+        "load before",
+        "devices",
+        "rounds",
+        "planned ms",
+        "measured ms",
+        "measured / planned",
+    ]
     cells = [
         [
             str(number),
+            f"{one['load']:.1f}",
             str(one["devices"]),
             f"{one['rounds']:.3g}",
             f"{1e3 * one['planned_s']:.1f}",
@@ -80,7 +91,9 @@ def page(record: dict[str, Any]) -> str:
     return (
         "`joulemesh deploy local --calibrate`: processes of one machine are calibrated all at "
         "once, the plan is made with what was measured, and carried out. Seconds are those of a "
-        f"whole iteration; {WITHIN:.0%} is what the two may differ by.\n\n" + table(header, cells)
+        f"whole iteration; {WITHIN:.0%} is what the two may differ by on a machine that does "
+        "nothing else. The load is the number of processes that wanted to run before the run "
+        "began: beyond a few tenths, the figures tell of those.\n\n" + table(header, cells)
     )
 
 
@@ -101,7 +114,11 @@ def main() -> None:
             f"an iteration of {one['rounds']:.3g} rounds: {1e3 * one['measured_s']:.1f} ms "
             f"measured, {1e3 * one['planned_s']:.1f} ms planned, ratio {one['ratio']:.3f}"
         )
-    record = {"machine": machine("jax", "grpcio"), "module": "benchmarks.loop", "runs": runs}
+    record = {
+        "machine": machine("jax", "grpcio"),
+        "module": "benchmarks.loop --publish",
+        "runs": runs,
+    }
     if asked.publish:
         publish("loop", TITLE, page(record), record)
     if not all(one["complete"] and abs(one["ratio"] - 1) <= WITHIN for one in runs):

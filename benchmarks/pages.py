@@ -8,6 +8,7 @@ from benchmarks import (
     accelerator_page,
     deploy,
     faults,
+    loop,
     overhead,
     peers,
     planner,
@@ -28,6 +29,7 @@ PAGES = {
     "overhead": (overhead.TITLE, overhead.page),
     "faults": (faults.TITLE, faults.page),
     "trees": (trees.TITLE, trees.page),
+    "loop": (loop.TITLE, loop.page),
     "slots": (slots.TITLE, slots.page),
     "deploy": (deploy.TITLE, deploy.page),
 }

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.deploy.operator.standing import Standing
+from joulemesh.deploy.record.costs import planned
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import open_bounded, parse_json
 from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
@@ -55,8 +56,7 @@ class Planned:
         >>> len(mine.joules), bool(abs(mine.joules[-1] - made.spent_j[3]) < 1e-9)
         (101, True)
         """
-        exchange_j = np.broadcast_to(plan.exchange_j[:, device], (plan.iterations,))
-        joules = plan.compute_j[:, device] + exchange_j
+        joules = np.nan_to_num(planned(plan).joules[:, device])
         return cls(_summed(joules), _summed(plan.latency_s), float(plan.energy_budget_j[device]))
 
 
