@@ -79,7 +79,7 @@ def page(record: dict[str, Any]) -> str:
     cells = [
         [
             str(number),
-            f"{one['load']:.1f}",
+            "–" if one["load"] is None else f"{one['load']:.1f}",
             str(one["devices"]),
             f"{one['rounds']:.3g}",
             f"{1e3 * one['planned_s']:.1f}",
