@@ -97,7 +97,7 @@ def test_the_past_does_not_depend_on_fades_to_come(
     monkeypatch.setattr(
         Channel,
         "gain",
-        lambda self, t, place=None: gain(self, t) if t < 6 else gain(self, t + 50) * 0.3,
+        lambda self, t, snapshot=None: gain(self, t) if t < 6 else gain(self, t + 50) * 0.3,
     )
     changed = make(**options)
     np.testing.assert_array_equal(plain.rounds[:6], changed.rounds[:6])

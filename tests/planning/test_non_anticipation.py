@@ -210,8 +210,8 @@ def test_no_method_knows_the_fades_to_come(
     first = build(method, faded)
     gain = Channel.gain
 
-    def later(self: Channel, t: int, place: Any = None) -> Any:
-        return gain(self, t, place) if t < KNOWN else gain(self, t + 50, place) * 1e-6
+    def later(self: Channel, t: int, snapshot: Any = None) -> Any:
+        return gain(self, t, snapshot) if t < KNOWN else gain(self, t + 50, snapshot) * 1e-6
 
     monkeypatch.setattr(Channel, "gain", later)
     second = build(method, faded)

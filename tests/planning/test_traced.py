@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import joulemesh
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.export import load_plan
 from joulemesh.planning.plan import Plan
+from joulemesh.views.plan.console import show_plan
 
 COUNT, LAST = 6, 10
 
@@ -156,9 +159,9 @@ def charges(plan: Plan) -> list[list[Fraction]]:
     found = []
     for t in range(plan.iterations):
         for i in range(len(held)):
-            held[i] -= int(plan.rounds[t, i]) * Fraction(
-                float(plan.world.devices.round_energy_j[i])
-            ) + Fraction(float(plan.exchange_j[t, i]))
+            round_j = Fraction(float(plan.world.devices.round_energy_j[i]))
+            held[i] -= int(plan.rounds[t, i]) * round_j + Fraction(float(plan.exchange_j[t, i]))
+            held[i] -= Fraction(float(plan.idle_j(t)[i])) * (1 - Fraction(1, 2**50))  # rounded
             assert held[i] >= 0, (t, i)
             held[i] += Fraction(float(timeline.stored_j[t, i]))
             if capacity is not None:
@@ -182,6 +185,7 @@ def test_no_battery_is_ever_overdrawn_or_overfull(tmp_path: Path, rounds: str, s
         devices__harvest_w=table(tmp_path, "sun", rows, "t,device,watts"),
         devices__capacity_j=0.11,
         devices__availability=out,
+        devices__idle_w=(0.0, 1.5)[seed % 2],
         budget__energy_j=0.1,
         plan__rounds=rounds,
         plan__on_depletion="leave",
@@ -196,6 +200,50 @@ def test_no_battery_is_ever_overdrawn_or_overfull(tmp_path: Path, rounds: str, s
     assert np.array([[float(one) for one in row] for row in held])[-1] == pytest.approx(
         plan.margin_j, abs=1e-12
     )
+
+
+def tried(folder: Path, seed: int) -> bool:
+    """Plan a random scenario that harvests, and check its batteries; False if it is refused."""
+    rng = np.random.default_rng(seed)
+    sun = [
+        (t, device, rng.choice([0.0, 0.5, 6.0, 20.0]))
+        for t in range(1, LAST + 1)
+        for device in range(COUNT)
+    ]
+    out = [(t, int(rng.integers(COUNT)), int(rng.integers(2))) for t in range(2, LAST)]
+    choices: dict[str, tuple[Any, ...]] = {
+        "devices__capacity_j": (0.011, 0.11),
+        "devices__idle_w": (0.0, 0.3, 3.0),
+        "budget__energy_j": (0.002, 0.01),
+        "budget__total_s": (None, 0.2),
+        "plan__rounds": ("theorem4", "spread", "backfill", "uniform", "fixed", "inverse"),
+        "plan__harvest_forecast": ("seen", "none"),
+        "plan__aggregation": ("tree", "metropolis", "theorem3"),
+        "network__fading": ("none", "rayleigh"),
+        "network__channel_known": (True, False),
+        "network__topology": ("complete", "ring", "geometric"),
+    }
+    drawn = {name: values[int(rng.integers(len(values)))] for name, values in choices.items()}
+    try:
+        plan = made(
+            seed=seed,
+            devices__harvest_w=table(folder, "sun", sun, "t,device,watts"),
+            devices__availability=away(folder, *out),
+            plan__on_depletion="leave",
+            **drawn,
+        )
+    except InfeasibleError:
+        return False
+    charges(plan)
+    assert (plan.margin_j >= 0).all(), seed
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(4))
+def test_any_scenario_keeps_its_batteries(tmp_path: Path, piece: int) -> None:
+    planned = [tried(tmp_path, seed) for seed in range(50 * piece, 50 * (piece + 1))]
+    assert sum(planned) > 20
 
 
 def test_what_is_harvested_is_spent_from_the_next_iteration_on() -> None:
@@ -254,7 +302,7 @@ def test_routes_use_the_links_that_exist_now(tmp_path: Path) -> None:
     for t in range(1, LAST + 1):
         route = plan.route(t)
         assert route is not None
-        exists = motion.exists(plan.world.traces.place(t - 1, 0.0))
+        exists = motion.exists(plan.world.traces.snapshot(t - 1, 0.0))
         assert exists[route.link_index].all()
         used.add(tuple(route.link_index.tolist()))
     assert len(used) >= 2
@@ -296,3 +344,14 @@ def test_what_is_harvested_stands_in_the_files_of_a_plan(tmp_path: Path) -> None
     again = load_plan(tmp_path / "plan.npz", plan.scenario)
     assert again.margin_j == pytest.approx(plan.margin_j)
     assert "harvested_j" not in made().to_json()
+
+
+def test_the_console_says_what_is_harvested_and_who_is_away(tmp_path: Path) -> None:
+    path = away(tmp_path, (3, 1, 0), (5, 1, 1))
+    plan = made(devices__harvest_w=50.0, devices__capacity_j=0.4, devices__availability=path)
+    text = io.StringIO()
+    show_plan(plan, Console(file=text, width=120))
+    shown = " ".join(text.getvalue().split())
+    assert "of which full batteries spill" in shown
+    assert "absent iteration 3: 1 (not there by devices.availability)" in shown
+    assert "returned iteration 5: 1 (takes part again)" in shown

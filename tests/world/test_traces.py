@@ -132,7 +132,7 @@ def test_places_change_gains_and_links(tmp_path: Path) -> None:
     made = build_world(scenario, np.full(4, 32.0))
     assert made.motion is not None
     assert made.graph.edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
-    first, moved = made.motion.first, made.traces.place(3, 0.0)
+    first, moved = made.motion.first, made.traces.snapshot(3, 0.0)
     assert made.motion.exists(first).tolist() == [True, False, True, True]
     assert made.motion.exists(moved).tolist() == [True, True, True, False]
     near, far = made.channel.gain(3, moved)[1], made.channel.gain(0, first)[0]

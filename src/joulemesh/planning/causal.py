@@ -32,7 +32,7 @@ from joulemesh.planning.waited import rounds_and_rest, waited_for
 from joulemesh.planning.waiting import Waiting
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
-from joulemesh.world.motion import Place
+from joulemesh.world.motion import Snapshot
 
 __all__ = ["CausalPlanner"]
 
@@ -68,7 +68,7 @@ class CausalPlanner:
         rest = Remaining.all_of(ground) if rest is None else rest
         self.first, self.cut = rest.first, rest.cut
         self.time = TimeLeft(rest.limits(ground.scenario), self.round_s)
-        self.place: Place | None = None  # of devices that move
+        self.snapshot: Snapshot | None = None  # of devices that move
         self.forecast_costs = ground.latest_forecast(self.first)
         self.battery = self.budget_j = rest.battery_j
         self.owed = np.zeros_like(self.battery)  # what rounding leaves out of what was spent
@@ -124,7 +124,7 @@ class CausalPlanner:
                 break
             if forecast.scheme is not scheme:
                 schemes[t] = scheme = forecast.scheme
-            costs = self.ground.costs(t, self.place)
+            costs = self.ground.costs(t, self.snapshot)
             route, price, rounds[row], cap[row] = self._iteration(t, forecast, costs)
             price_j, price_s = price.energy_j[0], float(price.latency_s[0])
             routes.append(route)
@@ -245,7 +245,7 @@ class CausalPlanner:
         besides = self._besides(t, costs)
         for route in forecast.routes(seen, t):
             prices = self.ground.pricer.route(route, costs)
-            tree = (forecast.since, *self.ground.tree_number(t), self.place)
+            tree = (forecast.since, *self.ground.tree_number(t), self.snapshot)
             due = self.ground.floods(forecast.scheme) and tree != self.flooded
             if due:
                 flood = self.ground.pricer.coordination(forecast.scheme, costs)

@@ -29,7 +29,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.theory.bounds import Constants
 from joulemesh.world import World, build_world
 from joulemesh.world.links import LinkCosts
-from joulemesh.world.motion import Place
+from joulemesh.world.motion import Snapshot
 
 __all__ = ["Ground"]
 
@@ -56,7 +56,7 @@ class Ground:
     scenario: Scenario
     work: Workload
     world: World
-    _latest: dict[tuple[int, Place | None], LinkCosts] = field(
+    _latest: dict[tuple[int, Snapshot | None], LinkCosts] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -101,24 +101,24 @@ class Ground:
         return self.forecast_at(0)
 
     def forecast_at(
-        self, t: int, links: NDArray[np.int64] | None = None, place: Place | None = None
+        self, t: int, links: NDArray[np.int64] | None = None, snapshot: Snapshot | None = None
     ) -> LinkCosts:
         """Price of a bit at the fade quantile, by what is known in iteration t.
 
         Args:
             t: the iteration.
             links: positions of some links in the graph's edge list; all links by default.
-            place: of devices that move; where they begin unless given.
+            snapshot: of devices that move; where they begin unless given.
         """
-        gain = self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t, place)
+        gain = self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t, snapshot)
         return self.world.costs(gain if links is None else gain[links], links)
 
-    def costs(self, t: int, place: Place | None = None) -> LinkCosts:
-        """Price of a bit on every link in iteration t, as it turns out, at a place if they move."""
-        key = self.world.channel.block(t), place
+    def costs(self, t: int, snapshot: Snapshot | None = None) -> LinkCosts:
+        """Price of a bit on every link in iteration t, as it turns out, where devices stand."""
+        key = self.world.channel.block(t), snapshot
         if key not in self._latest:
             self._latest.clear()  # iterations come in order: one block is kept
-            self._latest[key] = self.world.costs(self.world.channel.gain(t, place))
+            self._latest[key] = self.world.costs(self.world.channel.gain(t, snapshot))
         return self._latest[key]
 
     def errors(self, t: int) -> FloatArray:

@@ -115,14 +115,14 @@ class TracedPlanner(CausalPlanner):
 
     def _look(self, t: int) -> None:
         """See where devices are, and how links are."""
-        place = self.place
+        snapshot = self.snapshot
         if self.motion is not None:
-            place = self.traces.place(t, self.elapsed_s)
-            self.cut = self.kept_cut | ~self.motion.exists(place)
+            snapshot = self.traces.snapshot(t, self.elapsed_s)
+            self.cut = self.kept_cut | ~self.motion.exists(snapshot)
         edition = self.world.channel.edition
-        if place != self.place or (t > self.first and edition(t) != edition(t - 1)):
-            self.place = place
-            self.forecast_costs = self.ground.forecast_at(t, place=place)
+        if snapshot != self.snapshot or (t > self.first and edition(t) != edition(t - 1)):
+            self.snapshot = snapshot
+            self.forecast_costs = self.ground.forecast_at(t, snapshot=snapshot)
             self._known.clear()
 
     def _gathered(self, t: int, forecast: Forecast) -> Forecast:

@@ -12,7 +12,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_links, read_table
-from joulemesh.world.motion import Motion, Place
+from joulemesh.world.motion import Motion, Snapshot
 from joulemesh.world.quantities import stream
 from joulemesh.world.topology import Graph
 
@@ -67,14 +67,14 @@ class Channel:
         """Index of the coherence block of an iteration (counted from 0)."""
         return iteration // self.coherence if self.fading else 0
 
-    def gain(self, iteration: int, place: Place | None = None) -> FloatArray:
-        """The realised gains in an iteration (counted from 0), at a place of moving devices."""
+    def gain(self, iteration: int, snapshot: Snapshot | None = None) -> FloatArray:
+        """The realised gains in an iteration (counted from 0), with devices as they stand."""
         if self.fades is None:
-            return self._at(None, place)
-        return self._at(self.fades.gain(self.block(iteration)), place)
+            return self._at(None, snapshot)
+        return self._at(self.fades.gain(self.block(iteration)), snapshot)
 
     def quantile_gain(
-        self, quantile: float, iteration: int = 0, place: Place | None = None
+        self, quantile: float, iteration: int = 0, snapshot: Snapshot | None = None
     ) -> FloatArray:
         """The gains whose link energy is exceeded with probability 1 − quantile.
 
@@ -82,14 +82,14 @@ class Channel:
         (counted from 0) is planned: devices are expected to stay where they are.
         """
         if self.fades is None:
-            return self._at(None, place)
-        return self._at(self.fades.forecast(quantile, self._seen(iteration)), place)
+            return self._at(None, snapshot)
+        return self._at(self.fades.forecast(quantile, self._seen(iteration)), snapshot)
 
-    def _at(self, faded: FloatArray | None, place: Place | None) -> FloatArray:
-        """The gains at a place, where fades are relative to them."""
+    def _at(self, faded: FloatArray | None, snapshot: Snapshot | None) -> FloatArray:
+        """The gains of devices as they stand, where fades are relative to them."""
         if self.moving is None:
             return self.mean_gain if faded is None else faded
-        return self.moving.gain(place, faded)
+        return self.moving.gain(snapshot, faded)
 
     def edition(self, iteration: int) -> int:
         """A number that changes when `quantile_gain` does."""
@@ -107,7 +107,7 @@ class Moving:
     Attributes:
         motion: where devices are.
         network: the scenario's section ``network``.
-        shadow: float64 [E]: what shadowing multiplies the gains by, at all places alike.
+        shadow: float64 [E]: what shadowing multiplies the gains by, wherever devices are.
         drawn: int64 [E]: which of the drawn fades is each link's; None if there is one for each.
     """
 
@@ -116,9 +116,9 @@ class Moving:
     shadow: FloatArray
     drawn: NDArray[np.int64] | None = None
 
-    def gain(self, place: Place | None, faded: FloatArray | None = None) -> FloatArray:
-        """float64 [E]: gains at a place (by default the first), times fades relative to them."""
-        distance_m = self.motion.distance_m(self.motion.first if place is None else place)
+    def gain(self, snapshot: Snapshot | None, faded: FloatArray | None = None) -> FloatArray:
+        """float64 [E]: gains in a snapshot (by default the first), times fades relative to them."""
+        distance_m = self.motion.distance_m(self.motion.first if snapshot is None else snapshot)
         with np.errstate(all="ignore"):  # what is too strong or too weak, link costs refuse
             gain = path_gain(distance_m, self.network) * self.shadow
         if faded is None:

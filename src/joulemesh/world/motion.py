@@ -1,12 +1,12 @@
-"""Devices that move: the links among them, and their gains, at every place of a trace.
+"""Devices that move: the links among them, and their gains, in every snapshot of a trace.
 
-The graph holds every link that ever exists, so that a link keeps its number; which of them exist at
-a place says a mask. A planner sees the present place only.
+The graph holds every link that ever exists, so that a link keeps its number; which of them exist in
+a snapshot says a mask. A planner sees the present one only.
 """
 
 from __future__ import annotations
 
-__all__ = ["Motion", "Place", "build_motion"]
+__all__ = ["Motion", "Snapshot", "build_motion"]
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-Place: TypeAlias = tuple[int, bool]
-"""A place among the rows of the trace of positions; see `Timed.place`."""
+Snapshot: TypeAlias = tuple[int, bool]
+"""Which rows of the trace of positions hold; see `Timed.snapshot`."""
 
-_MOST = 50_000_000  # links at all places together
+_MOST = 50_000_000  # links of all snapshots together
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,13 @@ class Motion:
 
     Attributes:
         positions: the trace.
-        edges: int64 [E, 2]: every link that exists at some place.
-        links: bool [E] of each place; empty if the links are the same at all of them.
+        edges: int64 [E, 2]: every link that exists in some snapshot.
+        links: bool [E] of each snapshot; empty if the links are the same in all of them.
     """
 
     positions: Timed
     edges: IntArray
-    links: dict[Place, BoolArray] = field(default_factory=dict, repr=False)
+    links: dict[Snapshot, BoolArray] = field(default_factory=dict, repr=False)
 
     @property
     def rewires(self) -> bool:
@@ -50,20 +50,20 @@ class Motion:
         return bool(self.links)
 
     @property
-    def first(self) -> Place:
-        """The place at which training begins."""
-        return self.positions.place(self.positions.start)
+    def first(self) -> Snapshot:
+        """With which training begins."""
+        return self.positions.snapshot(self.positions.start)
 
-    def exists(self, place: Place) -> BoolArray:
-        """bool [E]: the links that exist at a place."""
-        return self.links[place] if self.links else np.ones(len(self.edges), np.bool_)
+    def exists(self, snapshot: Snapshot) -> BoolArray:
+        """bool [E]: the links that exist."""
+        return self.links[snapshot] if self.links else np.ones(len(self.edges), np.bool_)
 
-    def distance_m(self, place: Place) -> FloatArray:
+    def distance_m(self, snapshot: Snapshot) -> FloatArray:
         """float64 [E]: how long the links are; where there is none, as long as the shortest."""
-        ends = self.positions.held(place)[self.edges]
+        ends = self.positions.held(snapshot)[self.edges]
         with np.errstate(all="ignore"):
             length_m = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
-        exists = self.exists(place)
+        exists = self.exists(snapshot)
         return np.asarray(np.where(exists, length_m, length_m[exists].min(initial=np.inf)))
 
 
@@ -79,39 +79,39 @@ def build_motion(scenario: Scenario, graph: Graph, positions: Timed) -> tuple[Mo
         ScenarioError: what does not follow places is given, or there are too many links.
     """
     _require_places(scenario)
-    first = positions.place(positions.start)
+    first = positions.snapshot(positions.start)
     if not topology_of(scenario.network).by_place:
         stands = Graph(graph.devices, graph.edges, positions.held(first), graph.ring)
         return Motion(positions, graph.edges), stands
-    keys: dict[Place, IntArray] = {}
+    keys: dict[Snapshot, IntArray] = {}
     count = 0
-    for place in _places(positions):
-        edges = links_at(scenario, positions.held(place))
-        keys[place] = edges[:, 0] * graph.devices + edges[:, 1]
-        count += len(keys[place])
+    for snapshot in _snapshots(positions):
+        edges = links_at(scenario, positions.held(snapshot))
+        keys[snapshot] = edges[:, 0] * graph.devices + edges[:, 1]
+        count += len(keys[snapshot])
         if count > _MOST:
             raise ScenarioError(
-                f"{positions.path} gives {len(keys)} places and more than {_MOST:,} links in "
+                f"{positions.path} gives {len(keys)} snapshots and more than {_MOST:,} links in "
                 "all; write fewer times"
             )
     union = np.unique(np.concatenate(list(keys.values())))
     edges = np.stack(np.divmod(union, graph.devices), axis=1)
-    links = {place: np.isin(union, key) for place, key in keys.items()}
+    links = {snapshot: np.isin(union, key) for snapshot, key in keys.items()}
     return Motion(positions, edges, links), Graph(graph.devices, edges, positions.held(first))
 
 
-def _places(positions: Timed) -> Iterator[Place]:
-    """Every place that an iteration may find, each once."""
+def _snapshots(positions: Timed) -> Iterator[Snapshot]:
+    """Every one that an iteration may find, each once."""
     times = np.concatenate([[positions.start], positions.changes])
     times = times[times >= positions.start]
     if positions.end == "repeat":
         times = np.concatenate([times, times + positions.period])
-    seen: set[Place] = set()
+    seen: set[Snapshot] = set()
     for time in times.tolist():
-        place = positions.place(time)
-        if place not in seen:
-            seen.add(place)
-            yield place
+        snapshot = positions.snapshot(time)
+        if snapshot not in seen:
+            seen.add(snapshot)
+            yield snapshot
 
 
 def _require_places(scenario: Scenario) -> None:

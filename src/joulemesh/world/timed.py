@@ -87,7 +87,7 @@ class Timed:
         """The time at which an iteration (from 0) begins, after so many seconds."""
         return elapsed_s if self.seconds else iteration + 1.0
 
-    def place(self, when: float) -> tuple[int, bool]:
+    def snapshot(self, when: float) -> tuple[int, bool]:
         """How many rows hold or have held by a time, and whether the rows have repeated.
 
         Raises:
@@ -107,15 +107,15 @@ class Timed:
 
     def at(self, when: float) -> FloatArray:
         """float64 [N, K]: what holds at a time."""
-        return self.held(self.place(when))
+        return self.held(self.snapshot(when))
 
-    def held(self, place: tuple[int, bool]) -> FloatArray:
-        """float64 [N, K]: what holds at a place among the rows; see `place`."""
-        if place not in self._held:
+    def held(self, snapshot: tuple[int, bool]) -> FloatArray:
+        """float64 [N, K]: what holds in a snapshot."""
+        if snapshot not in self._held:
             if len(self._held) > 1:
                 self._held.clear()  # times come in order: few are asked for again
-            self._held[place] = self._latest(*place)
-        return self._held[place]
+            self._held[snapshot] = self._latest(*snapshot)
+        return self._held[snapshot]
 
     def _latest(self, rows: int, again: bool) -> FloatArray:
         values = self.before.copy()

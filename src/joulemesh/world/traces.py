@@ -87,11 +87,11 @@ class Traces:
         watts = self.watts(iteration, elapsed_s)
         return None if watts is None else np.asarray(watts * length_s)
 
-    def place(self, iteration: int, elapsed_s: float) -> tuple[int, bool]:
-        """Which positions hold when an iteration begins; see `Timed.place`."""
+    def snapshot(self, iteration: int, elapsed_s: float) -> tuple[int, bool]:
+        """Which positions hold when an iteration begins; see `Timed.snapshot`."""
         if self.positions is None:
             return 0, False
-        return self.positions.place(self.positions.when(iteration, elapsed_s))
+        return self.positions.snapshot(self.positions.when(iteration, elapsed_s))
 
 
 def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatArray) -> Traces:
@@ -210,14 +210,16 @@ class _Reader:
         """Columns ``device``, ``x_m`` and ``y_m``."""
         columns = read_table(path)
         times, device = _times(columns, path), self._devices(columns, path)
-        place = np.stack([number_column(columns, one, path, "m") for one in ("x_m", "y_m")], axis=1)
-        wrong = (np.abs(place) > MOST).any(axis=1)
+        metres = np.stack(
+            [number_column(columns, one, path, "m") for one in ("x_m", "y_m")], axis=1
+        )
+        wrong = (np.abs(metres) > MOST).any(axis=1)
         if wrong.any():
             raise ScenarioError(
                 f"{path}, row {int(np.argmax(wrong)) + 2}: a place beyond {MOST:g} m; correct it"
             )
-        _require_agreement(path, times[1], device, place)
-        return self._timed(path, times, device, place, first_m)
+        _require_agreement(path, times[1], device, metres)
+        return self._timed(path, times, device, metres, first_m)
 
     def _devices(self, columns: Columns, path: str) -> IntArray:
         """int64 [R]: the devices of the rows, by their numbers or names."""

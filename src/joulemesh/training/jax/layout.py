@@ -75,10 +75,10 @@ class Layout:
         [0, 0, 2, 3]
         """
         slot = np.arange(self.slots)  # padding keeps to itself
-        place = np.empty(self.devices, np.int64)
-        place[self.order[self.filled]] = self.filled
+        own = np.empty(self.devices, np.int64)
+        own[self.order[self.filled]] = self.filled
         named = np.broadcast_to(slot, (*devices.shape[:-1], self.slots)).copy()
-        named[..., self.filled] = place[devices[..., self.order[self.filled]]]
+        named[..., self.filled] = own[devices[..., self.order[self.filled]]]
         return named.astype(np.int32)
 
     def spread(self, values: NDArray[Any], fill: float, axis: int = -1) -> NDArray[Any]:

@@ -38,7 +38,7 @@ def show_plan(plan: Plan, console: Console) -> None:
         f"{int(plan.rounds.sum()):,} rounds ({plan.rounds[plan.active].mean():.2f} on average)",
         sep="",
     )
-    held_j = float(plan.energy_budget_j.sum())
+    held_j = float(plan.supplied_j.sum())
     console.print(
         Text.assemble(("energy      ", "bold")),
         f"{energy(plan.spent_j.sum(), beside=held_j)} of {energy(held_j)}: "
@@ -48,6 +48,13 @@ def show_plan(plan: Plan, console: Console) -> None:
         ),
         sep="",
     )
+    if plan.harvests:
+        gained_j, lost_j = float(plan.harvested_total_j.sum()), float(plan.spilled_total_j.sum())
+        console.print(
+            Text.assemble(("harvest     ", "bold")),
+            f"{energy(gained_j)}, of which full batteries spill {energy(lost_j, beside=gained_j)}",
+            sep="",
+        )
     console.print(
         Text.assemble(("time        ", "bold")),
         f"{duration(plan.time_s)}{_of(plan.total_s)}; longest iteration "
@@ -106,7 +113,7 @@ def _show_devices(plan: Plan, console: Console) -> None:
     rows = list(range(count))
     if count > _MOST_ROWS:  # the tightest batteries are the ones that matter
         caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
-        rows = sorted(np.argsort(plan.margin_j / plan.energy_budget_j)[:_MOST_ROWS].tolist())
+        rows = sorted(np.argsort(plan.margin_j / plan.supplied_j)[:_MOST_ROWS].tolist())
     joules = {
         name: column(figures[rows].tolist(), "J")
         for name, figures in (
@@ -134,7 +141,7 @@ def _show_devices(plan: Plan, console: Console) -> None:
         row = [
             f"{i} {plan.names[i]}" if plan.names else str(i),
             *(cells[k] for _, cells in joules.values()),
-            f"{plan.margin_j[i] / plan.energy_budget_j[i]:.1%}",
+            f"{plan.margin_j[i] / plan.supplied_j[i]:.1%}",
             f"{plan.rounds[:, i].sum():,}",
             span,
             str(binding[i]),

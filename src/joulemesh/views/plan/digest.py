@@ -217,5 +217,7 @@ def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
             spent = spent + (until - since) * plan.exchange_j[0]
         else:
             spent = spent + plan.exchange_j[since:until].sum(axis=0)
+        if plan.timeline.stored_j is not None:
+            spent = spent - plan.timeline.stored_j[since:until].sum(axis=0)
         since = until
         yield 1.0 - spent / plan.energy_budget_j

@@ -79,7 +79,7 @@ def plan_figure(plan: Plan) -> Figure:
 
 def _title(plan: Plan) -> str:
     count = len(plan.energy_budget_j)
-    budget, spent = plan.energy_budget_j.sum(), plan.spent_j.sum()
+    budget, spent = plan.supplied_j.sum(), plan.spent_j.sum()
     return (
         f"{plan.scheme.capitalize()}, {count:,} devices, n = {plan.iterations:,} iterations: "
         f"{energy(spent, beside=budget)} of {energy(budget)} in {duration(plan.time_s)}"
