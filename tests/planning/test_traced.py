@@ -14,6 +14,7 @@ from rich.console import Console
 
 import joulemesh
 from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.planning.drawn import carried_out
 from joulemesh.planning.export import load_plan
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.console import show_plan
@@ -306,6 +307,21 @@ def test_routes_use_the_links_that_exist_now(tmp_path: Path) -> None:
         assert exists[route.link_index].all()
         used.add(tuple(route.link_index.tolist()))
     assert len(used) >= 2
+
+
+def test_packets_are_drawn_where_devices_are_then(tmp_path: Path) -> None:
+    rows = [(1, i, 10 * i, 0) for i in range(COUNT)] + [(5, i, 400 * i, 0) for i in range(COUNT)]
+    plan = made(
+        devices__positions=table(tmp_path, "places", rows, "t,device,x_m,y_m"),
+        devices__trace_end="hold",
+        network__packet_error=0.2,
+        budget__energy_j=50.0,
+        budget__deadline_s=5.0,
+    )
+    assert plan.exchange_j[4].sum() > 2 * plan.exchange_j[3].sum()
+    out = carried_out(plan)
+    share = out.exchange_j.sum(axis=1) / plan.exchange_j.sum(axis=1)
+    assert share == pytest.approx(1.0, abs=0.1)
 
 
 def test_methods_that_are_not_planned_refuse_traces() -> None:

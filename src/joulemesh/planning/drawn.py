@@ -160,7 +160,8 @@ class _Walk:
     def _exchange(self, row: int, route: Route) -> None:
         """Draw one exchange, cut off what cannot be paid for, and price it."""
         t, pricer = self.plan.timeline.first + row, self.ground.pricer
-        costs, errors = self.ground.costs(t), self.ground.errors(t)
+        stand = self.plan.timeline.snapshot(row)
+        costs, errors = self.ground.costs(t, stand), self.ground.errors(t, stand)
         error = errors[route.link_index[route.edge], (~route.forward).astype(np.int64)]
         times = route.repeats * route.chunks
         rng = stream(self.plan.scenario.seed, "loss", t)

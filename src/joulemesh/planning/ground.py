@@ -121,9 +121,9 @@ class Ground:
             self._latest[key] = self.world.costs(self.world.channel.gain(t, snapshot))
         return self._latest[key]
 
-    def errors(self, t: int) -> FloatArray:
+    def errors(self, t: int, snapshot: Snapshot | None = None) -> FloatArray:
         """float64 [E, 2]: probability that a packet is lost in iteration t, by direction."""
-        return self.world.errors(self.world.channel.gain(t))
+        return self.world.errors(self.world.channel.gain(t, snapshot))
 
     def seen_costs(self, t: int) -> LinkCosts:
         """The costs by which links may be chosen in iteration t: as they are, or as forecast."""

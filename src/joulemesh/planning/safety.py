@@ -94,7 +94,8 @@ def _at_means(plan: Plan) -> tuple[FloatArray, float]:
         length = float((rounds * devices.round_latency_s).max())
         if route is not None and len(route.edge):
             if prices is None or not alike:
-                prices = ground.pricer.route(route, ground.costs(t))
+                costs = ground.costs(t, plan.timeline.snapshot(t))
+                prices = ground.pricer.route(route, costs)
             spent = spent + prices.energy_j[0]
             length += float(prices.latency_s[0])
         if devices.idle_w is not None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.world.motion import Snapshot
 
 __all__ = ["Event", "Timeline"]
 
@@ -59,6 +60,7 @@ class Timeline:
         stored_j: float64 [n, N]: joules that batteries gain at the end of each iteration; None
             without a harvest.
         spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None likewise.
+        snapshots: where devices that move are in each iteration; empty if none does.
         gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
             because it has been away.
         awake_s: float64 [n, N]: seconds of each iteration for which a device's power at rest is
@@ -83,6 +85,7 @@ class Timeline:
     stored_j: FloatArray | None = None
     spilled_j: FloatArray | None = None
     gifts: tuple[tuple[int, int, int], ...] = ()
+    snapshots: tuple[Snapshot | None, ...] = ()
     awake_s: FloatArray | None = None
 
     @property
@@ -97,6 +100,10 @@ class Timeline:
             exact = [scheme.exact_at(t) for t in range(since, self.first + len(left))]
             left[row:] = np.where(exact, 0.0, min(1.0, scheme.error))
         return np.where(self.exchanged, left, 1.0)
+
+    def snapshot(self, row: int) -> Snapshot | None:
+        """Where devices that move are in a row; None if none does."""
+        return self.snapshots[row] if self.snapshots else None
 
     def from_row(self, row: int) -> Timeline:
         """The same from a later row on; ``cap`` and ``exchange_j`` may have one row for all."""
@@ -119,4 +126,5 @@ class Timeline:
             stored_j=None if self.stored_j is None else self.stored_j[row:],
             spilled_j=None if self.spilled_j is None else self.spilled_j[row:],
             gifts=tuple(gift for gift in self.gifts if gift[0] >= first),
+            snapshots=self.snapshots[row:],
         )

@@ -30,6 +30,7 @@ from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Timeline
 from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
+from joulemesh.world.motion import Snapshot
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -88,6 +89,7 @@ class TracedPlanner(CausalPlanner):
         self.gifts: list[tuple[int, int, int]] = []
         self._bestowed: tuple[tuple[int, int], ...] = ()
         self._known: dict[bytes, Forecast] = {}
+        self._snapshots: list[Snapshot | None] = []
         self._stored: list[FloatArray] = []
         self._spilled: list[FloatArray] = []
         self._look(self.first)
@@ -101,7 +103,7 @@ class TracedPlanner(CausalPlanner):
                 "iterations; add rows to devices.availability, or raise budget.energy_j",
                 constraint="topology",
             )
-        walked = replace(walked, gifts=tuple(self.gifts))
+        walked = replace(walked, gifts=tuple(self.gifts), snapshots=tuple(self._snapshots))
         if not self.traces.harvests:
             return walked
         stored, spilled = np.stack(self._stored), np.stack(self._spilled)
@@ -278,6 +280,8 @@ class TracedPlanner(CausalPlanner):
         return np.asarray(each_j * (self.iterations - t - 1))
 
     def _passed(self, t: int, rounds: IntArray, price_s: float) -> None:
+        if self.motion is not None:
+            self._snapshots.append(self.snapshot)
         length_s = float((rounds * self.round_s).max()) + price_s
         gathered_j = self.traces.harvested_j(t, self.elapsed_s, length_s)
         self.elapsed_s += length_s
