@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import check, emulate, init, local, report, sign, status
+from joulemesh.cli.deploy import check, emulate, init, local, report, revoke, sign, status
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -23,6 +23,7 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh deploy sign fleet farm-01 > answer.txt",
         "joulemesh deploy sign lab",
     ),
+    revoke.revoke: ("joulemesh deploy revoke fleet farm-07",),
     check.check: ("joulemesh deploy check fleet", "joulemesh deploy check fleet --no-rate --json"),
     status.status: (
         "joulemesh deploy status fleet",

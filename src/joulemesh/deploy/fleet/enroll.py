@@ -41,13 +41,14 @@ from joulemesh.deploy.fleet.pack import (
     write_files,
 )
 from joulemesh.deploy.fleet.pem import read_pem, same_key, write_pem
+from joulemesh.deploy.fleet.revocation import REVOKED
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.files.bounded import parse_json
 
 REQUEST_FILE = "request.txt"
 _ASK, _ANSWER = "joulemesh node enroll", "joulemesh deploy sign"
-_FILES = {FILE, ORDERS, HOSTS, AUTHORITY, CERTIFICATE}
+_FILES = {FILE, ORDERS, HOSTS, AUTHORITY, CERTIFICATE, REVOKED}
 _INPUT = re.compile(r"inputs/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "Bearer",
     "Identity",
     "IdentityError",
+    "Role",
     "bearer_of",
     "check_name",
     "make_identity",
@@ -23,11 +24,11 @@ __all__ = [
 ]
 
 import datetime as dt
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from joulemesh.deploy.fleet.bearing import OPERATOR_SUFFIX, Role, bearer_of, check_name
 from joulemesh.deploy.fleet.pem import (
     IdentityError,
     builder,
@@ -45,40 +46,15 @@ from joulemesh.deploy.fleet.pem import (
     usage,
     write_pem,
 )
+from joulemesh.deploy.fleet.revocation import REVOKED, check_revoked
 from joulemesh.files import make_folder
 
 from cryptography import x509  # isort: skip  (pem says what to install where it is missing)
 from cryptography.hazmat.primitives import hashes, serialization  # isort: skip
 from cryptography.x509.oid import ExtendedKeyUsageOID as Purpose  # isort: skip
 
-Role = Literal["device", "operator"]
-
 KEY, CERTIFICATE, AUTHORITY = "key.pem", "certificate.pem", "ca.pem"
 AUTHORITY_KEY = "ca-key.pem"
-
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_OPERATOR = ".operator"
-
-
-def check_name(name: str) -> str:
-    """A device's name, if a certificate can bear it.
-
-    Raises:
-        IdentityError: it cannot.
-
-    >>> check_name("farm-07")
-    'farm-07'
-    >>> check_name("Farm 07")
-    Traceback (most recent call last):
-    ...
-    joulemesh.deploy.fleet.pem.IdentityError: 'Farm 07' cannot be a device's name: use 1 to 63 ...
-    """
-    if not _NAME.fullmatch(name):
-        raise IdentityError(
-            f"{name!r:.80} cannot be a device's name: use 1 to 63 lower-case letters, digits and "
-            "hyphens, with no hyphen at either end"
-        )
-    return name
 
 
 @dataclass(frozen=True)
@@ -121,6 +97,8 @@ class Bearer:
 class Identity:
     """A device's or an operator's key, certificate and the authority that both ends trust, in PEM.
 
+    ``revoked`` is the authority's list of certificates that no longer count; empty for none.
+
     >>> fleet = Authority.make("orchard")
     >>> own = make_identity(fleet, "farm-07")
     >>> own.bearer.name, own.bearer.role
@@ -130,6 +108,7 @@ class Identity:
     key: bytes = field(repr=False)
     certificate: bytes
     authority: bytes
+    revoked: bytes = b""
 
     @property
     def bearer(self) -> Bearer:
@@ -142,6 +121,8 @@ class Identity:
         write_pem(folder / KEY, self.key, private=True)
         write_pem(folder / CERTIFICATE, self.certificate)
         write_pem(folder / AUTHORITY, self.authority)
+        if self.revoked:
+            write_pem(folder / REVOKED, self.revoked)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -152,7 +133,8 @@ class Identity:
                 the certificate and the authority do not belong together.
         """
         key = read_pem(folder / KEY, private=True)
-        own = cls(key, read_pem(folder / CERTIFICATE), read_pem(folder / AUTHORITY))
+        revoked = read_pem(folder / REVOKED) if (folder / REVOKED).exists() else b""
+        own = cls(key, read_pem(folder / CERTIFICATE), read_pem(folder / AUTHORITY), revoked)
         own.check()
         return own
 
@@ -170,6 +152,8 @@ class Identity:
                 "install the answer to its newest request"
             )
         check_issued(issued, trusted, name)
+        if self.revoked:
+            check_revoked(self.revoked, self.authority)
 
 
 @dataclass(frozen=True)
@@ -252,7 +236,7 @@ class Authority:
                 f"until {_utc(latest)}; ask for more days, or make a new fleet"
             )
         purposes = [Purpose.CLIENT_AUTH, *([Purpose.SERVER_AUTH] if role == "device" else [])]
-        bears = name if role == "device" else name + _OPERATOR
+        bears = name if role == "device" else name + OPERATOR_SUFFIX
         public = asked.public_key()
         by: Any = issuer.public_key()
         built = (
@@ -333,16 +317,6 @@ def read_certificate(pem: bytes) -> Bearer:
         f"{found.serial_number:x}",
         found.fingerprint(hashes.SHA256()).hex(),
     )
-
-
-def bearer_of(bears: str) -> tuple[str, Role]:
-    """The name and the role that the name in a certificate stands for.
-
-    >>> bearer_of("farm-07"), bearer_of("laptop.operator")
-    (('farm-07', 'device'), ('laptop', 'operator'))
-    """
-    name = bears.removesuffix(_OPERATOR)
-    return check_name(name), "operator" if name != bears else "device"
 
 
 def _utc(moment: dt.datetime) -> str:

@@ -37,6 +37,7 @@ from joulemesh.deploy.fleet.identity import (
     Identity,
     make_identity,
 )
+from joulemesh.deploy.fleet.revocation import REVOKED
 from joulemesh.deploy.fleet.task import task_of
 from joulemesh.deploy.transport import Address
 from joulemesh.errors import ScenarioError
@@ -271,6 +272,8 @@ def device_files(
     for one in fleet.inputs.values():
         path = f"{INPUTS}/{one.name}"
         made[path] = read_bounded(folder / path, FLEET.now)
+    if (folder / REVOKED).exists():
+        made[REVOKED] = read_bounded(folder / REVOKED, FLEET.now)
     if (home / CERTIFICATE).exists():
         made[CERTIFICATE] = read_bounded(home / CERTIFICATE, FLEET.now)
     made[FILE] = read_bounded(folder / FILE, FLEET.now)  # last: a folder without it is refused

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     EXPIRED = "certificate expired"
     NOT_YET_VALID = "certificate not yet valid"
     BAD_CERTIFICATE = "unusable certificate"
+    REVOKED = "certificate revoked"
     OTHER_NAME = "certificate of another device"
     NOT_IN_ROSTER = "not in the roster"
     NOT_A_NEIGHBOUR = "not a neighbour"

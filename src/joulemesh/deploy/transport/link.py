@@ -72,6 +72,7 @@ class Link:
         }
         self._asked: asyncio.Task[TransportError | None] | None = None
         self._asked_at = 0.0
+        self._verified = False  # that its certificate is not revoked
 
     async def send(self, message: Message, within_s: float) -> None:
         """Deliver a message.
@@ -79,6 +80,8 @@ class Link:
         Raises:
             TransportError: it was not acknowledged in time, or was refused.
         """
+        if self._identity.revoked and not self._verified:
+            await self._verify()
         frame = encode(message, self._terms)
         lane = self._lanes[LANES[bool(frame.payload)]]
         one = lane.put(frame)
@@ -92,6 +95,17 @@ class Link:
         finally:
             clock.cancel()
             one.done.cancel()  # nobody waits any more: nothing is sent again
+
+    async def _verify(self) -> None:
+        """Find out whether the neighbour's certificate is revoked, which gRPC does not.
+
+        Raises:
+            TransportError: it is.
+        """
+        trouble = await asyncio.shield(self._ask())
+        if trouble is not None and trouble.reason is Reason.REVOKED:
+            raise trouble
+        self._verified = trouble is None
 
     def _give_up(self, lane: Lane, one: Waiting, within_s: float) -> None:
         if not one.done.done():

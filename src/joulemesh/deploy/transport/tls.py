@@ -28,6 +28,7 @@ _VERDICTS = {
     20: Reason.OTHER_AUTHORITY,  # issuer unknown
     21: Reason.OTHER_AUTHORITY,  # first one cannot be verified
     7: Reason.OTHER_AUTHORITY,  # signature does not fit: an authority of the same name
+    23: Reason.REVOKED,
     62: Reason.OTHER_NAME,
 }
 # What the other side says of ours, or what this side finds, in an `ssl.SSLError`.
@@ -37,6 +38,7 @@ _ALERTS = {
     "UNKNOWN_CA": Reason.OTHER_AUTHORITY,
     "DECRYPT_ERROR": Reason.OTHER_AUTHORITY,
     "CERTIFICATE_EXPIRED": Reason.EXPIRED,
+    "CERTIFICATE_REVOKED": Reason.REVOKED,
     "BAD_CERTIFICATE": Reason.NOT_YET_VALID,  # what OpenSSL says of one whose time has not come
     "CERTIFICATE_UNKNOWN": Reason.BAD_CERTIFICATE,
     "UNSUPPORTED_CERTIFICATE": Reason.BAD_CERTIFICATE,
@@ -72,6 +74,11 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
         os.close(os.open(key, os.O_CREAT | os.O_EXCL, 0o600))
         key.write_bytes(identity.key)
         made.load_cert_chain(chain, key)
+        if identity.revoked:
+            listed = Path(folder, "revoked")
+            listed.write_bytes(identity.revoked)
+            made.load_verify_locations(listed)
+            made.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return made
 
 
@@ -84,6 +91,7 @@ def verify_reason(error: ssl.SSLCertVerificationError) -> tuple[Reason, str]:
         Reason.EXPIRED: f"by this clock, which says {clock}; enroll the device again, or set the "
         "clock",
         Reason.OTHER_AUTHORITY: "it was not signed by this fleet's authority",
+        Reason.REVOKED: "the operator has revoked it; enroll the device again",
     }.get(reason, "")
     return reason, f"{error.verify_message}; {remedy}".rstrip("; ")
 
