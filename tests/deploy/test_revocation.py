@@ -11,9 +11,12 @@ from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.cli.main import app
+from joulemesh.deploy.fleet.enroll import accept, answer_again, ask, read_request, sign
+from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Authority, Identity, IdentityError, make_identity
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.fleet.revocation import REVOKED, revoke, revoked_serials
+from joulemesh.deploy.fleet.revoking import revoke_devices
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.transport import Reason, TransportError
 from tests.deploy.neighbours import Device, authority, device, free_port, identity, started
@@ -98,3 +101,21 @@ def test_the_command_puts_the_list_into_every_device_s_folder(tmp_path: Path) ->
         CliRunner().invoke(
             app, ["deploy", "revoke", str(folder), "device-2"], catch_exceptions=False
         )
+
+
+def test_an_answer_brings_the_list_and_another_fleet_s_answer_removes_it(tmp_path: Path) -> None:
+    plan = joulemesh.plan(joulemesh.Scenario(devices={"count": 3}))
+    names = ("device-0", "device-1", "device-2")
+    hosts = {name: Host(name, "127.0.0.1", 7100 + k) for k, name in enumerate(names)}
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        make_fleet(folder, plan, with_keys=True, hosts=hosts)
+    mine = tmp_path / "mine"
+    asked = read_request(ask(mine, hosts["device-0"]))
+    for folder, listed in ((one, True), (other, False)):
+        answer = sign(folder, [asked], again=True)["device-0"]
+        assert not accept(mine, answer, "device-0").identity.revoked
+        if listed:
+            revoke_devices(folder, ["device-1"])
+            accept(mine, answer_again(folder, "device-0"), "device-0")
+            assert (mine / REVOKED).exists()

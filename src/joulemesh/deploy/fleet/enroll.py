@@ -48,7 +48,7 @@ from joulemesh.files.bounded import parse_json
 
 REQUEST_FILE = "request.txt"
 _ASK, _ANSWER = "joulemesh node enroll", "joulemesh deploy sign"
-_FILES = {FILE, ORDERS, HOSTS, AUTHORITY, CERTIFICATE, REVOKED}
+_FILES = {FILE, ORDERS, HOSTS, AUTHORITY, CERTIFICATE}
 _INPUT = re.compile(r"inputs/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -121,7 +121,8 @@ def accept(folder: Path, text: str, name: str) -> DevicePack:
         ScenarioError: the block is damaged, or is for another device.
     """
     files = from_block("ANSWER", text, _ANSWER)
-    strange = [name for name in files if name not in _FILES and not _INPUT.fullmatch(name)]
+    known = {*_FILES, REVOKED}
+    strange = [name for name in files if name not in known and not _INPUT.fullmatch(name)]
     lacking = sorted(_FILES - set(files))
     if strange or lacking:
         odd = f"has a file {strange[0]!r:.60}" if strange else f"lacks {lacking[0]}"
@@ -142,6 +143,8 @@ def accept(folder: Path, text: str, name: str) -> DevicePack:
             )
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    if (folder / AUTHORITY).exists() and read_pem(folder / AUTHORITY) != files[AUTHORITY]:
+        (folder / REVOKED).unlink(missing_ok=True)  # that was another fleet's
     write_files(folder, files)
     (folder / REQUEST_FILE).unlink(missing_ok=True)
     return DevicePack.load(folder)
