@@ -62,13 +62,35 @@ def test_a_run_is_priced_as_drawn_and_says_what_was_expected(
 
 
 def test_methods_say_whether_their_losses_are_drawn(lossy: joulemesh.Scenario) -> None:
-    adaptive, fixed = build("adaptive", lossy), build("fixed:1", lossy)
+    adaptive, learning = build("adaptive", lossy), build("gossip-learning", lossy)
     drawn = carried_out(joulemesh.plan(lossy))
     np.testing.assert_allclose(adaptive.ledger().spent_j, drawn.spent_j, rtol=1e-12)
     assert adaptive.schedule.kind == "dense"
     assert any("messages were lost" in note for note in adaptive.notes)
-    assert fixed.notes[-1].endswith("none of its messages is lost")
+    assert learning.notes[-1].endswith("none of its messages is lost")
     assert not any("packets" in note for note in build("fixed:1", _without(lossy)).notes)
+
+
+@pytest.mark.parametrize("method", ["fixed:1", "d-psgd", "gossip-pga:3", "merge", "skiptrain"])
+def test_methods_whose_exchanges_are_those_of_schemes_are_drawn(
+    lossy: joulemesh.Scenario, method: str
+) -> None:
+    idle = {"devices.idle_w": 0.01, "devices.receive_j_per_bit": 1e-8}
+    made = build(method, lossy.override(idle), equal="batteries")
+    assert made.drawn
+    assert (made.leftover_j() >= 0).all()
+    assert made.schedule.kind == "dense"
+    n = made.schedule.iterations
+    mixing = made.schedule.matrices(0, n)
+    assert mixing.min() >= 0
+    sums = mixing.sum(axis=1)
+    assert np.abs(sums - 1).max() > 0.1  # something was lost: means are not kept
+    # Where hardly anything is lost, everything is as it was expected.
+    rare = build(method, lossy.override({**idle, "network.packet_error": 1e-12}))
+    plain = build(method, lossy.override({**idle, "network.packet_error": 0.0}))
+    np.testing.assert_allclose(rare.ledger().energy_j, plain.ledger().energy_j, rtol=1e-9)
+    np.testing.assert_allclose(rare.ledger().latency_s, plain.ledger().latency_s, rtol=1e-9)
+    assert rare.schedule.digest() == plain.schedule.digest()
 
 
 def test_devices_in_the_field_make_the_same_plan(lossy: joulemesh.Scenario) -> None:

@@ -27,6 +27,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray
 from joulemesh.methods.citation import Citation
 from joulemesh.methods.compression import Compressor, compressor
+from joulemesh.methods.losses import neighbours, with_losses
 from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
@@ -70,7 +71,11 @@ def mixing_contender(
         own = choco(squeeze, size, tau2, squeeze.step(size) if gamma is None else gamma)
         return setting.contender(name, tau1, prices, mixing=once, exchange=own)
     mixing, rounds = power_mixing(weights, tau2)
-    return setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
+    made = setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
+    if setting.world.packets is None:
+        return made
+    scheme = neighbours(setting, tau2)
+    return with_losses(setting, made, lambda t: scheme)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from joulemesh.aggregation.route import Route
 from joulemesh.methods.adaptive import PAPER, scheme_bits
 from joulemesh.methods.base import Contender, Ledger
+from joulemesh.methods.losses import with_losses
 from joulemesh.methods.parameters import whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
@@ -74,9 +75,10 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     tau = given.get("tau", setting.scenario.plan.fixed_rounds)
     mixing, mixing_rounds = mixing_of(setting.scheme)
-    return setting.contender(
+    made = setting.contender(
         name, tau, scheme_prices(setting, tau), mixing=mixing, mixing_rounds=mixing_rounds
     )
+    return with_losses(setting, made, lambda t: setting.scheme)
 
 
 register(

@@ -24,6 +24,7 @@ from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
+from joulemesh.methods.losses import neighbours, with_losses
 from joulemesh.methods.setting import Setting
 from joulemesh.registries import SCHEMES
 from joulemesh.training.schedule import Schedule
@@ -208,7 +209,13 @@ class Pattern:
             exact=exact,
         )
         every = (*self.notes, *notes, *notes_on(setting, ledger))
-        return Contender(name, schedule, None, ledger, setting.battery_j, every)
+        made = Contender(name, schedule, None, ledger, setting.battery_j, every)
+        return with_losses(setting, made, lambda t: self._exact[0] if exact[t] else self._near)
+
+    @cached_property
+    def _near(self) -> Scheme:
+        """One mixing with all neighbours."""
+        return neighbours(self.setting)
 
 
 def steady(setting: Setting, tau: int) -> Rounds:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["mixing_of", "power_mixing", "schedule_of"]
+__all__ = ["lossy_schedule", "mixing_of", "power_mixing", "schedule_of"]
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.drawing import Outcome
 from joulemesh.planning.drawn import Drawn
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
@@ -70,13 +72,47 @@ def _someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _lossy(plan: Plan, drawn: Drawn) -> Schedule:
-    """The plan's schedule where messages are lost: matrices of what every exchange then does."""
-    n, devices = plan.rounds.shape
-    routes = [plan.route(t + 1) if plan.exchanged[t] else None for t in range(n)]
-    parts = _parts_of(plan, routes, drawn)
+    """The plan's schedule where messages are lost."""
+    routes = [plan.route(t + 1) if plan.exchanged[t] else None for t in range(plan.iterations)]
+    active, gifts = _someone(plan.active), plan.timeline.gifts
+    lossless = Schedule(plan.rounds, active, plan.exchanged, gifts=gifts)
+    held = plan.scenario.training.chunk_iterations
+    return lossy_schedule(
+        lossless, routes, lambda t: plan.scheme_at(t + 1), drawn.outcome, chunk_iterations=held
+    )
+
+
+def lossy_schedule(
+    schedule: Schedule,
+    routes: Sequence[Route | None],
+    scheme_at: Callable[[int], Scheme],
+    drawn: Outcome,
+    *,
+    chunk_iterations: int,
+) -> Schedule:
+    """A schedule where messages are lost, with the matrices of what every exchange then does.
+
+    Args:
+        schedule: its rounds and presence.
+        routes: of every iteration; None where nothing is sent.
+        scheme_at: the scheme of an iteration (from 0).
+        drawn: which messages are lost.
+        chunk_iterations: iterations whose matrices are held at a time.
+
+    Raises:
+        ScenarioError: the matrices would be too large, or exchanges are of different chunks.
+    """
+    devices = schedule.devices
+    parts = _parts_of(routes, scheme_at, drawn)
+    if chunk_iterations * parts * devices**2 > _MOST_ENTRIES:
+        raise ScenarioError(
+            f"messages are lost, and {chunk_iterations} mixing matrices of {devices} devices in "
+            f"{parts} parts are more than {_MOST_ENTRIES:,} numbers; lower "
+            "training.chunk_iterations, raise network.tries, or use fewer devices or chunks"
+        )
 
     def mixing(t: int) -> NDArray[np.float64]:
-        route, scheme = routes[t], plan.scheme_at(t + 1)
+        route, scheme = routes[t], scheme_at(t)
         if route is None:
             matrices = np.eye(devices)[None]
         elif len(drawn.lost[t]):
@@ -85,21 +121,16 @@ def _lossy(plan: Plan, drawn: Drawn) -> Schedule:
             matrices = _embedded(scheme, t, devices)[None]
         return matrices[0] if parts == 1 else np.broadcast_to(matrices, (parts, devices, devices))
 
-    return Schedule(
-        plan.rounds,
-        _someone(plan.active),
-        plan.exchanged,
-        mixing=mixing,
-        gifts=plan.timeline.gifts,
-        parts=parts,
-    )
+    inexact = np.zeros(schedule.iterations, bool)
+    return replace(schedule, mixing=mixing, mixing_rounds=1, exact=inexact, parts=parts)
 
 
-def _parts_of(plan: Plan, routes: Sequence[Route | None], drawn: Drawn) -> int:
+def _parts_of(
+    routes: Sequence[Route | None], scheme_at: Callable[[int], Scheme], drawn: Outcome
+) -> int:
     """Number of parts of the parameters that have matrices of their own."""
-    devices, held = plan.rounds.shape[1], plan.scenario.training.chunk_iterations
     counts = {
-        plan.scheme_at(t + 1).parts(route)
+        scheme_at(t).parts(route)
         for t, route in enumerate(routes)
         if route is not None and len(drawn.lost[t])
     } - {1}
@@ -109,14 +140,7 @@ def _parts_of(plan: Plan, routes: Sequence[Route | None], drawn: Drawn) -> int:
             "which one training cannot mix; use a scheme without chunks, for instance "
             'plan.aggregation = "tree"'
         )
-    parts = max(counts, default=1)
-    if held * parts * devices**2 > _MOST_ENTRIES:
-        raise ScenarioError(
-            f"messages are lost, and {held} mixing matrices of {devices} devices in {parts} parts "
-            f"are more than {_MOST_ENTRIES:,} numbers; lower training.chunk_iterations, raise "
-            "network.tries, or use fewer devices or chunks"
-        )
-    return parts
+    return max(counts, default=1)
 
 
 def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:
