@@ -22,6 +22,7 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.pricing.drawn import cut_off, drawn_prices, message_keys
 from joulemesh.units import duration, energy
 from joulemesh.world.loss import Packets, expected_tries
+from joulemesh.world.motion import Snapshot
 from joulemesh.world.quantities import stream
 
 __all__ = ["Course", "Outcome", "draw"]
@@ -59,7 +60,7 @@ class Course:
     slack_j: FloatArray
     recharges: bool = False
     first: int = 0
-    snapshots: tuple[int | None, ...] = ()
+    snapshots: tuple[Snapshot | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

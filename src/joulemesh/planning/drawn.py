@@ -116,7 +116,7 @@ def carried_out(plan: Plan) -> Plan:
         _slack_j(plan),
         timeline.stored_j is not None,
         timeline.first,
-        tuple(timeline.snapshot(row) for row in range(plan.iterations)),
+        timeline.snapshots,
     )
     found = draw(course, packets)
     turned_out = replace(
