@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ import pytest
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES, DevicePack
 from joulemesh.deploy.links.callers import Listener, measure_listeners, parse_address
-from joulemesh.deploy.links.figures import Rule, Timed, half_width, rate_of
+from joulemesh.deploy.links.figures import MOST_TIMED, Rule, Timed, half_width, rate_of
 from joulemesh.deploy.links.neighbours import listen_in_fleet
 from joulemesh.deploy.links.pair import listen, new_token, pair_identity, session
-from joulemesh.deploy.links.service import LEAST_LIMIT, MEASURE, Order
+from joulemesh.deploy.links.service import LEAST_LIMIT, MEASURE
 from joulemesh.deploy.links.table import COLUMNS, row_of, update_links
 from joulemesh.deploy.links.tcp import tcp_figures
 from joulemesh.deploy.links.transfers import PULL, PUSH, hello, pieces, time_way
@@ -323,8 +323,19 @@ def test_orders_have_limits(fleet: Fleet, rule: Rule) -> None:
     carry_out(work)
 
 
-def test_an_order_is_plain() -> None:
-    assert Order(BRIEF, ("a",)).rule.least == 3
+def test_measuring_ends_in_any_case() -> None:
+    uneven = [1.0, 9.0] * (MOST_TIMED // 2)
+    rule = Rule(100, within=0.001, seconds=60.0)
+    assert not rule.enough(uneven[:-1], 1.0)
+    assert rule.enough(uneven, 1.0)  # what more there is would say little
+    assert not replace(rule, together=True).enough(uneven, 59.0)  # others need the load
+    assert replace(rule, together=True).enough(uneven, 60.0)
+    assert not rule.enough(uneven[:4], 60.0)  # of so few transfers there is no interval
+
+
+def test_an_answer_of_many_neighbours_fits_into_a_message() -> None:
+    timed = Timed("a" * 63, "b" * 63, 10**9, (1.2345678901234567e-3,) * MOST_TIMED, 0.1, 10**9, 0)
+    assert 60 * len(json.dumps(asdict(timed))) < 4 * 2**20
 
 
 # Figures and the table ---------------------------------------------------------------------------

@@ -13,6 +13,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 _CONFIDENCE = 0.95
+MOST_TIMED = 1000
+"""Transfers of one direction that are timed; those beyond only keep up the load."""
+
 WIDE = 0.10
 """Half of an interval, as a share of the figure, beyond which a figure is not to be relied on."""
 
@@ -45,9 +48,10 @@ class Rule:
         """
         if len(seconds) < self.least:
             return False
-        return elapsed_s >= self.seconds or (
-            not self.together and half_width(seconds) <= self.within * float(np.mean(seconds))
-        )
+        if elapsed_s >= self.seconds or self.together:
+            return elapsed_s >= self.seconds
+        narrow = half_width(seconds) <= self.within * float(np.mean(seconds))
+        return narrow or len(seconds) >= MOST_TIMED
 
 
 class Rate(NamedTuple):
