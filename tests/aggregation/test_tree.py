@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from joulemesh.aggregation import tree
 from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
 from joulemesh.aggregation.tree import (
     best_root,
@@ -224,3 +225,16 @@ def test_shortest_path_tree_spans_and_is_quick(net: Net) -> None:
         for root in range(devices)
     ]
     assert any(kept)
+
+
+@pytest.mark.parametrize("spread", [3, 10**6])  # many equal weights, and none
+def test_looking_at_the_cheapest_links_alone_finds_the_tree_of_all(
+    spread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(spread)
+    edges = np.array(list(combinations(range(40), 2)))
+    weight = rng.integers(1, spread + 1, len(edges)).astype(float)
+    of_all = spanning_tree(edges, weight, 40)
+    monkeypatch.setattr(tree, "_FEW", 1)
+    monkeypatch.setattr(tree, "_CHEAPEST", 6)
+    np.testing.assert_array_equal(spanning_tree(edges, weight, 40), of_all)

@@ -245,3 +245,10 @@ def test_the_largest_n_that_is_offered_works_and_the_next_does_not(fields: dict[
     most = int(found[1])
     assert refusal(scenario.override({"plan.iterations": most})) is None
     assert refusal(scenario.override({"plan.iterations": most + 1})) is not None
+
+
+def test_exchanges_that_take_as_long_as_each_other_are_capped_as_one_by_one() -> None:
+    rng = np.random.default_rng(3)
+    seconds, round_s = rng.choice([0.1, 0.25, 0.4], 9), rng.uniform(0.01, 0.2, 5)
+    each = [rounds_cap(0.5, one, round_s) for one in seconds]
+    np.testing.assert_array_equal(rounds_cap(0.5, seconds, round_s), np.stack(each))

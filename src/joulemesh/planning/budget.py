@@ -68,7 +68,11 @@ def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) ->
     >>> rounds_cap(10.0, 4.0, np.array([1.0, 2.5])).tolist()
     [6, 2]
     """
-    return most_affordable(deadline_s, round_s, np.asarray(exchange_s, np.float64)[..., None])
+    seconds = np.asarray(exchange_s, np.float64)
+    if seconds.size > 2:  # most iterations to come are forecast alike
+        seconds, which = np.unique(seconds, return_inverse=True)
+        return most_affordable(deadline_s, round_s, seconds[:, None])[which]
+    return most_affordable(deadline_s, round_s, seconds[..., None])
 
 
 def rounds_in_all(

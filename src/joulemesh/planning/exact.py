@@ -135,22 +135,22 @@ def most_affordable(budget: ArrayLike, unit: ArrayLike, *fixed: ArrayLike) -> In
     >>> most_affordable(1.0, 2.0**-50, 1 - 10 * 2.0**-50).tolist()
     10
     """
-    given = [np.asarray(figure, np.float64) for figure in (budget, unit, *fixed)]
-    alike = all(figure.shape == given[0].shape for figure in given)
-    held, price, *costs = given if alike else np.broadcast_arrays(*given)
-    room, lost, scale = held, np.zeros_like(held), np.abs(held)
+    held, price, *costs = (np.asarray(figure, np.float64) for figure in (budget, unit, *fixed))
+    room, lost, scale = held, np.zeros(()), np.abs(held)
     for cost in costs:
         room, error = two_sum(room, -cost)
         lost, scale = lost + error, scale + np.abs(cost)
-    quotient = np.clip((room + lost) / price, -_MOST, _MOST)
+    quotient = np.minimum(np.maximum((room + lost) / price, -_MOST), _MOST)
     count = np.floor(quotient)
     # Where the quotient is far enough from a whole number, its floor is beyond doubt.
-    slack, doubt = (quotient - count) * price, 16 * (len(costs) + 2) * _EPSILON * scale
-    near = (slack <= doubt) | (price - slack <= doubt)
+    slack, doubt = (quotient - count) * price, (16 * (len(costs) + 2) * _EPSILON) * scale
+    near = np.minimum(slack, price - slack) <= doubt
     # Elsewhere it is off by less than one: begin with one more, and give back what is too much.
     if not near.any():
         return np.asarray(count.astype(np.int64))
     count = np.where(near & (count >= -1) & (count < _MOST), count + 1, count)
+    if any(figure.shape != count.shape for figure in (held, price, *costs)):
+        held, price, *costs = np.broadcast_arrays(held, price, *costs)
     tried = np.flatnonzero(near & (count >= 0) & (count < _MOST))
     flat = count.reshape(-1)
     figures = [array.reshape(-1) for array in (held, price, *costs)]
