@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Account", "Chunk", "Compilations", "compilations"]
 
+import threading
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -31,21 +32,28 @@ class Compilations:
 
     count: int = 0
     seconds: float = 0.0
-    _heard: list[tuple[float, float]] = field(default_factory=list)
+    _heard: list[tuple[float, float]] = field(default_factory=list)  # beginning and end of each
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def hear(self, event: str, duration_secs: float, **_: Any) -> None:
         """Take note of one of JAX's events, which comes at its end.
 
-        Tracing a function traces those that it calls: what lay within is not counted twice.
+        Tracing a function traces those that it calls, and programs are compiled side by side: no
+        moment is counted twice.
         """
         if not event.startswith(_COMPILING):
             return
-        begun = time.perf_counter() - duration_secs
-        while self._heard and self._heard[-1][0] >= begun - _SAME_S:
-            self.seconds -= self._heard.pop()[1]
-        self._heard.append((begun, duration_secs))
-        self.seconds += duration_secs
-        self.count += event.endswith(_COMPILED)
+        with self._lock:
+            end = time.perf_counter()
+            begun = end - duration_secs
+            while self._heard and self._heard[-1][0] >= begun - _SAME_S:
+                first, last = self._heard.pop()
+                self.seconds -= last - first
+            if self._heard:
+                begun = max(begun, self._heard[-1][1])
+            self._heard.append((begun, end))
+            self.seconds += end - begun
+            self.count += event.endswith(_COMPILED)
 
 
 _HEARD: list[Compilations] = []

@@ -3,6 +3,8 @@
 Candidates that can share a program are trained in one: as members of the seed axis, each with its
 own learning rate and its own rounds. On a CPU rows are trained one after another in any case, so
 each candidate is a call of its own, and all of them use one compiled program.
+An accelerator waits for the compiler most of the time, since few batches share a program: there the
+programs of the next batch are compiled while one trains.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 __all__ = ["Job", "Judge", "halves"]
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -134,15 +137,24 @@ class Judge:
         Yields:
             Every job with one run for each seed.
         """
-        for batch in self._batches(jobs):
-            keys = [self._key(job, seed) for job in batch for seed in self.seeds]
-            kept = [record for key in keys if (record := self.store.find(key)) is not None]
-            if len(kept) < len(keys):  # all of a program, so that its bits are the same again
-                kept = self._train(batch, keys, interrupt, on_chunk)
-                self.computed += len(kept)
-            each = len(self.seeds)
-            for k, job in enumerate(batch):
-                yield job, kept[k * each : (k + 1) * each]
+        found = [(batch, *self._found(batch)) for batch in self._batches(jobs)]
+        # All of a program are trained, so that its bits are the same again.
+        engines = _Prepared([batch for batch, keys, kept in found if kept is None], self._engine)
+        each = len(self.seeds)
+        with engines:
+            for batch, keys, kept in found:
+                runs = kept
+                if runs is None:
+                    runs = self._train(batch, next(engines), keys, interrupt, on_chunk)
+                    self.computed += len(runs)
+                for k, job in enumerate(batch):
+                    yield job, runs[k * each : (k + 1) * each]
+
+    def _found(self, batch: Sequence[Job]) -> tuple[list[str | None], list[Record] | None]:
+        """The names under which a batch's runs are kept, and the runs if all of them are."""
+        keys = [self._key(job, seed) for job in batch for seed in self.seeds]
+        kept = [record for key in keys if (record := self.store.find(key)) is not None]
+        return keys, kept if len(kept) == len(keys) else None
 
     def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
         """Jobs that are trained in one program."""
@@ -199,11 +211,11 @@ class Judge:
     def _train(
         self,
         batch: Sequence[Job],
+        engine: Engine,
         keys: Sequence[str | None],
         interrupt: Interrupt,
         on_chunk: Callable[[Sequence[Job], int, int], None],
     ) -> list[Record]:
-        engine = self._engine(batch)
         unfinished = Unfinished(self._place(keys))
         state = unfinished.restore(engine)
         n = engine.schedule.iterations
@@ -253,6 +265,48 @@ class Judge:
             )
             found += map(_checked, records_of(job.contender, mine, samples=False))
         return found
+
+
+class _Prepared:
+    """Engines in turn; on an accelerator each is compiled while the one before it trains.
+
+    Args:
+        batches: what each engine trains.
+        make: makes the engine of a batch.
+    """
+
+    def __init__(
+        self, batches: Sequence[Sequence[Job]], make: Callable[[Sequence[Job]], Engine]
+    ) -> None:
+        self._batches, self._make = iter(batches), make
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self._next: Future[Engine] | None = None
+
+    def __enter__(self) -> _Prepared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __next__(self) -> Engine:
+        """The next batch's engine."""
+        if this_machine().loop:  # which trains on the cores that would compile
+            return self._make(next(self._batches))
+        if self._next is None:
+            self._begin()
+        assert self._next is not None
+        engine = self._next.result()
+        self._begin()
+        return engine
+
+    def _begin(self) -> None:
+        batch = next(self._batches, None)
+        self._next = None if batch is None else self._pool.submit(self._compiled, batch)
+
+    def _compiled(self, batch: Sequence[Job]) -> Engine:
+        engine = self._make(batch)
+        engine.compile()
+        return engine
 
 
 def _checked(record: Record) -> Record:

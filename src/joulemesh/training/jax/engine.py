@@ -10,7 +10,6 @@ __all__ = ["Engine", "State"]
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import jax
@@ -26,21 +25,23 @@ from joulemesh.training.digests import digest
 from joulemesh.training.driver import chunks
 from joulemesh.training.jax import exchange
 from joulemesh.training.jax import state as states
-from joulemesh.training.jax.chunks import chunk_schedule, evaluated, longest_steps, part
+from joulemesh.training.jax.ahead import Compiling, compile_ahead
+from joulemesh.training.jax.calls import queue_chunk
+from joulemesh.training.jax.chunks import evaluated, longest_steps
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.evaluation.evaluator import Evaluator
-from joulemesh.training.jax.evaluation.scores import Evaluation, checked_metrics
+from joulemesh.training.jax.evaluation.scores import checked_metrics
 from joulemesh.training.jax.exchange import Exchange
 from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.mean_model import mean_of
-from joulemesh.training.jax.platform import WHOLE, precision_scope, row_mesh, sharding
+from joulemesh.training.jax.platform import precision_scope, row_mesh
 from joulemesh.training.jax.platform import this_machine as at_hand
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
-from joulemesh.training.jax.types import ChunkReport, ChunkSchedule, ProgramKey, Segments, State
+from joulemesh.training.jax.types import ProgramKey, State
 from joulemesh.training.learner import DivergedError
 from joulemesh.training.members import Members
 from joulemesh.training.options import Options
@@ -94,8 +95,8 @@ class Engine:
         self.seeds = tuple(int(seed) for seed in seeds)
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
         self.machine = machine or at_hand()
-        self._dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
-        self._longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
+        self.dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
+        self.longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
         self._set_up(own_exchange)
 
     def _built_in(self) -> Exchange:
@@ -116,7 +117,7 @@ class Engine:
         own = own_exchange is not None
         mesh = row_mesh(self.machine, schedule.devices)
         self.layout = self._deal(mesh.size, shuffle=not own)
-        job = Job(self.model, options, schedule, self._longest, self.dataset.shape, seeds, own)
+        job = Job(self.model, options, schedule, self.longest, self.dataset.shape, seeds, own)
         strategy = choose_strategy(job, self.machine)
         self.alike = job.alike
         # What the state holds: every device's parameters, or a single set that all share.
@@ -141,7 +142,7 @@ class Engine:
         )
         self.programs = programs(self.key)
         self._check_memory()
-        with self._scope():
+        with self.scope():
             inputs = make_inputs(
                 self.dataset,
                 self.partitions,
@@ -149,15 +150,18 @@ class Engine:
                 options,
                 self.seeds,
                 self.layout,
-                self._dtype,
+                self.dtype,
             )
-            self._inputs = place_inputs(inputs, mesh)
-            program, held = self.programs.evaluate, self.partitions
+            self.inputs = place_inputs(inputs, mesh)
             self.evaluator = Evaluator(
-                self.key, program, self._inputs, self.layout, held, schedule, options
+                self.key, self.inputs, self.layout, self.partitions, schedule, options
             )
+        few = schedule.iterations - evaluated(options, schedule, 0, schedule.iterations).sum()
+        self.brief = bool(few < self.machine.segments_per_call)
+        self._prepared, self._compiling = False, Compiling()
 
-    def _scope(self) -> AbstractContextManager[object]:
+    def scope(self) -> AbstractContextManager[object]:
+        """In which JAX computes in the precision that the options ask for."""
         return precision_scope(self.options.precision)
 
     def _chunk(self) -> int:
@@ -183,17 +187,18 @@ class Engine:
     def begin(self) -> State:
         """Draw the initial parameters: of each seed one set, the same for all its devices."""
         hosts.meet(self.key.mesh)
-        with self._scope():
+        self._prepare(0)
+        with self.scope():
             return states.first_state(self, [self.initial(seed) for seed in self.seeds])
 
     def shapes(self) -> State:
         """Shapes and types of a state."""
-        with self._scope():
-            return states.state_shapes(self, self._dtype)
+        with self.scope():
+            return states.state_shapes(self, self.dtype)
 
     def initial(self, seed: int) -> Params:
         """The initial parameters of a seed, as NumPy arrays."""
-        return states.initial_params(self.model, seed, self._dtype)
+        return states.initial_params(self.model, seed, self.dtype)
 
     def advance(self, state: State) -> tuple[State, Trace]:
         """Run the next chunk of iterations, or those to the end of the schedule.
@@ -208,62 +213,21 @@ class Engine:
             DivergedError: parameters are no longer finite.
         """
         start = int(state.iteration)
-        stop = min(start + self.key.chunk, self.schedule.iterations)
-        with self._scope():
-            chunk, segments, ends = chunk_schedule(
-                self.schedule,
-                self.layout,
-                self._longest,
-                start,
-                stop,
-                chunk=self.key.chunk,
-                stride=self.key.strategy.stride,
-                dtype=self._dtype,
-            )
-            chunk = hosts.put(chunk, sharding(self.key.mesh, WHOLE))
-            measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop))
-            reports: list[ChunkReport] = []
-            evaluations: list[Evaluation] = []
-            at = 0
-            # On an accelerator nothing here waits until the whole chunk is in its queue.
-            for number, end in zip(measured, ends[measured], strict=True):
-                state = self._run_segments(state, chunk, part(segments, at, end), reports)
-                state, report, drift = self.programs.watched(
-                    state, self._inputs, chunk, part(segments, end)
-                )
-                reports.append(report)
-                self.on_stage("evaluating")
-                found = self.evaluator.evaluate(state.params, start + int(number))
-                evaluations.append(found._replace(drift=drift))
-                at = int(end) + 1
-                self.on_stage("training")
-            rest = part(segments, at, len(segments.step))
-            state = self._run_segments(state, chunk, rest, reports)
-            finite = self.programs.finite(state.params)
-            fetched = Reports(*jax.device_get((reports, evaluations, finite)))
-        return state, self._trace(fetched, start + measured, start, stop)
+        self.compile(start)
+        with self.scope():
+            state, queued, measured = queue_chunk(self, self.programs, state, start)
+            reports = Reports(*jax.device_get(queued))
+        return state, self._trace(reports, measured, start, int(state.iteration))
 
-    def _run_segments(
-        self, state: State, chunk: ChunkSchedule, segments: Segments, reports: list[ChunkReport]
-    ) -> State:
-        """Run segments; in calls of known length where there is a stride."""
-        first, stop, together = 0, len(segments.step), self.machine.segments_per_call
-        while first < stop:
-            if not self.key.strategy.stride:
-                padding = (0, self.key.chunk - stop)
-                some = jax.tree.map(partial(np.pad, pad_width=padding), segments)
-                state, report = self.programs.advance(state, self._inputs, chunk, some, stop)
-                first = stop
-            elif stop - first >= together:
-                some = part(segments, first, first + together)
-                state, report = self.programs.advance(state, self._inputs, chunk, some)
-                first += together
-            else:  # one more program for a few segments would take longer to compile
-                some = part(segments, first)
-                state, report, _ = self.programs.watched(state, self._inputs, chunk, some)
-                first += 1
-            reports.append(report)
-        return state
+    def compile(self, start: int = 0) -> None:
+        """Compile what a run from an iteration on calls, unless that has been done."""
+        self._prepare(start)
+        self._compiling.wait()
+
+    def _prepare(self, start: int) -> None:
+        """Begin to compile what a run from an iteration on calls, unless that has been done."""
+        if not self._prepared:
+            self._prepared, self._compiling = True, compile_ahead(self, start)
 
     def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
         """Run to the end of the schedule; see `training.driver.chunks`."""
@@ -277,9 +241,11 @@ class Engine:
         """Evaluate a state, without consuming it; drift before the exchange is not known (NaN)."""
         done = int(state.iteration)
         last = np.array([max(done - 1, 0)])
-        with self._scope():
-            found = jax.device_get(self.evaluator.evaluate(state.params, int(last[0])))
-        unknown = np.full(len(self.seeds), np.nan, self._dtype)
+        with self.scope():
+            found = jax.device_get(
+                self.evaluator.evaluate(self.programs.evaluate, state.params, int(last[0]))
+            )
+        unknown = np.full(len(self.seeds), np.nan, self.dtype)
         columns = jax.tree.map(lambda v: v[None], found._replace(drift=unknown)._asdict())
         return Trace(np.array([done]), **columns, **self.evaluator.counts.columns(last))
 
@@ -291,7 +257,7 @@ class Engine:
         if bad is not None and not isinstance(self.schedule, Members):
             iteration, seed = bad
             raise DivergedError(iteration, self.seeds[seed], self.options.learning_rate)
-        columns = columns_of(reports, stop - start, self.options.metrics, self._dtype)
+        columns = columns_of(reports, stop - start, self.options.metrics, self.dtype)
         return Trace(iterations + 1, **columns, **self.evaluator.counts.columns(iterations))
 
     def params(self, state: State) -> Params:

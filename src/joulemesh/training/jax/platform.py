@@ -10,6 +10,7 @@ __all__ = [
     "Spec",
     "compiler_options",
     "configure",
+    "describe",
     "give_back_memory",
     "loops_over_rows",
     "precision_scope",
@@ -24,11 +25,11 @@ import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from joulemesh import machine
@@ -39,6 +40,7 @@ from joulemesh.machine import Machine
 Spec: TypeAlias = Any
 """A partition spec; in a tree of specs, one stands for all arrays below it."""
 Placement: TypeAlias = jax.Device | NamedSharding
+Tree = TypeVar("Tree")
 
 ROWS: Spec = P("rows")
 BATCHES: Spec = P(None, "rows")
@@ -128,6 +130,19 @@ def sharding(mesh: Mesh, spec: Spec) -> Placement:
         alone: jax.Device = mesh.devices.item()
         return alone
     return NamedSharding(mesh, spec)
+
+
+def describe(arrays: Tree, place: Placement) -> Tree:
+    """Shapes and types of arrays, and where they will lie, as `jax.jit` compiles for them.
+
+    >>> describe(np.zeros((2, 3), np.float32), jax.devices()[0]).shape
+    (2, 3)
+    """
+    there = place if isinstance(place, Sharding) else SingleDeviceSharding(place)
+    found: Tree = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=there), arrays
+    )
+    return found
 
 
 def give_back_memory() -> None:

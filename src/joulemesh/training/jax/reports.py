@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.metrics.curves import own_curves
 from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.loss import Array
 from joulemesh.training.jax.types import NEVER, ChunkReport
 
 
@@ -22,7 +23,7 @@ class Reports(NamedTuple):
 
     chunks: list[ChunkReport]
     evaluations: list[Evaluation]
-    finite: NDArray[np.bool_]  # [S]: whether all parameters are finite at the end
+    finite: Array  # bool [S]: whether all parameters are finite at the end
 
 
 def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ number of processors and processes; of several processes the leader gets and giv
 from __future__ import annotations
 
 __all__ = [
+    "described",
     "first_state",
     "initial_params",
     "kept_params",
@@ -28,7 +29,14 @@ from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.loss import Array
-from joulemesh.training.jax.platform import ROWS, WHOLE, Placement, precision_scope, sharding
+from joulemesh.training.jax.platform import (
+    ROWS,
+    WHOLE,
+    Placement,
+    describe,
+    precision_scope,
+    sharding,
+)
 from joulemesh.training.jax.types import State
 from joulemesh.training.tensors import Arrays, Shapes
 
@@ -55,6 +63,13 @@ def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:
     )
     moments, memory = jax.eval_shape(engine.programs.memories, params)
     return State(params, moments, memory, jax.ShapeDtypeStruct((), np.dtype(np.int32)))
+
+
+def described(engine: Engine) -> State:
+    """Shapes and types of a state, and where its arrays lie."""
+    rows, whole = _shardings(engine)
+    places = State(rows, rows, whole, whole)
+    return State(*map(describe, engine.shapes(), places))
 
 
 def first_state(engine: Engine, drawn: Sequence[Params]) -> State:

@@ -31,7 +31,6 @@ class Evaluator:
 
     Args:
         key: of its programs.
-        program: the compiled evaluation.
         inputs: placed.
         layout: of devices.
         partitions: who holds which samples, one per seed.
@@ -45,14 +44,13 @@ class Evaluator:
     def __init__(
         self,
         key: ProgramKey,
-        program: Callable[..., Evaluation],
         inputs: Inputs,
         layout: Layout,
         partitions: Sequence[Partition],
         schedule: Schedule,
         options: Options,
     ) -> None:
-        self._key, self._program, self._inputs = key, program, inputs
+        self._key, self._inputs = key, inputs
         self._layout, self._partitions, self._schedule = layout, partitions, schedule
         test = len(inputs.test.y)
         curve = curve_samples(options, schedule, sizes_of(partitions), test)
@@ -68,8 +66,15 @@ class Evaluator:
         placed: EvalSamples = hosts.put(made, specs)
         return placed
 
-    def evaluate(self, params: Params, iteration: int) -> Evaluation:
+    def evaluate(
+        self, program: Callable[..., Evaluation], params: Params, iteration: int
+    ) -> Evaluation:
         """Evaluate parameters after an iteration (from 0): the last on all test samples.
+
+        Args:
+            program: the compiled evaluation.
+            params: of the state.
+            iteration: from 0.
 
         Returns:
             The evaluation, float [S] each, without the consensus error before the exchange
@@ -81,4 +86,4 @@ class Evaluator:
             samples = self._samples(self.counts.at(iteration))
         if self.counts.agree[iteration]:
             samples = samples._replace(device=None)
-        return self._program(params, inputs.train, inputs.test, inputs.weights, samples, active)
+        return program(params, inputs.train, inputs.test, inputs.weights, samples, active)
