@@ -1,12 +1,17 @@
 """Two versions of the code, timed in turn on one machine: has a change made anything slower?
 
-    python -m benchmarks.side_by_side BEFORE AFTER [TURNS]
+    python -m benchmarks.side_by_side BEFORE AFTER [TURNS [WORD ...]]
 
 BEFORE and AFTER are folders that hold the package (``src`` of two checkouts). Every case is run by
 one version, then by the other, in a process of its own, TURNS times (5 unless given); a version's
 time is its best, because other work on a machine only ever adds. Prints the ratio after / before,
 which is below 1 where the change is faster. Cases use the public interface and made-up data
-alone.
+alone. With words, only cases whose names hold one of them.
+
+Planning is timed when the process has planned once. Training is the median over chunks of seconds
+per device-step; the first chunk and the last are left out, because both compile: the last is
+evaluated on all test samples, which is a program of its own. What compiling takes has cases of its
+own: the whole of a first run, with an empty cache of compiled programs.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +37,31 @@ _PLANS = {
     },
 }
 _TRAINED: dict[str, dict[str, Any]] = {
-    "train: default": {"plan.iterations": 400},
+    "train: default": {"plan.iterations": 800},
     "train: 100 devices, gossip": {
         "devices.count": 100,
         "plan.aggregation": "metropolis",
-        "plan.iterations": 200,
+        "plan.iterations": 400,
     },
     "train: 64 devices, MLP of 256": {
         "devices.count": 64,
         "plan.aggregation": "tree",
         "training.hidden": [256],
-        "plan.iterations": 200,
+        "plan.iterations": 400,
+    },
+}
+_BEGUN: dict[str, dict[str, Any]] = {
+    "first run: default": {"plan.iterations": 100},
+    "first run: 3 devices, 2 iterations": {
+        "devices.count": 3,
+        "plan.iterations": 2,
+        "training.eval_every": 2,
     },
 }
 _RICH = {"budget.energy_j": 1e9, "budget.deadline_s": 1e3, "plan.rounds": "fixed"}
 
 _CHILD = """
-import json, sys, time
+import json, statistics, sys, time
 import joulemesh
 import numpy as np
 rng = np.random.default_rng(0)
@@ -57,25 +72,28 @@ try:
 except joulemesh.ScenarioError:  # a version that called it so
     base = joulemesh.Scenario.preset("default")
 scenario = base.override(case["changes"])
-if case["trains"]:
-    done = joulemesh.run(scenario, data=(x, y, x[:1000], y[:1000]))
-    chunks = done.chunks[1:]  # the first is compiled
-    print(sum(c.wall_s for c in chunks) / sum(c.device_steps for c in chunks))
+data = (x, y, x[:1000], y[:1000])
+if case["kind"] == "train":
+    chunks = joulemesh.run(scenario, data=data).chunks[1:-1]
+    print(statistics.median(chunk.wall_s / chunk.device_steps for chunk in chunks))
 else:
     joulemesh.plan(scenario, parameters=4810)
     begun = time.perf_counter()
-    joulemesh.plan(scenario, parameters=4810)
+    if case["kind"] == "plan":
+        joulemesh.plan(scenario, parameters=4810)
+    else:
+        joulemesh.run(scenario, data=data)
     print(time.perf_counter() - begun)
 """
 
 
 def cases() -> dict[str, dict[str, Any]]:
-    """Every case by name: changes to the default scenario, and whether it trains."""
-    kinds: list[tuple[dict[str, dict[str, Any]], bool]] = [(_PLANS, False), (_TRAINED, True)]
+    """Every case by name: changes to the default scenario, and what is timed."""
+    kinds = [("plan", _PLANS), ("train", _TRAINED), ("run", _BEGUN)]
     return {
-        name: {"changes": {**_RICH, **changes}, "trains": trains}
-        for kind, trains in kinds
-        for name, changes in kind.items()
+        name: {"changes": {**_RICH, **changes}, "kind": kind}
+        for kind, some in kinds
+        for name, changes in some.items()
     }
 
 
@@ -83,18 +101,22 @@ def timed(source: Path, case: dict[str, Any]) -> float:
     """Seconds of one case (per device-step, if it trains), in a process of its own."""
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", _CHILD, json.dumps(case)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
+    with tempfile.TemporaryDirectory() as cache:
+        own = {"PYTHONPATH": path} | ({"XDG_CACHE_HOME": cache} if case["kind"] == "run" else {})
+        done = subprocess.run(
+            command, env={**os.environ, **own}, capture_output=True, text=True, check=False
+        )
     if done.returncode:
         sys.exit(f"{source}: {done.stderr.strip().splitlines()[-1]}")
     return float(done.stdout.split()[-1])
 
 
-def main(before: Path, after: Path, turns: int = 5) -> None:
-    """Time all cases, and print the table."""
+def main(before: Path, after: Path, turns: int = 5, words: Sequence[str] = ("",)) -> None:
+    """Time the cases whose names hold one of some words, and print the table."""
     rows = []
     for name, case in cases().items():
+        if not any(word in name for word in words):
+            continue
         best: dict[Path, float] = {}
         for turn in range(turns):
             for source in (before, after) if turn % 2 == 0 else (after, before):
@@ -108,4 +130,5 @@ def main(before: Path, after: Path, turns: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:4]))
+    _turns = int(sys.argv[3]) if sys.argv[3:] else 5
+    main(Path(sys.argv[1]), Path(sys.argv[2]), _turns, sys.argv[4:] or ("",))
