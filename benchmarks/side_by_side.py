@@ -11,7 +11,9 @@ alone. With words, only cases whose names hold one of them.
 Planning is timed when the process has planned once. Training is the median over chunks of seconds
 per device-step; the first chunk and the last are left out, because both compile: the last is
 evaluated on all test samples, which is a program of its own. What compiling takes has cases of its
-own: the whole of a first run, with an empty cache of compiled programs.
+own: the whole of a first run. Every process begins with an empty cache of compiled programs: on a
+GPU the compiler times alternatives and keeps what was the quickest at that moment, and a program
+that was unlucky once would be timed in all turns.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ def timed(source: Path, case: dict[str, Any]) -> float:
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", _CHILD, json.dumps(case)]
     with tempfile.TemporaryDirectory() as cache:
-        own = {"PYTHONPATH": path} | ({"XDG_CACHE_HOME": cache} if case["kind"] == "run" else {})
+        own = {"PYTHONPATH": path, "XDG_CACHE_HOME": cache}
         done = subprocess.run(
             command, env={**os.environ, **own}, capture_output=True, text=True, check=False
         )

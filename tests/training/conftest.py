@@ -55,7 +55,7 @@ class NoEvaluation(Evaluator):
     def __init__(self, engine: Engine) -> None:
         self.counts, self._seeds = engine.evaluator.counts, len(engine.seeds)
 
-    def evaluate(self, params: Any, iteration: int) -> Evaluation:
+    def evaluate(self, program: Any, params: Any, iteration: int) -> Evaluation:
         curves = {name: np.zeros(self._seeds) for name in Evaluation._fields if name != "own"}
         return Evaluation(**curves, own={})
 
