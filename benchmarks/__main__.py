@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import deploy, faults, overhead, peers, planner, scale, slots, training, trees
+from benchmarks import deploy, faults, long, overhead, peers, planner, scale, slots, training, trees
 from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "trees": trees.main,
     "slots": slots.main,
     "deploy": deploy.main,
+    "long": long.main,
 }
 HAVE_QUICK = ("training", "peers")
 

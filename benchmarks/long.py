@@ -2,6 +2,14 @@
 
 A run of 100,000 iterations, each evaluated, kept in a folder and passed on to a logger; and
 `joulemesh verify` of a folder with 100 checkpoints.
+
+    python -m benchmarks long              both, in processes of their own; publishes the page
+    python -m benchmarks.long run          the long run alone: the last line printed is its record
+    python -m benchmarks.long verify       verifying alone, likewise
+    python -m benchmarks.long keep PART FILE WHERE
+                                           publishes a record that another machine printed: PART is
+                                           run or verify, FILE what was printed, WHERE a JSON file
+                                           that says on which machine (`benchmarks.common.machine`)
 """
 
 from __future__ import annotations
@@ -16,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import machine, measure, own_peak_mib, progress, publish, table
+from benchmarks.common import OUT, machine, measure, own_peak_mib, progress, publish, table
 
 TITLE = "Long runs and large folders"
 ITERATIONS, WINDOW, CHUNK = 100_000, 1000, 50
@@ -114,8 +122,12 @@ def verifying() -> dict[str, Any]:
 
 
 def page(record: dict[str, Any]) -> str:
-    """The page's body."""
-    long, verify = record["long"], record["verify"]
+    """The page's body; a part that was measured on another machine says on which."""
+    parts = [(_long_text, record.get("long")), (_verify_text, record.get("verify"))]
+    return "\n\n".join(text(part) for text, part in parts if part)
+
+
+def _long_text(long: dict[str, Any]) -> str:
     mib = {name: size / 2**20 for name, size in long["bytes"].items()}
     thousands = long["thousands"]
     rows = [
@@ -123,10 +135,6 @@ def page(record: dict[str, Any]) -> str:
         ["the slowest thousand", f"{min(thousands):.0f}"],
         ["the median thousand", f"{statistics.median(thousands):.0f}"],
         ["the last thousand", f"{long['last']:.0f}"],
-    ]
-    times = [
-        ["the command, start-up included", f"{statistics.median(verify['command_s']):.2f} s"],
-        ["verifying alone", f"{statistics.median(verify['inside_s']):.2f} s"],
     ]
     return (
         f"## A run of {ITERATIONS:,} evaluations\n\n"
@@ -137,12 +145,26 @@ def page(record: dict[str, Any]) -> str:
         + f"\n\nThe last thousand ran at {100 * long['last'] / long['first']:.0f} % of the rate of "
         f"the first. In the end `metrics.csv` had {mib['metrics.csv']:.1f} MiB, the manifest "
         f"{mib['manifest.jsonl']:.1f} MiB in {long['commits']:,} commits; {long['rows']:,} rows "
-        f"were passed on, and the process had taken {long['peak_mib']:.0f} MiB at most.\n\n"
+        f"were passed on, and the process had taken {long['peak_mib']:.0f} MiB at most."
+    )
+
+
+def _verify_text(verify: dict[str, Any]) -> str:
+    times = [
+        ["the command, start-up included", f"{statistics.median(verify['command_s']):.2f} s"],
+        ["verifying alone", f"{statistics.median(verify['inside_s']):.2f} s"],
+    ]
+    return (
         f"## Verifying {CHECKPOINTS} checkpoints\n\n"
         f"`joulemesh verify` of a run folder with {CHECKPOINTS} checkpoints, "
-        f"{verify['bytes'] / 2**20:.0f} MiB in all; medians of {VERIFIED}.\n\n"
+        f"{verify['bytes'] / 2**20:.0f} MiB in all; medians of {VERIFIED}{_elsewhere(verify)}.\n\n"
         + table(["", "time"], times)
     )
+
+
+def _elsewhere(part: dict[str, Any]) -> str:
+    where = part.get("machine")
+    return f"; on {where['cores']} cores of {where['processor']}" if where else ""
 
 
 def main() -> None:
@@ -155,5 +177,22 @@ def main() -> None:
     publish("long", TITLE, page(record), record)
 
 
+def keep(part: str, printed: Path, where: Path) -> None:
+    """Publish what another machine printed, beside what is published of the other part."""
+    kept = OUT / "long.json"
+    record = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    found = json.loads(printed.read_text("utf-8").strip().splitlines()[-1])
+    place = json.loads(where.read_text("utf-8"))
+    if part == "run":
+        record |= {"machine": place, "long": found}
+    else:
+        found |= {"machine": place} if record.get("machine", place) != place else {}
+        record = {"machine": place, **record, "verify": found}
+    publish("long", TITLE, page(record), record)
+
+
 if __name__ == "__main__":
-    print(json.dumps(verifying() if sys.argv[1:] == ["verify"] else long_run()))
+    if sys.argv[1:2] == ["keep"]:
+        keep(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+    else:
+        print(json.dumps(verifying() if sys.argv[1:] == ["verify"] else long_run()))

@@ -8,6 +8,7 @@ from benchmarks import (
     accelerator_page,
     deploy,
     faults,
+    long,
     loop,
     overhead,
     peers,
@@ -32,6 +33,7 @@ PAGES = {
     "loop": (loop.TITLE, loop.page),
     "slots": (slots.TITLE, slots.page),
     "deploy": (deploy.TITLE, deploy.page),
+    "long": (long.TITLE, long.page),
 }
 
 

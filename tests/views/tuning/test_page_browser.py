@@ -54,7 +54,7 @@ def test_it_draws_every_candidate_and_fits(
 
 def test_its_text_says_what_was_found(tuned: Tuned) -> None:
     page = render_tuning(tuned, versions={"joulemesh": "1"}, when="2026-11-16")
-    assert "Tuning of default, 16 November 2026" in page
+    assert "Tuning of adaptive, 16 November 2026" in page
     assert tuned.winner.candidate.name in page
     assert "diverged" in page
     assert "100000 iterations" in page or "100,000" in page

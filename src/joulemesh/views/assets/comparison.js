@@ -149,23 +149,5 @@ for (const axis of ["x", "y"]) {
       drawCurves();
     });
 }
-if (data.methods.length) drawCurves(); else document.getElementById("curves").hidden = true;
-
-let drawnWidth = document.documentElement.clientWidth;
-addEventListener("resize", () => requestAnimationFrame(() => {
-  const width = document.documentElement.clientWidth;
-  if (width !== drawnWidth && data.methods.length && !still.printing) { drawnWidth = width; drawCurves(); }
-}));
-const opened = [];
-addEventListener("beforeprint", () => {
-  still.printing = true;
-  for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; opened.push(part); }
-  if (data.methods.length) drawCurves();
-});
-addEventListener("afterprint", () => {
-  still.printing = false;
-  for (const part of opened.splice(0)) part.open = false;
-  if (data.methods.length) drawCurves();
-});
-addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hide(); });
-addEventListener("scroll", () => tip.hide(), { passive: true });
+document.getElementById("curves").hidden = !data.methods.length;
+page(() => { if (data.methods.length) drawCurves(); });

@@ -117,24 +117,4 @@ function draw() {
   drawFront("seconds");
   drawRungs();
 }
-draw();
-
-let drawnWidth = document.documentElement.clientWidth;
-addEventListener("resize", () => requestAnimationFrame(() => {
-  const width = document.documentElement.clientWidth;
-  if (width !== drawnWidth && !still.printing) { drawnWidth = width; draw(); }
-}));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-const opened = [];
-addEventListener("beforeprint", () => {
-  still.printing = true;
-  for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; opened.push(part); }
-  draw();
-});
-addEventListener("afterprint", () => {
-  still.printing = false;
-  for (const part of opened.splice(0)) part.open = false;
-  draw();
-});
-addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hide(); });
-addEventListener("scroll", () => tip.hide(), { passive: true });
+page(draw);

@@ -6,7 +6,6 @@ __all__ = ["reading", "render_comparison", "sentence", "table_html"]
 
 import html
 from collections.abc import Mapping, Sequence
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from joulemesh.results.entry import Entry
 from joulemesh.results.table import about
 from joulemesh.units import column, duration, energy
 from joulemesh.views import words
-from joulemesh.views.asset import asset
 from joulemesh.views.comparison.figure import across, band
 from joulemesh.views.comparison.table import (
     difference_text,
@@ -28,9 +26,9 @@ from joulemesh.views.comparison.table import (
     rate_text,
     target_text,
 )
+from joulemesh.views.page import render_page
 from joulemesh.views.plan.digest import every
 from joulemesh.views.run import fragments
-from joulemesh.views.run.report import embed_json
 
 _MOST_POINTS = 300
 _EQUAL = {
@@ -40,7 +38,6 @@ _EQUAL = {
     "budget": "each stops before the first iteration that some battery cannot pay, or that would "
     "exceed the total time (budget.total_s; without one, the adaptive plan's)",
 }
-_SCRIPTS = ("svg.js", "comparison.js")
 
 
 def render_comparison(
@@ -56,11 +53,12 @@ def render_comparison(
     Returns:
         HTML with its style, its script and its data inside.
     """
-    return Template(asset("comparison.html")).substitute(
-        title=html.escape(words.page_title("Comparison", words.Subject(study.scenario.name, when))),
-        style=asset("report.css") + asset("comparison.css"),
-        script="\n".join(asset(name) for name in _SCRIPTS),
-        data=embed_json(_data(study)),
+    return render_page(
+        "comparison.html",
+        title=words.page_title("Comparison", words.Subject(study.scenario.name, when)),
+        styles=("report.css", "comparison.css"),
+        scripts=("comparison.js",),
+        data=_data(study),
         summary=fragments.text(sentence(study)),
         terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
         curves=_switches(study),

@@ -7,22 +7,17 @@ __all__ = ["DeploymentView", "render_deployment"]
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from string import Template
 
 from joulemesh.deploy.record.chronicle import LinkRate, Seen, disagreements, link_rates, views_of
 from joulemesh.deploy.record.history import History
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
-from joulemesh.views.asset import asset
 from joulemesh.views.deployment import fragments, rows
 from joulemesh.views.deployment.charts import Curve, chart_data
+from joulemesh.views.page import render_page
 from joulemesh.views.run.fragments import provenance, text
-from joulemesh.views.run.report import embed_json
 from joulemesh.views.words import Subject
-
-_SCRIPTS = ("svg.js", "lines.js", "timeline.js", "deployment.js")
-_STYLES = ("report.css", "deployment.css")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +99,12 @@ def render_deployment(view: DeploymentView) -> str:
     """
     data = chart_data(view)
     learned = bool(data["learning"]["measured"]["iteration"] or data["learning"]["simulated"])
-    return Template(asset("deployment.html")).substitute(
-        title=html.escape(words.page_title("Deployment", view.subject)),
-        style="\n".join(asset(name) for name in _STYLES),
-        script="\n".join(asset(name) for name in _SCRIPTS),
-        data=embed_json(data),
+    return render_page(
+        "deployment.html",
+        title=words.page_title("Deployment", view.subject),
+        styles=("report.css", "deployment.css"),
+        scripts=("lines.js", "timeline.js", "deployment.js"),
+        data=data,
         summary=text(fragments.sentence(view)),
         notes=fragments.notes(view),
         tiles=fragments.tiles(view),

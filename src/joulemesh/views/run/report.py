@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
-from joulemesh.views.asset import asset
+from joulemesh.views.page import render_page
 from joulemesh.views.run import fragments
 from joulemesh.views.run.charts import Histogram, chart_data
 from joulemesh.views.words import Subject
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["ReportView", "Summary", "render_report", "write_report"]
 
 _NEEDED = ("iteration", "energy_j", "time_s")
-_SCRIPTS = ("svg.js", "learning.js", "network.js", "devices.js", "report.js")
 
 
 @dataclass(frozen=True)
@@ -149,10 +146,12 @@ def render_report(view: ReportView) -> str:
     (True, False)
     """
     said = words.sentence(view.plan, view.summary, len(view.seeds), view.subject)
-    return Template(asset("report.html")).substitute(
-        title=html.escape(words.page_title("Run" if view.series else "Plan", view.subject)),
-        style=asset("report.css"),
-        script="\n".join(asset(name) for name in _SCRIPTS),
+    return render_page(
+        "report.html",
+        title=words.page_title("Run" if view.series else "Plan", view.subject),
+        styles=("report.css",),
+        scripts=("learning.js", "network.js", "devices.js", "report.js"),
+        data=chart_data(view.plan, view.series, view.histogram, view.class_names),
         summary=fragments.text(said),
         answer=_answer(view.plan),
         planned="" if isinstance(view.plan, Plan) else "hidden",
@@ -167,7 +166,6 @@ def render_report(view: ReportView) -> str:
         figures=fragments.figures(view.plan),
         scenario=html.escape(view.scenario_toml or view.plan.scenario.to_toml()),
         provenance=fragments.provenance(view.versions, view.seeds),
-        data=embed_json(chart_data(view.plan, view.series, view.histogram, view.class_names)),
     )
 
 
@@ -177,16 +175,6 @@ def _answer(account: Account) -> str:
         return ""
     answer, reason = fragments.text(account.answer.text), fragments.text(words.reason(account))
     return f'<p class="answer" id="answer">{answer}</p>\n<p class="why">{reason}</p>'
-
-
-def embed_json(data: Any) -> str:
-    """JSON that may stand inside a script element, whatever text is in it.
-
-    >>> embed_json({"path": "</script><!--"})
-    '{"path":"\\\\u003c/script>\\\\u003c!--"}'
-    """
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    return text.replace("<", "\\u003c")
 
 
 def write_report(path: str | Path, view: ReportView) -> None:

@@ -7,21 +7,18 @@ __all__ = ["render_tuning"]
 import html
 import math
 from collections.abc import Mapping, Sequence
-from string import Template
 from typing import Any
 
 from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
 from joulemesh.views import words
-from joulemesh.views.asset import asset
 from joulemesh.views.comparison.table import figure_text
+from joulemesh.views.page import render_page
 from joulemesh.views.run import fragments
-from joulemesh.views.run.report import embed_json
 from joulemesh.views.tuning.table import difference_words, figure_words, reasons, share_words
 
 _FIRST_ROWS, _MOST_ROWS = 15, 300
-_SCRIPTS = ("svg.js", "tuning.js")
 
 
 def render_tuning(
@@ -38,11 +35,12 @@ def render_tuning(
         HTML with its style, its script and its data inside.
     """
     subject = words.Subject(found.scenario.name, when)
-    return Template(asset("tuning.html")).substitute(
-        title=html.escape(words.page_title("Tuning", subject)),
-        style=asset("report.css") + asset("comparison.css") + asset("tuning.css"),
-        script="\n".join(asset(name) for name in _SCRIPTS),
-        data=embed_json(_data(found)),
+    return render_page(
+        "tuning.html",
+        title=words.page_title("Tuning", subject),
+        styles=("report.css", "comparison.css", "tuning.css"),
+        scripts=("tuning.js",),
+        data=_data(found),
         summary=fragments.text(_sentence(found)),
         terms=fragments.text(difference_words(found)),
         winner=_finals(found),

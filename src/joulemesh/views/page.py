@@ -1,0 +1,55 @@
+"""A page of its own: one HTML file that holds its style, its script and its data."""
+
+from __future__ import annotations
+
+__all__ = ["embed_json", "render_page"]
+
+import html
+import json
+from collections.abc import Sequence
+from string import Template
+from typing import Any
+
+from joulemesh.views.asset import asset
+
+_SCRIPTS = ("svg.js", "page.js")
+
+
+def render_page(
+    name: str, *, title: str, styles: Sequence[str], scripts: Sequence[str], data: Any, **parts: str
+) -> str:
+    """A page as text.
+
+    Args:
+        name: of the file in ``assets`` that has what stands between head and scripts.
+        title: of the page, as plain text.
+        styles: files in ``assets``, in this order.
+        scripts: likewise, beside those that every page has.
+        data: what the scripts draw.
+        parts: HTML for each of the places that the file leaves open.
+
+    >>> page = render_page("tuning.html", title="a < b", styles=["tuning.css"], scripts=[], data=[],
+    ...                    **dict.fromkeys(("summary", "terms", "winner", "legend", "rungs",
+    ...                                     "candidates", "dropped", "best", "space", "scenario",
+    ...                                     "provenance"), ""))
+    >>> page.startswith("<!doctype html>"), page.count("a &lt; b")
+    (True, 2)
+    """
+    written = html.escape(title)
+    return Template(asset("page.html")).substitute(
+        title=written,
+        style="\n".join(map(asset, styles)),
+        body=Template(asset(name)).substitute(parts, title=written),
+        data=embed_json(data),
+        script="\n".join(map(asset, (*_SCRIPTS, *scripts))),
+    )
+
+
+def embed_json(data: Any) -> str:
+    """JSON that may stand inside a script element, whatever text is in it.
+
+    >>> embed_json({"path": "</script><!--"})
+    '{"path":"\\\\u003c/script>\\\\u003c!--"}'
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c")
