@@ -499,6 +499,14 @@ def test_the_paper_preset_is_section_v_a() -> None:
             {
                 "network.medium": "shared",
                 "network.interference_m": 9.0,
+                "devices.positions": "moves.csv",
+            },
+            r"devices.positions moves them; leave one of them out",
+        ),
+        (
+            {
+                "network.medium": "shared",
+                "network.interference_m": 9.0,
                 "devices.count": 3,
                 "network.topology": [[0, 1], [1, 2]],
                 "network.gains": [1e-9, 1e-9],

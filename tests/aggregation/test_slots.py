@@ -308,3 +308,46 @@ def test_a_leaf_near_the_root_sends_while_others_are_farther_away() -> None:
     )  # fmt: skip
     air = on_air(route, LinkCosts(*np.ones((4, 4))), broadcast=False)
     assert in_slots(air, 5, None).slot.tolist() == [0, 1, 0, 2]
+
+
+# Packets that are lost ----------------------------------------------------------------------------
+
+
+def test_a_broadcast_is_repeated_until_all_have_it_by_hand() -> None:
+    """Two receivers lose every tenth packet, and 2 tries: 1 + (1 - 0.9²) = 1.19, not 1.1."""
+    once = LinkCosts(*np.array([[1.0, 2.0]] * 4))
+    lost = np.array([0.1, 0.1])
+    costs = once.scaled(1.1, 1.1).expected(lost, lost, 2)
+    star = metropolis_route(np.array([[0, 1], [0, 2]]), 10.0, 1)
+    air = on_air(star, costs, broadcast=True)  # 0 to both; 1 and 2 back, each by itself
+    np.testing.assert_allclose(air.seconds, [10 * 2.0 * 1.19, 10 * 1.0 * 1.1, 10 * 2.0 * 1.1])
+    np.testing.assert_allclose(air.joules, air.seconds)
+    np.testing.assert_allclose(on_air(star, costs, broadcast=False).seconds, [11, 11, 22, 22])
+
+
+@given(
+    errors=st.lists(st.sampled_from([0.0, 0.2, 0.7]), min_size=1, max_size=4),
+    tries=st.integers(1, 6),
+)
+@settings(max_examples=25, deadline=None)
+def test_expected_tries_of_a_broadcast_are_those_of_all_outcomes(
+    errors: list[float], tries: int
+) -> None:
+    """By the probability of every number of tries that every receiver may need."""
+    count = len(errors)
+    one = np.ones(count)
+    lost = np.array(errors)
+    often = (1 - lost**tries) / (1 - lost)
+    costs = LinkCosts(one, one, one, one).scaled(often, often).expected(lost, lost, tries)
+    edges = np.array([[0, j + 1] for j in range(count)])
+    route = Route.build(
+        "star", edges=edges, edge=np.arange(count), forward=True, step=0, bits=1.0, repeats=1,
+        uses=1,
+    ).for_all()  # fmt: skip
+    wanted = 0.0
+    for needed in np.ndindex(*[tries] * count):  # tries less one; the last, whatever its outcome
+        chance = 1.0
+        for p, k in zip(errors, needed, strict=True):
+            chance *= p**k * ((1 - p) if k < tries - 1 else 1.0)
+        wanted += chance * (max(needed) + 1)
+    assert on_air(route, costs, broadcast=True).seconds[0] == pytest.approx(wanted, rel=1e-12)

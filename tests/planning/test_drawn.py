@@ -194,11 +194,16 @@ def test_messages_sent_as_often_as_expected_cost_the_plans_price(
     )
     route, costs = plan.route(1), plan.ground.costs(0)
     assert route is not None
-    expected = plan.ground.pricer.beside(route, costs)
+    expected = plan.ground.pricer.beside(route, costs.scaled(1.0, 1.0))
     times = route.repeats * route.chunks
     drawn = drawn_prices(plan.ground.pricer, route, costs, np.ones((times, len(route.edge))))
     np.testing.assert_allclose(drawn.energy_j, expected.energy_j, rtol=1e-12)
     np.testing.assert_allclose(drawn.latency_s, expected.latency_s, rtol=1e-9)
+    # A broadcast is expected to be repeated more often than for any one of its receivers.
+    planned = plan.ground.pricer.beside(route, costs)
+    assert (planned.energy_j >= expected.energy_j * (1 - 1e-12)).all()
+    if not (plan.scenario.network.broadcast and route.same_to_all):
+        np.testing.assert_array_equal(planned.energy_j, expected.energy_j)
 
 
 @pytest.mark.parametrize("name", SCHEMES.names())

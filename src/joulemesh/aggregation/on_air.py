@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.world.links import LinkCosts
+from joulemesh.world.loss import expected_tries
 
 __all__ = ["OnAir", "bits_on_air", "levelled", "on_air", "route_j"]
 
@@ -71,8 +72,13 @@ def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:
         route.step * wide + sender, return_index=True, return_inverse=True
     )
     slowest, dearest = np.zeros(len(key)), np.zeros(len(key))
-    np.maximum.at(slowest, carrier, seconds)
-    np.maximum.at(dearest, carrier, joules)
+    lost = _errors(route, costs)
+    once = 1.0 if lost is None else expected_tries(lost, costs.tries)
+    np.maximum.at(slowest, carrier, seconds / once)
+    np.maximum.at(dearest, carrier, joules / once)
+    if lost is not None:
+        often = _until_all_have_it(lost, carrier, costs.tries)
+        slowest, dearest = slowest * often, dearest * often
     return OnAir(
         route.step[first],
         sender[first],
@@ -82,6 +88,33 @@ def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:
         carrier,
         route.receiver,
     )
+
+
+def _errors(route: Route, costs: LinkCosts) -> FloatArray | None:
+    """float64 [M]: probability that a packet of each message is lost; None if none is."""
+    if costs.forward_error is None or costs.backward_error is None:
+        return None
+    link = route.link_index[route.edge]
+    return np.where(route.forward, costs.forward_error[link], costs.backward_error[link])
+
+
+def _until_all_have_it(lost: FloatArray, carrier: IntArray, tries: int) -> FloatArray:
+    """Expected transmissions of every broadcast's packet, float64 [T].
+
+    Receivers lose it independently of each other: try k + 1 is made unless each of them has
+    received one of the k before it, with probability 1 − Π(1 − p_j^k).
+
+    >>> _until_all_have_it(np.array([0.1, 0.1]), np.array([0, 0]), 2).round(6).tolist()
+    [1.19]
+    """
+    often: FloatArray = np.ones(int(carrier.max(initial=-1)) + 1)
+    for before in range(1, tries):
+        served = np.ones_like(often)
+        np.multiply.at(served, carrier, 1.0 - lost**before)
+        often += 1.0 - served
+        if (served == 1.0).all():
+            break
+    return often
 
 
 def bits_on_air(route: Route, *, broadcast: bool) -> float:

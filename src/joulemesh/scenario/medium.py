@@ -24,10 +24,16 @@ set network.medium = "shared", or leave network.interference_m out
             'network.medium = "shared", or leave network.interference_m out'
         )
     placed = devices.x_m is not None and devices.y_m is not None
-    if range_m is not None and network.gains is not None and not placed:
+    bare = next((name for name in ("gains", "links") if getattr(network, name) is not None), None)
+    if range_m is not None and bare is not None and not placed:
         raise ScenarioError(
-            f"network.interference_m = {range_m:g} needs the devices' places, and network.gains "
+            f"network.interference_m = {range_m:g} needs the devices' places, and network.{bare} "
             "has none; give devices.x_m and devices.y_m, or leave network.interference_m out"
+        )
+    if range_m is not None and devices.positions is not None:
+        raise ScenarioError(
+            f"network.interference_m = {range_m:g} is for devices that stay where they are, and "
+            "devices.positions moves them; leave one of them out"
         )
     asked = 'network.medium = "shared"' if shared else "network.broadcast = true"
     if (shared or network.broadcast) and "paper" in (plan.physics, plan.clock):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +51,9 @@ class LinkCosts:
         forward_j, backward_j: joules of the sender.
         forward_receive_j, backward_receive_j: joules of the receiver of such a bit: forward, of
             ``edges[:, 1]``. None where receiving is free.
+        forward_error, backward_error: probability that a packet is lost, where the costs are those
+            of the transmissions that are expected; None where they are known.
+        tries: how often a packet is sent at most.
     """
 
     forward_s: FloatArray
@@ -58,6 +62,9 @@ class LinkCosts:
     backward_j: FloatArray
     forward_receive_j: FloatArray | None = None
     backward_receive_j: FloatArray | None = None
+    forward_error: FloatArray | None = field(default=None, kw_only=True)
+    backward_error: FloatArray | None = field(default=None, kw_only=True)
+    tries: int = field(default=1, kw_only=True)
 
     def weight(self) -> FloatArray:
         """Joules of one bit both ways, at both ends: the weight of a link in the spanning tree."""
@@ -99,10 +106,17 @@ class LinkCosts:
 
     def take(self, index: NDArray[np.int64]) -> LinkCosts:
         """The costs of some of the links."""
-        return self._each(lambda name, values: values[index])
+        some = self._each(lambda name, values: values[index])
+        if self.forward_error is None or self.backward_error is None:
+            return some
+        return some.expected(self.forward_error[index], self.backward_error[index], self.tries)
+
+    def expected(self, forward: FloatArray, backward: FloatArray, tries: int) -> LinkCosts:
+        """The same costs, of the transmissions that are expected at these errors."""
+        return replace(self, forward_error=forward, backward_error=backward, tries=tries)
 
     def scaled(self, forward: ArrayLike, backward: ArrayLike) -> LinkCosts:
-        """The costs of sending every bit several times, so often on average, [E] or one number.
+        """The costs of sending every bit several times, so often, [E] or one number.
 
         >>> one = np.ones(1)
         >>> LinkCosts(one, one, one, one, one, one).scaled(2.0, 3.0).backward_receive_j
@@ -114,7 +128,10 @@ class LinkCosts:
     def _each(self, change: Callable[[str, FloatArray], FloatArray]) -> LinkCosts:
         """Every figure changed, by its name; those that are not counted stay so."""
         every = {one.name: getattr(self, one.name) for one in fields(self)}
-        changed = {name: change(name, one) for name, one in every.items() if one is not None}
+        figures = {name: one for name, one in every.items() if name.endswith(("_s", "_j"))}
+        changed: dict[str, Any] = {
+            name: change(name, one) for name, one in figures.items() if one is not None
+        }
         return LinkCosts(**changed)
 
 

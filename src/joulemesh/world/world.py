@@ -52,8 +52,9 @@ class World:
         once = self._costs_of_once(gain, links)
         if self.packets is None:
             return once
-        often = expected_tries(self._errors(once, gain, links), self.packets.tries)
-        return once.scaled(often[:, 0], often[:, 1])
+        lost, tries = self._errors(once, gain, links), self.packets.tries
+        often = expected_tries(lost, tries)
+        return once.scaled(often[:, 0], often[:, 1]).expected(lost[:, 0], lost[:, 1], tries)
 
     def errors(self, gain: FloatArray) -> FloatArray:
         """float64 [E, 2]: probability that a packet is lost, forward and backward."""
