@@ -228,4 +228,5 @@ def test_a_fleet_that_follows_a_trace_ends_with_the_simulated_runs_parameters(
         np.concatenate([np.ravel(leaf[0, device]) for leaf in jax.tree.leaves(params)])
         for device in range(COUNT)
     ]
-    np.testing.assert_allclose(np.stack(flat), deployed, rtol=0, atol=2e-4)
+    apart = np.abs(np.stack(flat) - deployed).max()
+    assert apart <= 2e-5, apart  # float32, in which sums are made in another order

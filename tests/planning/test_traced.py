@@ -360,6 +360,8 @@ def test_what_is_harvested_stands_in_the_files_of_a_plan(tmp_path: Path) -> None
     again = load_plan(tmp_path / "plan.npz", plan.scenario)
     assert again.margin_j == pytest.approx(plan.margin_j)
     assert "harvested_j" not in made().to_json()
+    assert "spilled_total_j" not in made().frame()
+    assert plan.frame()["spilled_total_j"].sum() == pytest.approx(plan.spilled_total_j.sum())
 
 
 def test_the_console_says_what_is_harvested_and_who_is_away(tmp_path: Path) -> None:

@@ -214,3 +214,15 @@ def test_gains_of_a_file_do_not_move(tmp_path: Path) -> None:
     )
     with pytest.raises(ScenarioError, match="leave one of the two out"):
         build_world(scenario, np.full(3, 32.0))
+
+
+def test_a_scenario_file_names_tables_beside_it(tmp_path: Path) -> None:
+    for name in ("away", "sun", "places"):
+        (tmp_path / f"{name}.csv").write_text("t\n1\n", "utf-8")
+    (tmp_path / "s.toml").write_text(
+        '[devices]\navailability = "away.csv"\nharvest_w = "sun.csv"\npositions = "places.csv"\n',
+        "utf-8",
+    )
+    devices = joulemesh.Scenario.load(tmp_path / "s.toml").devices
+    found = (devices.availability, devices.harvest_w, devices.positions)
+    assert found == tuple(str(tmp_path / f"{name}.csv") for name in ("away", "sun", "places"))

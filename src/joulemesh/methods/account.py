@@ -80,6 +80,11 @@ class MethodAccount:
         return len(self.rounds)
 
     @property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: the batteries, which such a method does not recharge."""
+        return self.energy_budget_j
+
+    @property
     def deadline_s(self) -> float | None:
         """Seconds allowed to each iteration, if any; a method may exceed them: a note says so."""
         return self.scenario.budget.deadline_s

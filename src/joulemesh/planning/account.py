@@ -62,6 +62,10 @@ class Account(Protocol):
         """float64 [N]: the batteries."""
 
     @property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: what the batteries hold at the start, and what they gain on the way."""
+
+    @property
     def deadline_s(self) -> float | None:
         """Seconds allowed to each iteration; None where only their sum is limited."""
 

@@ -6,7 +6,7 @@ its battery.
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "settled", "spent_on"]
+__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "ledger_of", "settled", "spent_on"]
 
 import math
 from collections.abc import Callable
@@ -97,6 +97,16 @@ def settled(
             own[largest] = math.nextafter(own[largest], 0.0)
         spent[device] = math.fsum(own.tolist())
     return columns, spent
+
+
+def ledger_of(account: object) -> tuple[str, ...]:
+    """The columns of a table of devices: `LEDGER`, and `GAINED` where batteries are recharged.
+
+    >>> import joulemesh
+    >>> ledger_of(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))) == LEDGER
+    True
+    """
+    return (*LEDGER, *GAINED) if getattr(account, "harvests", False) else LEDGER
 
 
 class Ledgered:

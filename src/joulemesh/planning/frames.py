@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulemesh.optional import frame, require
-from joulemesh.planning.columns import LEDGER
+from joulemesh.planning.columns import ledger_of
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
@@ -24,7 +24,7 @@ def plan_frame(plan: Plan) -> Any:
             **({"name": plan.names} if plan.names else {}),
             "x_m": at[:, 0],
             "y_m": at[:, 1],
-            **{name: np.asarray(getattr(plan, name)) for name in LEDGER},
+            **{name: np.asarray(getattr(plan, name)) for name in ledger_of(plan)},
             "rounds": plan.rounds.sum(axis=0),
             "binding": plan.binding.astype(object),
         },

@@ -19,7 +19,7 @@ from joulemesh.files.arrays import open_arrays
 from joulemesh.files.limits import PLAN
 from joulemesh.methods.account import MethodAccount
 from joulemesh.planning.account import Account
-from joulemesh.planning.columns import LEDGER
+from joulemesh.planning.columns import ledger_of
 from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.workload import Workload
@@ -166,7 +166,8 @@ def load_account(path: Path, scenario: Scenario) -> Account:
 
 def write_ledger(account: Account, path: Path) -> None:
     """Write one row for each device: battery, what it went on, rounds; of a plan, what binds."""
-    figures = [getattr(account, name) for name in LEDGER]
+    columns = ledger_of(account)
+    figures = [getattr(account, name) for name in columns]
     rounds = account.rounds.sum(axis=0, dtype=np.int64)
     binding = account.binding if isinstance(account, Plan) else None
 
@@ -174,7 +175,7 @@ def write_ledger(account: Account, path: Path) -> None:
         text = io.TextIOWrapper(draft, "utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         more = [] if binding is None else ["binding"]
-        writer.writerow(["device", *LEDGER, "rounds", *more])
+        writer.writerow(["device", *columns, "rounds", *more])
         for i in range(len(rounds)):
             own = [float(column[i]) for column in figures]
             more = [] if binding is None else [str(binding[i])]

@@ -27,7 +27,7 @@ def show_result(result: Result, console: Console) -> None:
     curve = result.trace.test_accuracy.mean(axis=1)
     spread = result.final.test_accuracy[-1]
     seeds = f" (seeds {spread.min():.3f} to {spread.max():.3f})" if len(spread) > 1 else ""
-    held_j = float(result.account.energy_budget_j.sum())
+    held_j = float(result.account.supplied_j.sum())
     rows = {
         "accuracy": f"{figures['accuracy']:.4f}{seeds}; of the devices' own models "
         f"{figures['device_accuracy']:.4f}, the weakest {figures['device_accuracy_min']:.4f}",

@@ -64,7 +64,7 @@ def _deadline(plan: Account) -> str:
 
 def tiles(plan: Account, summary: Summary) -> str:
     """The main figures, each in a tile."""
-    spent = summary.energy_j / float(plan.energy_budget_j.sum())
+    spent = summary.energy_j / float(plan.supplied_j.sum())
     training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
     figures = [
         ("energy", energy(summary.energy_j), f"{percent(spent)} of the batteries"),
@@ -167,7 +167,7 @@ def spans(numbers: Sequence[int]) -> str:
 
 def devices(plan: Account) -> str:
     """One row per device: battery, what it went on, rounds; of a plan, what binds."""
-    spare = plan.margin_j / plan.energy_budget_j
+    spare = plan.margin_j / plan.supplied_j
     count = len(spare)
     shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
     total = plan.rounds.sum(axis=0, dtype=np.int64)
