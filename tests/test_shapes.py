@@ -146,7 +146,8 @@ def test_a_timeline_with_a_wrong_shape_is_noticed(plan: joulemesh.Plan, name: st
 
 
 def ledger() -> Ledger:
-    return Ledger(np.ones((2, 3)), np.ones((2, 3)), np.ones(2), np.ones(2), np.zeros(2))
+    wide = np.ones((2, 3))
+    return Ledger(wide, wide, np.ones(2), np.ones(2), np.zeros(2), receive_j=wide, idle_j=wide)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Ledger)])

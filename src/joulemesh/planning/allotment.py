@@ -113,8 +113,11 @@ class Allotment:
             lambda one: longest_s(one.rounds, self.round_s, exchange_s),
             self.rows * len(self.round_s),
         )
-        if found is not None:
-            return found
+        if found is not None:  # its caps were those of a limit that was only tried
+            fitted = self.policy.fit is not None and self.limits.total_s is not None
+            caps = self.limits.loose_caps if fitted else self.limits.caps
+            cap = self._only_where_trained(caps(exchange_s, self.round_s, self.rows))
+            return replace(found, cap=np.maximum(cap, found.rounds.max(axis=0)))
         self.of(purse.total(low_s), exchange_s)  # refused here, if at all
         raise InfeasibleError(
             f'plan.rounds = "{self.policy.name}" finds no rounds for which the batteries pay with '

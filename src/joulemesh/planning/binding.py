@@ -32,7 +32,7 @@ def bound(plan: Plan) -> NDArray[np.int8]:
     one_more = plan.timeline.total > plan.rounds.sum(axis=0)
     full: BoolArray = np.asarray((plan.rounds >= plan.timeline.cap).all(axis=0))
     kind = one_more.astype(np.int8) + (one_more & full)
-    if plan.world.devices.idle_w is not None:
+    if plan.world.devices.idle_w is not None and plan.ground.policy.spends != "least":
         kind = np.where(one_more, _waiting(plan, full), kind)
     elif plan.total_s is not None:
         kind[one_more & _out_of_time(plan, full)] = _TIME

@@ -66,14 +66,15 @@ def rounds_and_rest(
         _FEW_TRIED,
         planner.hint_s,
     )
+    # Caps are those of time itself, not of a limit that was only tried.
+    _, cap = in_time(planner, t, purse.total(low_s), ahead_s, planner.time)
     if found is not None:
         # What is now decided takes its part of the time; the rest is near what will be best then.
         taken_s = float((found.rounds[0] * planner.round_s).max()) + float(ahead_s[0])
         planner.hint_s = max(0.0, found.total_s - taken_s)
-        return found.rounds[0], found.cap
+        return found.rounds[0], np.maximum(cap, found.rounds.max(axis=0))
     planner.hint_s = None
     # The batteries do not last: the least, for as long as they do.
-    _, cap = in_time(planner, t, purse.total(low_s), ahead_s, planner.time)
     return np.where(planner.active, least, 0), cap
 
 
