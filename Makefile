@@ -42,7 +42,7 @@ cover: .venv/ready ## the default tests' coverage: 95 % of planning, aggregation
 		$(BIN)/coverage report --include="*/$$room/*" --fail-under=95 || exit 1; \
 	done
 
-mutate: .venv/ready ## mutation testing of the planner's core; writes docs/mutation.md
+mutate: .venv/ready ## mutation testing of a sample of the planner's core; writes docs/mutation.md
 	$(BIN)/python tools/mutate.py
 
 format: .venv/ready ## format the code

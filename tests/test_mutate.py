@@ -75,3 +75,12 @@ def test_every_reason_names_a_mutant(tool: ModuleType) -> None:
         keys = {mutant.key for mutant in tool.mutants_of(module, path.read_text("utf-8"))}
         assert set(own) <= keys
         assert all(own.values())
+
+
+def test_a_sample_is_the_same_every_time_and_grows_by_more(tool: ModuleType) -> None:
+    source = "def f(a, b):\n    return a + b - 3 * a\n\n\ndef g(a):\n    return a < 2\n"
+    every = tool.mutants_of("m", source)
+    few, more = tool.sample(every, 3), tool.sample(every[::-1], 6)
+    assert {mutant.key for mutant in few} < {mutant.key for mutant in more}
+    assert [mutant.line for mutant in more] == sorted(mutant.line for mutant in more)
+    assert len(tool.sample(every, 10**6)) == len(every)

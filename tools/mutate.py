@@ -1,7 +1,8 @@
 """Mutation testing: change the planner's arithmetic one place at a time; a test must notice.
 
-    python tools/mutate.py            all modules of MODULES; writes docs/mutation.md
-    python tools/mutate.py budget     one of them; writes nothing
+    python tools/mutate.py            a sample of every module of MODULES; writes docs/mutation.md
+    python tools/mutate.py budget     of one of them; writes nothing
+    python tools/mutate.py --all      every mutant, which takes hours; writes docs/mutation.md
 
 Each mutant runs in a process of its own that already holds the libraries, so it costs little more
 than the tests that kill it. Files are never changed: the mutant is handed to Python's import. A
@@ -10,10 +11,11 @@ mutant that survives needs a reason in tools/survivors.toml, and a reason needs 
 
 from __future__ import annotations
 
-__all__ = ["Mutant", "main", "mutants_of"]
+__all__ = ["Mutant", "main", "mutants_of", "sample"]
 
 import ast
 import copy
+import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -36,6 +38,7 @@ from joulemesh.machine import cpus
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, REASONS = ROOT / "docs" / "mutation.md", ROOT / "tools" / "survivors.toml"
 SHARE, WORKERS = 0.9, cpus()
+SAMPLE = 12  # mutants of each module, unless all are asked for: some minutes on two idle cores
 
 # Modules, and the tests that should notice: first those that are quick to.
 MODULES = {
@@ -182,6 +185,17 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     return made
 
 
+def sample(mutants: Sequence[Mutant], count: int) -> list[Mutant]:
+    """So many of the mutants, the same ones every time, wherever in the module they stand.
+
+    >>> some = [Mutant("m", k, f"key {k}", "") for k in range(50)]
+    >>> [mutant.line for mutant in sample(some, 4)] == [mutant.line for mutant in sample(some, 4)]
+    True
+    """
+    chosen = sorted(mutants, key=lambda one: hashlib.sha256(one.key.encode()).digest())[:count]
+    return sorted(chosen, key=lambda one: one.line)
+
+
 class _Import(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Gives a mutant's source to whoever imports its module."""
 
@@ -237,15 +251,16 @@ _LIBRARIES = ("numpy", "scipy.sparse.csgraph", "scipy.optimize", "scipy.sparse.l
 _CONTEXT.set_forkserver_preload([*_LIBRARIES, "pydantic", "pytest", "hypothesis.strategies"])
 
 
-def _page(found: list[tuple[Mutant, str]], reasons: dict[str, str]) -> str:
-    """docs/mutation.md."""
+def _page(found: list[tuple[Mutant, str]], made: Counter[str], reasons: dict[str, str]) -> str:
+    """docs/mutation.md; ``made`` is how many mutants each module has."""
     from joulemesh.views.markdown import Markdown, code, table  # not in the mutants' processes
 
     alive = [mutant for mutant, verdict in found if verdict == "survived"]
     counts = []
     for name, own in [*((code(f"planning/{m}.py"), {m}) for m in MODULES), ("all", {*MODULES})]:
         all_, left = (sum(m.module in own for m in some) for some in (dict(found), alive))
-        counts.append([name, f"{all_}", f"{all_ - left}", f"{1 - left / all_:.1%}"])
+        there = sum(made[module] for module in own)
+        counts.append([name, f"{there}", f"{all_}", f"{all_ - left}", f"{1 - left / all_:.1%}"])
     survivors = [
         [
             code(mutant.module),
@@ -256,7 +271,7 @@ def _page(found: list[tuple[Mutant, str]], reasons: dict[str, str]) -> str:
     ]
     parts = [
         _HEAD,
-        table(["module", "mutants", "killed", "share"], counts, "lrrr"),
+        table(["module", "mutants", "tried", "killed", "share"], counts, "lrrrr"),
         "## Survivors",
         "What no test can notice, or should; reasons are kept in `tools/survivors.toml`.",
         table(["module", "mutant", "why it lives"], survivors),
@@ -276,43 +291,54 @@ _HEAD = """# Mutation testing
 
 Written by `make mutate`, which changes the planner's core one place at a time (an operator, a
 number, a comparison, a name, an argument, a statement less) and asks whether a test of
-`tests/planning` or a doctest notices. A mutant that never ends counts as killed. The command fails
-below 90 %, for a survivor without a reason, and for a reason without its survivor."""
+`tests/planning` or a doctest notices. A mutant that never ends counts as killed. Of each module a
+sample is tried, the same every time; `python tools/mutate.py --all` tries every mutant, which takes
+hours. The command fails below 90 %, for a survivor without a reason, and for a reason whose mutant
+was tried and did not survive."""
 
 
-def main(chosen: Sequence[str]) -> int:
-    """Try all mutants of the chosen modules, or of all; returns the exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """Try mutants of the chosen modules, or of all; returns the exit code."""
+    chosen = [word for word in arguments if word != "--all"]
+    most = sys.maxsize if "--all" in arguments else SAMPLE
     with REASONS.open("rb") as file:
         given = tomllib.load(file)
     reasons = {f"{module}.{key}": why for module, own in given.items() for key, why in own.items()}
     mutants: list[Mutant] = []
-    slowest_s = 6.0
+    made, slowest_s = Counter[str](), 6.0
     for module in chosen or MODULES:
         source = (ROOT / "src" / "joulemesh" / "planning" / f"{module}.py").read_text("utf-8")
         start = time.monotonic()
         if _verdict(Mutant(module, 0, "", ast.unparse(ast.parse(source)))) != "survived":
             sys.exit(f"error: the tests of {module} fail on the module as it is; run them first")
         slowest_s = max(slowest_s, time.monotonic() - start)
-        mutants += mutants_of(module, source)
-    found = []
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for mutant, verdict in zip(
-            mutants, pool.map(partial(_verdict, limit_s=5 * slowest_s), mutants), strict=True
-        ):
-            found.append((mutant, verdict))
-            if verdict != "killed":
-                sys.stdout.write(f"{mutant.module}.py:{mutant.line}  {verdict}  {mutant.key}\n")
-                sys.stdout.flush()
+        every = mutants_of(module, source)
+        made[module] = len(every)
+        mutants += sample(every, most)
+    found = _tried(mutants, 5 * slowest_s)
     alive = {f"{mutant.module}.{mutant.key}" for mutant, verdict in found if verdict == "survived"}
     share = 1 - len(alive) / len(found)
     sys.stdout.write(f"{len(found)} mutants, {len(alive)} survive: {share:.1%} killed\n")
     if not chosen:
-        PAGE.write_text(_page(found, reasons), "utf-8")
-    tried = {key for key in reasons if key.split(".")[0] in (chosen or MODULES)}
+        PAGE.write_text(_page(found, made, reasons), "utf-8")
+    tried = {f"{mutant.module}.{mutant.key}" for mutant in mutants} & set(reasons)
     for title, keys in (("has no reason", alive - tried), ("is dead or gone", tried - alive)):
         for key in sorted(keys):
             sys.stdout.write(f"{title}: {key}\n")
     return int(share < SHARE or alive != tried)
+
+
+def _tried(mutants: Sequence[Mutant], limit_s: float) -> list[tuple[Mutant, str]]:
+    """Every mutant with its verdict."""
+    found = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        verdicts = pool.map(partial(_verdict, limit_s=limit_s), mutants)
+        for mutant, verdict in zip(mutants, verdicts, strict=True):
+            found.append((mutant, verdict))
+            if verdict != "killed":
+                sys.stdout.write(f"{mutant.module}.py:{mutant.line}  {verdict}  {mutant.key}\n")
+                sys.stdout.flush()
+    return found
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -15,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.memory import MOST_MB
 from joulemesh.data import Dataset, partition
 from joulemesh.models.core import REMEMBERED, from_functions
 from joulemesh.training import Engine, Schedule
@@ -57,7 +57,8 @@ def test_traces_are_dropped_after_many_keys(toy: Dataset) -> None:
 
 @pytest.mark.slow
 def test_many_models_in_one_process_take_little_memory() -> None:
-    # Each model took some 30 MB more while all were kept: 40 of them, more than 1,300 MB.
+    # Each model took some 30 MB more while all were kept. What a process takes before the first
+    # depends on the machine (libraries, threads), so it is the growth that is bounded.
     made = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory", "40"],
         cwd=ROOT,
@@ -65,5 +66,9 @@ def test_many_models_in_one_process_take_little_memory() -> None:
         capture_output=True,
         text=True,
     )
-    assert made.returncode == 0, made.stdout + made.stderr
-    assert float(made.stdout.split(" MB resident")[0].split()[-1]) < 2 / 3 * MOST_MB
+    assert made.returncode == 0, made.stdout + made.stderr  # below the limit for 600 models
+    told = re.findall(r"^(\d+) models, (\d+) MB", made.stdout, re.MULTILINE)
+    (first, before), (last, after) = [tuple(map(int, row)) for row in (told[0], told[-1])]
+    assert (first, last) == (20, 40)
+    assert first > REMEMBERED
+    assert after - before < 10 * (last - first), made.stdout
