@@ -70,9 +70,16 @@ def test_a_killed_fork_is_known_to_be_killed(template: Template, tmp_path: Path)
     until_up(Process(one))
     assert os.getpgid(child.pid) == child.pid  # a session of its own: Ctrl-C is not for it
     assert child.poll() is None
-    child.kill()
+    os.kill(child.pid, signal.SIGKILL)
+    until = time.monotonic() + 10
+    while _runs(child.pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)  # its number is its own until somebody has asked
     assert child.wait() == -signal.SIGKILL
     child.send_signal(signal.SIGKILL)  # nobody's any more: not sent
+    while Path("/proc", str(child.pid)).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path("/proc", str(child.pid)).exists()
 
 
 def test_forks_end_with_their_template_and_are_then_started_without(tmp_path: Path) -> None:

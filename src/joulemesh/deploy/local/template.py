@@ -56,11 +56,21 @@ class Forked:
     def __init__(self, template: Template, pid: int) -> None:
         self.pid, self._template = pid, template
         self.returncode: int | None = None
+        self._settled = False
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while it runs.
+
+        Until it has been told, the process's number is nobody else's.
+        """
         self._template.hear()
+        self._settle()
         return self.returncode
+
+    def _settle(self) -> None:
+        if self.returncode is not None and not self._settled:
+            self._settled = True
+            self._template.settle(self.pid)
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended; the template knows for sure."""
@@ -74,6 +84,7 @@ class Forked:
         """Wait until it has ended."""
         while self.returncode is None:
             self._template.hear(wait=True)
+        self._settle()
         return self.returncode
 
 
@@ -147,6 +158,11 @@ class Template:
         with suppress(OSError):
             self._socket.send(json.dumps({"signal": [pid, int(number)]}).encode())
 
+    def settle(self, pid: int) -> None:
+        """It is known how a node ended: its number may be used again."""
+        with suppress(OSError):
+            self._socket.send(json.dumps({"settle": pid}).encode())
+
     def hear(self, wait: bool = False) -> None:
         """Take in how nodes have ended."""
         with suppress(OSError):
@@ -180,13 +196,12 @@ def serve(ours: socket.socket) -> None:
     os.set_blocking(writes, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    running: set[int] = set()
+    running, told = set[int](), set[int]()
     while True:
         ready, _, _ = select.select([ours.fileno(), reads], [], [])
         if reads in ready:
             os.read(reads, _MOST)
-        for pid in _ended(running, ours):
-            running.discard(pid)
+        told |= _ended(running - told, ours)
         if ours.fileno() not in ready:
             continue
         said, logs, _, _ = socket.recv_fds(ours, _MOST, 1)
@@ -198,20 +213,27 @@ def serve(ours: socket.socket) -> None:
             if pid in running:  # it is not reaped, so the number is nobody else's
                 os.kill(pid, number)
             continue
+        if "settle" in asked:
+            os.waitpid(asked["settle"], 0)
+            running.discard(asked["settle"])
+            told.discard(asked["settle"])
+            continue
         pid = _forked(asked["run"], logs[0], ours)
         os.close(logs[0])
         running |= {pid} if pid else set()
         ours.send(json.dumps({"run": pid}).encode())
 
 
-def _ended(running: set[int], ours: socket.socket) -> list[int]:
-    """Tell of the nodes that have ended, and give their numbers."""
-    found = []
+def _ended(running: set[int], ours: socket.socket) -> set[int]:
+    """Tell of the nodes that have ended, and give their numbers, which they keep as yet."""
+    found = set()
     for pid in running:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            found.append(pid)
-            ours.send(json.dumps({"ended": [pid, os.waitstatus_to_exitcode(status)]}).encode())
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is not None:
+            found.add(pid)
+            by_itself = ended.si_code == os.CLD_EXITED
+            code = ended.si_status if by_itself else -ended.si_status
+            ours.send(json.dumps({"ended": [pid, code]}).encode())
     return found
 
 
