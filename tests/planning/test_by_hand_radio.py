@@ -66,6 +66,23 @@ def test_each_message_by_itself(tmp_path: Path) -> None:
     assert plan.margin_j == pytest.approx([17.2976, 16.392, 13.4544], rel=1e-12)
 
 
+def test_one_broadcast_serves_both_neighbours(tmp_path: Path) -> None:
+    plan = planned(tmp_path, **{"network.broadcast": True})
+    # Down: a packet goes out at the rate of device 2, and again unless both have it: with
+    # probability 1 - 0.9 × 0.9. So 1.19 transmissions are expected: 64 ms × 1.19 = 76.16 ms.
+    assert plan.exchange_s == pytest.approx([UP_S + 0.07616] * N, rel=1e-12)
+    assert plan.exchange_s[0] == pytest.approx(0.18176, rel=1e-12)
+    # 1 sends 32,000 × 1.19 × 2 uJ = 76.16 mJ; each neighbour hears its own 1.1 transmissions.
+    assert plan.transmit_total_j == pytest.approx([N * 0.0352, N * 0.07616, N * 0.1056], rel=1e-12)
+    assert plan.receive_total_j == pytest.approx([N * 0.01408, N * 0.0352, N * 0.02112], rel=1e-12)
+    # Five iterations of 0.26176 s are 1.3088 s at rest.
+    assert plan.time_s == pytest.approx(1.3088, rel=1e-12)
+    assert plan.idle_total_j == pytest.approx([1.3088, 0.6544, 2.6176], rel=1e-12)
+    # Computing 1, 2, 3 J; sending 0.176, 0.3808, 0.528 J; receiving 0.0704, 0.176, 0.1056 J.
+    assert plan.spent_j == pytest.approx([2.5552, 3.2112, 6.2512], rel=1e-12)
+    assert plan.binding.tolist() == ["policy"] * 3
+
+
 def test_rest_alone_may_be_too_much_for_a_battery(tmp_path: Path) -> None:
     # Device 2 needs 3 J for training, 0.6336 J for the radio and 2.912 J at rest: 6.5456 J.
     assert planned(tmp_path, **{"budget.energy_j": 6.5457}).iterations == N
