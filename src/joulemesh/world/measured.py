@@ -142,8 +142,8 @@ def _rows_of(columns: dict[str, list[str]], path: str, graph: Graph) -> IntArray
 
     def find(start: IntArray, stop: IntArray) -> IntArray:
         wanted = start * graph.devices + stop
-        place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-        return np.where(key[order][place] == wanted, order[place], -1)
+        row = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
+        return np.where(key[order][row] == wanted, order[row], -1)
 
     forward = find(graph.edges[:, 0], graph.edges[:, 1])
     backward = find(graph.edges[:, 1], graph.edges[:, 0])
