@@ -57,7 +57,8 @@ def test_an_epoch_is_as_many_steps_as_it_has_batches(scenario: Scenario) -> None
 def test_links_cost_what_was_measured_in_each_direction(scenario: Scenario) -> None:
     world = Ground.of(scenario).world
     assert world.graph.edges.tolist() == [[0, 1], [1, 2]]
-    costs = world.costs(world.channel.mean_gain)
+    assert world.measured is not None
+    costs = world.measured.costs  # of sending once; what is lost is sent again
     assert costs.forward_s == pytest.approx([1e-7, 5e-8])
     assert costs.backward_s == pytest.approx([2e-7, 5e-8])  # 2 to 1 has no row: it is like 1 to 2
     assert costs.forward_j.tolist() == [2e-8, 4e-8]
@@ -66,7 +67,6 @@ def test_links_cost_what_was_measured_in_each_direction(scenario: Scenario) -> N
     assert costs.backward_receive_j is not None
     assert costs.forward_receive_j.tolist() == [1e-8, 5e-8]
     assert costs.backward_receive_j.tolist() == [2e-8, 5e-8]
-    assert world.measured is not None
     assert world.measured.loss is not None
     assert world.measured.loss.tolist() == [[0.1, 0.2], [0.0, 0.0]]
 
@@ -154,7 +154,8 @@ def test_safety_takes_the_quantile_of_every_figure_with_an_interval(scenario: Sc
     wanted = [0.002 * (1 + z * sigma), 0.004, 0.001 * (1 + z * sigma)]
     assert world.devices.round_latency_s == pytest.approx(wanted, rel=1e-12)
     rate = 1e7 * (1 - z * sigma)
-    costs = world.costs(world.channel.mean_gain)
+    assert world.measured is not None
+    costs = world.measured.costs
     assert costs.forward_s == pytest.approx([1 / rate, 5e-8], rel=1e-12)
     assert costs.forward_j.tolist() == [2e-8, 4e-8]
 
