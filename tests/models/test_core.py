@@ -12,6 +12,7 @@ import pytest
 
 from joulemesh.errors import ScenarioError
 from joulemesh.models import Model, build, coerce, from_flax, from_functions, loss
+from joulemesh.models.core import of_jax
 
 
 def linear(features: int, classes: int) -> tuple[Any, Any]:
@@ -101,7 +102,7 @@ class Normed(nn.Module):  # type: ignore[misc]
 
 def test_a_flax_module_gives_what_flax_gives() -> None:
     module = Pair()
-    model = coerce(module, (2, 4), 3)
+    model = of_jax(coerce(module, (2, 4), 3))
     params = model.init(jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (6, 2, 4))
     assert model.parameters == 8 * 5 + 5 + 5 * 3 + 3

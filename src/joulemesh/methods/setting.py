@@ -34,6 +34,7 @@ from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
+    from joulemesh.models.torch_model import TorchModel
     from joulemesh.training.jax.exchange import Exchange
 
 _CLOCK_ROUNDING = 1e-12  # of the plan's clock, a sum that is itself rounded
@@ -69,7 +70,7 @@ class Setting:
         equal: str = "iterations",
         seeds: Sequence[int] = (0,),
         *,
-        model: Model | None = None,
+        model: Model | TorchModel | None = None,
         parameters: int | None = None,
         data: Dataset | None = None,
     ) -> None:
@@ -336,9 +337,10 @@ class Setting:
     @cached_property
     def model(self) -> Model:
         """The model that is trained."""
+        from joulemesh.models.core import build, of_jax
+
         if self._model is not None:
-            return self._model
-        from joulemesh.models.core import build
+            return of_jax(self._model)
 
         training, data = self.scenario.training, self._data or spec_for(self.scenario)
         return build(training.model, data.shape, data.classes, **dict(training))

@@ -11,8 +11,10 @@ __all__ = [
     "build",
     "coerce",
     "curvature",
+    "from_file",
     "from_flax",
     "from_functions",
+    "from_torch",
     "loss",
     "parameter_count",
 ]
@@ -24,12 +26,21 @@ from joulemesh.models.kind import ModelKind
 from joulemesh.models.sizes import parameter_count
 
 if TYPE_CHECKING:
-    from joulemesh.models.core import Model, build, coerce, from_flax, from_functions, loss
+    from joulemesh.models.core import (
+        Model,
+        build,
+        coerce,
+        from_file,
+        from_flax,
+        from_functions,
+        loss,
+    )
     from joulemesh.models.logistic import curvature
+    from joulemesh.models.torch_model import from_torch
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "logistic" if name == "curvature" else "core"
+    home = {"curvature": "logistic", "from_torch": "torch_model"}.get(name, "core")
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)

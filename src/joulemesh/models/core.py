@@ -8,9 +8,11 @@ __all__ = [
     "Params",
     "build",
     "coerce",
+    "from_file",
     "from_flax",
     "from_functions",
     "loss",
+    "of_jax",
 ]
 
 import math
@@ -25,7 +27,9 @@ import jax.numpy as jnp
 
 from joulemesh.errors import ScenarioError
 from joulemesh.models.kind import ModelKind
+from joulemesh.models.named import is_own, own_model
 from joulemesh.models.sizes import check_model
+from joulemesh.models.torch_model import TorchModel, from_torch, is_torch
 
 Params: TypeAlias = Any  # a pytree of arrays; a flat dict for the built-in models
 Init: TypeAlias = Callable[[jax.Array], Params]
@@ -107,7 +111,7 @@ def _build(
     options: tuple[tuple[str, Any], ...],
     l2: float,
 ) -> Model:
-    made = coerce(kind.build(shape, classes, **dict(options)), shape, classes)
+    made = of_jax(coerce(kind.build(shape, classes, **dict(options)), shape, classes))
     model = replace(made, name=kind.name, l2=l2)
     if kind.parameter_count is not None:
         counted = kind.parameter_count(shape, classes, **dict(options))
@@ -146,9 +150,41 @@ def build(
     """
     if not 0.0 <= l2 < math.inf:
         raise ScenarioError(f"l2 = {l2} is not a weight: use 0 or more")
+    if is_own(name):
+        return of_jax(from_file(name, shape, classes, l2))
     options["hidden"] = tuple(hidden)
     kind, taken = check_model(name, shape, classes, **options)
     return _build(kind, tuple(shape), classes, tuple(taken.items()), float(l2))
+
+
+def of_jax(made: Model | TorchModel) -> Model:
+    """The model, unless it is a PyTorch module."""
+    if isinstance(made, TorchModel):
+        raise ScenarioError(
+            f"{made.name} is a PyTorch module, which only run, compare and tune train: use a model "
+            "of JAX here"
+        )
+    return made
+
+
+def from_file(name: str, shape: Sequence[int], classes: int, l2: float = 0.0) -> Model | TorchModel:
+    """The model that a file of the user's own holds: ``"my_models.py:Net"``.
+
+    Args:
+        name: file and name.
+        shape: of one sample.
+        classes: number of classes.
+        l2: weight of the regulariser.
+    """
+    return replace(_from_file(own_model(name), tuple(shape), classes), l2=l2)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _from_file(given: Any, shape: tuple[int, ...], classes: int) -> Model | TorchModel:
+    linen = sys.modules.get("flax.linen")
+    if isinstance(given, type) and linen is not None and issubclass(given, linen.Module):
+        given = given()
+    return coerce(given, shape, classes)
 
 
 def from_functions(init: Init, apply: Apply, *, name: str = "custom", l2: float = 0.0) -> Model:
@@ -208,8 +244,10 @@ def from_flax(module: Any, sample_shape: Sequence[int], *, l2: float = 0.0) -> M
     return Model(name, init, apply, l2)
 
 
-def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model:
-    """Take a Model, an (init, apply) pair or a Flax linen module, and check it on the data.
+def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model | TorchModel:
+    """Take a Model, an (init, apply) pair, a Flax linen module or a PyTorch module.
+
+    Models of JAX are checked on the data here, PyTorch's where they are made ready to be trained.
 
     Args:
         obj: what the user gave.
@@ -225,6 +263,8 @@ def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model:
     >>> coerce((lambda key: jnp.zeros((8, 3)), lambda w, x: x @ w), (8,), 3).parameters
     24
     """
+    if is_torch(obj):
+        return from_torch(obj)
     linen = sys.modules.get("flax.linen")  # loaded already if obj is one of its modules
     if isinstance(obj, Model):
         model = obj
@@ -234,8 +274,8 @@ def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model:
         model = from_functions(*obj)
     else:
         raise ScenarioError(
-            f"a {type(obj).__name__} is not a model: give a Model, a pair (init, apply) or a "
-            f"Flax linen module"
+            f"a {type(obj).__name__} is not a model: give a Model, a pair (init, apply), a Flax "
+            f"linen module or a PyTorch nn.Module"
         )
     _check(model, tuple(shape), classes)
     return model

@@ -9,6 +9,7 @@ from typing import Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.models.kind import ModelKind, options_of
+from joulemesh.models.named import is_own
 from joulemesh.registries import MODELS
 
 
@@ -61,6 +62,10 @@ def parameter_count(
     >>> parameter_count("cnn", (32, 32, 3), 10), parameter_count("cnn", (28, 28, 1), 10)
     (73418, 60554)
     """
+    if is_own(model):
+        from joulemesh.models.core import from_file
+
+        return from_file(model, shape, classes).parameters
     options["hidden"] = tuple(hidden)
     kind, taken = check_model(model, shape, classes, **options)
     if kind.parameter_count is not None:
@@ -98,6 +103,8 @@ def multiply_adds(
     >>> multiply_adds("cnn", (28, 28, 1), 10)
     2190080
     """
+    if is_own(model):
+        return None
     kind, taken = check_model(model, shape, classes, **{**options, "hidden": tuple(hidden)})
     if kind.multiply_adds is None:
         return None

@@ -27,7 +27,7 @@ from joulemesh.reproduce.clock import Account, Chunk, compilations
 from joulemesh.reproduce.jobs import Job, pad
 from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import partitions, the_dataset, the_model
+from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.entries import entry_of
 from joulemesh.studies.fingerprint import (
@@ -115,7 +115,7 @@ class Runner:
 
     def _entry(self, job: Job, number: int, jobs: int) -> Entry:
         dataset = self.data(job.scenario)
-        model = the_model(job.scenario, None, dataset)
+        model = the_jax_model(job.scenario, None, dataset)
         learned = self._digest(dataset, model)
         keys = {seed: _key(job, learned, seed) for seed in self.seeds}
         records = {seed: self._cache.find(key) for seed, key in keys.items()}

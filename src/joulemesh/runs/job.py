@@ -30,11 +30,12 @@ from joulemesh.runs.formats import trace_of
 from joulemesh.runs.identity import repetition_seeds, start_of
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.learner import AnyLearner, learner_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_model, with_data
 from joulemesh.training.jax.checkpoint import Checkpoints
 from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.engine import Engine, State
 from joulemesh.training.jax.platform import give_back_memory
+from joulemesh.training.learner import Learner
 from joulemesh.training.options import Options
 from joulemesh.training.trace import Trace
 from joulemesh.views.words import dataset_words
@@ -55,7 +56,7 @@ class Job:
     """
 
     pricing: Pricing
-    learner: Engine
+    learner: AnyLearner
     own_model: bool
     method: str | None = None
     equal: str | None = None
@@ -123,14 +124,15 @@ class Job:
             folder.take_up()
         return ""
 
-    def resume_or_begin(self, folder: RunFolder | None) -> tuple[State, Trace | None]:
+    def resume_or_begin(self, folder: RunFolder | None) -> tuple[Any, Trace | None]:
         """The state that the run in a folder was left in and its evaluations, or the beginning."""
         done = 0
         if folder is not None:
             done = int(hosts.on_leader(lambda: str(folder.completed)))
         if folder is None or done == 0:
             return self.learner.begin(), None
-        state, beside = Checkpoints(folder.checkpoint).restore(self.learner, done)
+        learner: Learner[Any] = self.learner
+        state, beside = Checkpoints(folder.checkpoint).restore(learner, done)
         self.pricing.restore(beside)
         if done == self.learner.schedule.iterations and hosts.leads():
             self.pricing.settled(folder.account())
@@ -140,7 +142,7 @@ class Job:
 
     def result(
         self,
-        state: State,
+        state: Any,
         trace: Trace,
         *,
         setup_s: float,
@@ -219,7 +221,7 @@ def _prepared(
     give_back_memory()  # planning many devices leaves holes, as does placing them
     parts = partitions(scenario, dataset, chosen, samples)
     options = Options.from_scenario(scenario.training, deterministic=deterministic)
-    learner = Engine(learned, dataset, parts, schedule, options, chosen, own_exchange=exchange)
+    learner = learner_of(learned, dataset, parts, schedule, options, chosen, own_exchange=exchange)
     return Job(pricing, learner, model is not None, method, equal)
 
 

@@ -16,7 +16,7 @@ from pydantic import (
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.registries import METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
-from joulemesh.scenario.registered import NamesSchema, Registered, RegisteredNames
+from joulemesh.scenario.registered import ModelNames, NamesSchema, Registered, RegisteredNames
 from joulemesh.units import example, is_quantity, parse
 
 __all__ = [
@@ -303,7 +303,7 @@ DeviceProfile = Annotated[
     ),
 ]
 PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:NAME"))]
-ModelName = Annotated[str, Registered(MODELS.names)]
+ModelName = Annotated[str, ModelNames(lambda: (*MODELS.names(), "FILE.py:NAME"))]
 MetricNames = Annotated[tuple[str, ...], RegisteredNames(METRICS.names)]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
 _LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}

@@ -25,6 +25,7 @@ __all__ = [
     "latest",
     "nested",
     "path_in",
+    "renamed",
 ]
 
 INPUTS = "inputs"  # of a run's folder: copies of what it was made from
@@ -33,7 +34,7 @@ INPUTS = "inputs"  # of a run's folder: copies of what it was made from
 FILES = {
     "devices": ("table", "availability", "harvest_w", "positions"),
     "network": ("topology", "gains", "fading", "links"),
-    "training": ("dataset", "test_dataset"),
+    "training": ("dataset", "test_dataset", "model"),
 }
 
 
@@ -130,14 +131,27 @@ def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             places = (folder / path, folder / INPUTS / Path(path).name)
             found = next((place for place in places if exists(place)), None)
             if found is not None:
-                table[field] = value.removesuffix(path) + str(found.resolve())
+                table[field] = renamed(value, path, str(found.resolve()))
     return values
 
 
+def renamed(value: str, path: str, new: str) -> str:
+    """A field's value with another path in it.
+
+    >>> renamed("trace:a.csv", "a.csv", "/b.csv"), renamed("m.py:Net", "m.py", "/n.py")
+    ('trace:/b.csv', '/n.py:Net')
+    """
+    before, _, after = value.rpartition(path)
+    return f"{before}{new}{after}"
+
+
 def path_in(field: str, value: Any) -> str | None:
-    """The path that a field's value ends with, if it may name a file."""
+    """The path in a field's value, if it may name a file."""
     if not isinstance(value, str) or value in TOPOLOGIES:
         return None
+    if field == "model":  # a name, or FILE.py:NAME
+        path, colon, _ = value.rpartition(":")
+        return path if colon and path.endswith(".py") else None
     if field == "fading":  # MODEL, or MODEL:FILE
         return value.partition(":")[2] or None
     if field == "harvest_w":  # otherwise a column of the device table

@@ -11,7 +11,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import read_json
 from joulemesh.files.limits import RECORD as RECORD_LIMIT
 from joulemesh.files.manifest import sha256_of
-from joulemesh.scenario.given import FILES, INPUTS, file_named, path_in
+from joulemesh.scenario.given import FILES, INPUTS, file_named, path_in, renamed
 
 if TYPE_CHECKING:
     from joulemesh.scenario.scenario import Scenario
@@ -50,7 +50,7 @@ def with_files(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
         values = getattr(scenario, section)
         old = getattr(values, field)
         path = path_in(field, old)
-        text = value if path is None else old.removesuffix(path) + value
+        text = value if path is None else renamed(old, path, value)
         scenario = scenario.model_copy(update={section: values.model_copy(update={field: text})})
     return scenario
 

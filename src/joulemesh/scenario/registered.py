@@ -65,6 +65,27 @@ class Registered:
         return {"anyOf": [plain, *patterns]} if patterns else {**plain, "type": "string"}
 
 
+class ModelNames(Registered):
+    """A registered model, or one in a file of the user's own.
+
+    >>> ModelNames(lambda: ("mlp", "FILE.py:NAME")).check("models/mine.py:Net")
+    'models/mine.py:Net'
+    """
+
+    def check(self, value: Any) -> str:
+        """The value, if it is one of the spellings or names a class or object in a file."""
+        if isinstance(value, str) and re.fullmatch(r".+\.py:[A-Za-z_]\w*", value):
+            return value
+        return super().check(value)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        names = [name for name in self._spellings() if ":" not in name]
+        own = {"type": "string", "pattern": r"^.+\.py:[A-Za-z_][A-Za-z0-9_]*$"}
+        return {"anyOf": [{"enum": names}, own]}
+
+
 class RegisteredNames(Registered):
     """Several such texts; one alone may be written without brackets.
 

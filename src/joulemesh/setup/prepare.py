@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["OWN_DATA", "partitions", "the_dataset", "the_model", "with_data"]
+__all__ = [
+    "OWN_DATA",
+    "partitions",
+    "the_dataset",
+    "the_jax_model",
+    "the_model",
+    "with_data",
+]
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +30,9 @@ from joulemesh.data import (
 from joulemesh.data.columnar import Frame, is_frame
 from joulemesh.data.reading import check_only_tables, reading_of
 from joulemesh.errors import ScenarioError
+from joulemesh.models.core import of_jax
+from joulemesh.models.named import is_own
+from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.scenario import Scenario
 
@@ -89,12 +99,19 @@ def _check_named(data: Mapping[str, Any], holder: str | None) -> None:
         )
 
 
-def the_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model:
+def the_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model | TorchModel:
     """The scenario's model, or the user's own in its place, checked against the data."""
     training = scenario.training
     if model is not None:
         return models.coerce(model, dataset.shape, dataset.classes)
+    if is_own(training.model):
+        return models.from_file(training.model, dataset.shape, dataset.classes, training.l2)
     return models.build(training.model, dataset.shape, dataset.classes, **dict(training))
+
+
+def the_jax_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model:
+    """`the_model`, which must be one of JAX."""
+    return of_jax(the_model(scenario, model, dataset))
 
 
 def partitions(

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from joulemesh.data import Dataset
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
+from joulemesh.models.torch_model import TorchModel
 from joulemesh.scenario import Scenario
+from joulemesh.setup.learner import AnyLearner, learner_of
 from joulemesh.setup.prepare import partitions
 from joulemesh.studies.grid import evaluations
 from joulemesh.studies.record import Record
@@ -22,7 +25,7 @@ from joulemesh.studies.unfinished import Unfinished
 from joulemesh.training.digests import digest
 from joulemesh.training.driver import DivergedError, Sink, interrupts, train, train_seeds
 from joulemesh.training.interrupt import Interrupt
-from joulemesh.training.jax.engine import Engine
+from joulemesh.training.learner import Learner
 from joulemesh.training.options import Options
 
 _EVAL_SHARE = 0.08  # of the adaptive plan's training, which evaluation may add
@@ -41,7 +44,7 @@ class Learning:
     """
 
     scenario: Scenario
-    model: Model
+    model: Model | TorchModel
     dataset: Dataset
 
 
@@ -99,7 +102,7 @@ class Contest:
         progress: Callable[[int, float], None],
         interrupt: Interrupt,
     ) -> list[Record]:
-        engine = self._engine(seeds)
+        engine: Learner[Any] = self._engine(seeds)
         self._unfinished = unfinished = Unfinished(self._place(seeds))
         state = unfinished.restore(engine)
         state = engine.begin() if state is None else state
@@ -123,10 +126,10 @@ class Contest:
         """Remove what was kept of the training under way: its runs are kept."""
         self._unfinished.remove()
 
-    def _engine(self, seeds: tuple[int, ...]) -> Engine:
+    def _engine(self, seeds: tuple[int, ...]) -> AnyLearner:
         what, schedule = self.learning, self.contender.schedule
         samples = self.setting.work.round_samples
-        return Engine(
+        return learner_of(
             what.model,
             what.dataset,
             partitions(what.scenario, what.dataset, seeds, samples),

@@ -28,10 +28,12 @@ from joulemesh.data.chosen import device_names
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import SOURCE
 from joulemesh.methods import Contender, Setting
+from joulemesh.models.core import Model
+from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import files_run
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.training.digests import array_parts, data_digest, digest
-from joulemesh.training.jax.identity import model_digest
+from joulemesh.training.jax import identity
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or summed up does not change them.
@@ -58,6 +60,15 @@ _OWN = (
 )
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 _PLACES = {"data_dir", "dataset", "test_dataset"}
+
+
+def model_digest(model: Model | TorchModel, shape: tuple[int, ...]) -> str:
+    """A digest of what a model computes and where it begins."""
+    if not isinstance(model, TorchModel):
+        return identity.model_digest(model, shape)
+    from joulemesh.training.torch.identity import torch_model_digest
+
+    return torch_model_digest(model) + version("torch")
 
 
 @lru_cache(maxsize=1)

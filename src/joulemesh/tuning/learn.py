@@ -25,9 +25,11 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender
 from joulemesh.methods.adaptive import plan_ledger
 from joulemesh.models.core import Model
+from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import files_run
 from joulemesh.planning.plan import Plan
 from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.learner import AnyLearner, learner_of
 from joulemesh.setup.prepare import partitions
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.fingerprint import code_digest, contender_digest, data_digest, model_digest
@@ -37,8 +39,8 @@ from joulemesh.studies.unfinished import Unfinished
 from joulemesh.training.digests import array_parts, digest
 from joulemesh.training.driver import Sink, TrainedChunk, train
 from joulemesh.training.interrupt import Interrupt
-from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import this_machine
+from joulemesh.training.learner import Learner
 from joulemesh.training.members import Members
 from joulemesh.training.options import Options
 from joulemesh.training.trace import Trace
@@ -107,7 +109,7 @@ class Judge:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | TorchModel,
         dataset: Dataset,
         seeds: Sequence[int],
         store: Cache,
@@ -211,7 +213,7 @@ class Judge:
     def _train(
         self,
         batch: Sequence[Job],
-        engine: Engine,
+        engine: Learner[Any],
         keys: Sequence[str | None],
         interrupt: Interrupt,
         on_chunk: Callable[[Sequence[Job], int, int], None],
@@ -237,7 +239,7 @@ class Judge:
             return None
         return self.store.unfinished / digest(str(key).encode() for key in keys)
 
-    def _engine(self, batch: Sequence[Job]) -> Engine:
+    def _engine(self, batch: Sequence[Job]) -> AnyLearner:
         options = [self.options(job) for job in batch]
         members = Members.of(
             [job.contender.schedule for job in batch],
@@ -245,7 +247,7 @@ class Judge:
             len(self.seeds),
         )
         at = sorted({t for one in options for t in one.eval_at})
-        return Engine(
+        return learner_of(
             self.model,
             self.dataset,
             [held for job in batch for held in self._held(job)],
@@ -276,11 +278,11 @@ class _Prepared:
     """
 
     def __init__(
-        self, batches: Sequence[Sequence[Job]], make: Callable[[Sequence[Job]], Engine]
+        self, batches: Sequence[Sequence[Job]], make: Callable[[Sequence[Job]], AnyLearner]
     ) -> None:
         self._batches, self._make = iter(batches), make
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
-        self._next: Future[Engine] | None = None
+        self._next: Future[AnyLearner] | None = None
 
     def __enter__(self) -> _Prepared:
         return self
@@ -288,7 +290,7 @@ class _Prepared:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def __next__(self) -> Engine:
+    def __next__(self) -> AnyLearner:
         """The next batch's engine."""
         if this_machine().loop:  # which trains on the cores that would compile
             return self._make(next(self._batches))
@@ -303,7 +305,7 @@ class _Prepared:
         batch = next(self._batches, None)
         self._next = None if batch is None else self._pool.submit(self._compiled, batch)
 
-    def _compiled(self, batch: Sequence[Job]) -> Engine:
+    def _compiled(self, batch: Sequence[Job]) -> AnyLearner:
         engine = self._make(batch)
         engine.compile()
         return engine

@@ -6,7 +6,7 @@ from typing import Any
 
 from joulemesh.planning.workload import workload
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import partitions, the_dataset, the_model
+from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model
 from joulemesh.theory.measured.estimate import DeviceLosses, estimate_constants
 from joulemesh.training.jax.platform import configure
 
@@ -23,7 +23,7 @@ def estimate_bounds(scenario: Scenario, *, model: Any = None, data: Any = None) 
     """
     configure()
     dataset = the_dataset(scenario, data)
-    learner = the_model(scenario, model, dataset)
+    learner = the_jax_model(scenario, model, dataset)
     work = workload(scenario, learner.parameters, dataset)
     held = partitions(scenario, dataset, (scenario.seed,), work.round_samples)[0]
     losses = DeviceLosses(learner, dataset, held)

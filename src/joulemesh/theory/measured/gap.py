@@ -17,7 +17,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions, the_dataset, the_model
+from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model
 from joulemesh.theory.bounds import Constants, theorem1_corrected
 from joulemesh.theory.measured.estimate import DeviceLosses
 from joulemesh.training.driver import TrainedChunk, train
@@ -73,7 +73,7 @@ def gap_under_bound(scenario: Scenario, *, every: int = 5) -> GapStudy:
         )
     configure()
     dataset = the_dataset(scenario)
-    model = the_model(scenario, None, dataset)
+    model = the_jax_model(scenario, None, dataset)
     plan = make_plan(scenario, parameters=model.parameters, data=dataset)
     held = partitions(scenario, dataset, (scenario.seed,), plan.work.round_samples)[0]
     samples = [dataset.normalise(dataset.x_train[held.indices(i)]) for i in range(held.devices)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["metrics_digest", "model_digest", "run_identity"]
+__all__ = ["metrics_digest", "model_digest", "partition_parts", "run_identity"]
 
 import re
 from collections.abc import Sequence
@@ -50,22 +50,26 @@ def run_identity(
     """Digests of all that decides a run's numbers, by name."""
     own = exchange.apply
     method = (own.__module__, getattr(own, "__qualname__", ""))
-    held = [
-        part
-        for partition in partitions
-        for part in array_parts(partition.order.astype(np.int32), partition.offsets)
-    ]
     digests = {
         "normalisation": scaling_digest(dataset),
         "data": data_digest(dataset),
         "model": model_digest(model, dataset.shape),
-        "partition": digest(held),
+        "partition": digest(partition_parts(partitions)),
         "plan": schedule.digest(),
         "options": digest([repr((options, method, seeds)).encode()]),
     }
     if options.metrics:
         digests["evaluation"] = metrics_digest(metrics_of(options.metrics), dataset.classes)
     return digests
+
+
+def partition_parts(partitions: Sequence[Partition]) -> list[bytes | memoryview]:
+    """Who holds which samples, seed after seed."""
+    return [
+        part
+        for partition in partitions
+        for part in array_parts(partition.order.astype(np.int32), partition.offsets)
+    ]
 
 
 def metrics_digest(metrics: Sequence[Metric], classes: int) -> str:

@@ -13,7 +13,7 @@ from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.jax.evaluation.counts import sample_counts
-from joulemesh.training.jax.evaluation.samples import _PURPOSE, in_batches
+from joulemesh.training.jax.evaluation.samples import TEST_ORDER, in_batches
 from joulemesh.training.trace import Trace
 
 
@@ -84,7 +84,7 @@ def test_evaluation_is_what_numpy_says(toy: Dataset, machine: Machine) -> None:
     engine = Engine(model, toy, held, schedule, options, (0, 1), machine=machine)
     chunks = [(engine.params(state), trace) for state, trace in engine.train()]
     whole = np.arange(60)
-    some = np.random.default_rng(_PURPOSE).permutation(60)[:20]
+    some = np.random.default_rng(TEST_ORDER).permutation(60)[:20]
     trace = Trace.join([trace for _, trace in chunks])
     assert trace.iteration.tolist() == [2, 4]
     assert trace.test_samples.tolist() == [[60, 60]] * 2

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["EvalSamples", "SampleBatches", "choose_samples", "in_batches", "train_sizes"]
+__all__ = [
+    "TEST_ORDER",
+    "EvalSamples",
+    "SampleBatches",
+    "choose_samples",
+    "in_batches",
+    "train_sizes",
+]
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +24,7 @@ from joulemesh.training.jax.loss import Array
 from joulemesh.training.jax.platform import BATCHES, ROWS, WHOLE
 
 # The choice of test samples is the same for every seed: seeds are compared on it.
-_PURPOSE = 0x74657374
+TEST_ORDER = 0x74657374
 
 
 class SampleBatches(NamedTuple):
@@ -72,7 +79,7 @@ def choose_samples(
     on_test, on_train, each = counts
     kinds = np.ones((on_test, 2), dtype)
     kinds[each:, 1] = 0
-    picked = np.random.default_rng(_PURPOSE).permutation(test)[:on_test]
+    picked = np.random.default_rng(TEST_ORDER).permutation(test)[:on_test]
     chosen = [_first_of_each(layout, partition, on_train, dtype) for partition in partitions]
     longest = max(len(index) for index, _, _ in chosen)
     train, owners = [], []

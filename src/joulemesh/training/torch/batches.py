@@ -1,0 +1,92 @@
+"""Which samples the rows of a torch learner train on: the simulator's own draws, many at once."""
+
+from __future__ import annotations
+
+__all__ = ["Batches"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Partition
+from joulemesh.training import draws
+from joulemesh.training.options import Options
+
+IntArray = NDArray[np.int64]
+
+
+class Batches:
+    """Draws the batches of all rows; row s·N + i is device i of seed s.
+
+    Args:
+        partitions: who holds which samples, one per seed.
+        seeds: the repetition seeds.
+        options: size of a batch, and what a round is.
+
+    >>> from joulemesh.data import partition
+    >>> held = partition(np.arange(40) % 2, 4, kind="iid")
+    >>> batches = Batches([held], [0], Options(batch_size=8))
+    >>> index, valid = batches.draw(iteration=0, rows=np.arange(4), start=0, stop=3)
+    >>> index.shape, valid is None
+    ((3, 4, 8), True)
+    >>> bool(np.isin(index[:, 2], held.indices(2)).all())
+    True
+    """
+
+    def __init__(
+        self, partitions: Sequence[Partition], seeds: Sequence[int], options: Options
+    ) -> None:
+        devices = partitions[0].devices
+        self.sizes = np.stack([one.sizes for one in partitions])  # [S, N]
+        before = np.cumsum([0, *(len(one.order) for one in partitions)])[:-1, None]
+        self._start = (before + np.stack([one.offsets[:-1] for one in partitions])).reshape(-1)
+        self._order = np.concatenate([np.asarray(one.order, np.int64) for one in partitions])
+        keys = [draws.seed_key(seed, draws.BATCH) for seed in seeds]
+        first, second = (np.repeat(np.concatenate([k[w] for k in keys]), devices) for w in (0, 1))
+        self._key: draws.Key = (first, second)
+        self._device = np.tile(np.arange(devices, dtype=np.uint32), len(seeds))
+        self._epoch = options.local_round == "epoch"
+        self._lanes = np.arange(options.batch_size, dtype=np.uint32)
+        per_round = draws.steps_per_round(self.sizes, options.batch_size, options.local_round)
+        self._per_round = per_round.reshape(-1).astype(np.int64)
+
+    def steps(self, rounds: NDArray[np.integer[Any]]) -> IntArray:
+        """int64 [R]: SGD steps of every row, given its rounds [S, N]."""
+        return np.asarray(np.asarray(rounds, np.int64).reshape(-1) * self._per_round)
+
+    def _fold(self, key: draws.Key, rows: IntArray, iteration: int) -> draws.Key:
+        """Keys [rows, 1] of an iteration and device."""
+        at = draws.fold((key[0][rows, None], key[1][rows, None]), np.uint32(iteration))
+        return draws.fold(at, self._device[rows, None])
+
+    def keys(
+        self, purpose: int, rows: IntArray, iteration: int, start: int, stop: int
+    ) -> NDArray[np.uint64]:
+        """uint64 [steps, rows]: a number for each row and step, to seed what is drawn elsewhere."""
+        step = np.arange(start, stop, dtype=np.uint32)[:, None, None]
+        other = draws.fold(self._key, np.uint32(purpose))
+        high, low = draws.fold(self._fold(other, rows, iteration), step)
+        wide = high.astype(np.uint64) << np.uint64(31)  # below 2**63, which PyTorch takes
+        return np.asarray((wide | low.astype(np.uint64)) >> np.uint64(1))[..., 0]
+
+    def draw(
+        self, iteration: int, rows: IntArray, start: int, stop: int
+    ) -> tuple[IntArray, NDArray[np.bool_] | None]:
+        """The samples of some rows in steps start..stop−1 of an iteration (from 0).
+
+        Returns:
+            int64 [steps, rows, batch], indices of training samples; and bool of that shape, False
+            beyond the end of a pass, or None where every batch is whole.
+        """
+        key = self._fold(self._key, rows, iteration)
+        step = np.arange(start, stop, dtype=np.uint32)[:, None, None]
+        size = self.sizes.reshape(-1)[rows, None].astype(np.uint32)
+        valid = None
+        if self._epoch:
+            position, valid = draws.epoch_positions(key, step, self._lanes, size)
+            valid = None if valid.all() else valid
+        else:
+            position = draws.step_positions(key, step, self._lanes, size)
+        return self._order[self._start[rows, None] + position.astype(np.int64)], valid

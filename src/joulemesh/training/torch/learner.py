@@ -1,0 +1,347 @@
+"""A learner of PyTorch modules: all devices of all seeds stacked, trained on a schedule.
+
+Parameters are stacked on a leading axis of rows, seed after seed, and stay on the processor, as do
+the samples, gathered by index. What is drawn is what every other learner draws.
+"""
+
+from __future__ import annotations
+
+__all__ = ["TorchLearner", "TorchState"]
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.metrics.curves import CURVES
+from joulemesh.models.torch_model import TorchModel, checked
+from joulemesh.optional import require
+from joulemesh.training.digests import digest
+from joulemesh.training.driver import chunks
+from joulemesh.training.jax.chunks import evaluated
+from joulemesh.training.jax.inputs import check_inputs
+from joulemesh.training.jax.mean_model import mean_of
+from joulemesh.training.learner import DivergedError, Learner
+from joulemesh.training.members import Members
+from joulemesh.training.options import Options
+from joulemesh.training.schedule import Schedule
+from joulemesh.training.tensors import Arrays, Shapes
+from joulemesh.training.torch.batches import Batches
+from joulemesh.training.torch.evaluation import Evaluator, trace_columns
+from joulemesh.training.torch.gradients import Gradients
+from joulemesh.training.torch.identity import torch_identity
+from joulemesh.training.torch.mixing import Mixer
+from joulemesh.training.torch.optimizers import optimizer_of
+from joulemesh.training.torch.samples import Samples, seen_shape
+from joulemesh.training.trace import Trace
+
+Tensor: TypeAlias = Any
+Leaves: TypeAlias = dict[str, Tensor]
+
+_LOG = logging.getLogger("joulemesh")
+_DRAWN_BYTES = 2**26  # indices of samples that are drawn at once
+_DROPOUT = 0x64726F70  # purpose of the draws that a module makes itself
+
+
+@dataclass
+class TorchState:
+    """All that training carries from one iteration to the next; rows are seed after seed.
+
+    Attributes:
+        iteration: iterations completed.
+        params: [rows, ...] each.
+        memory: what the optimisers remember, [rows, ...] each.
+    """
+
+    iteration: int
+    params: Leaves
+    memory: Leaves
+
+
+class TorchLearner:
+    """Trains a PyTorch module on a schedule.
+
+    Args:
+        model: what is trained; every device of a seed starts from the same parameters.
+        dataset: training and test samples.
+        partitions: who holds which samples, one per seed.
+        schedule: rounds, presence, mixing; or `Members`.
+        options: settings.
+        seeds: repetition seeds; each redraws batches and, if the model can be made anew, initial
+            parameters.
+
+    Attributes:
+        on_stage: told whether it trains or evaluates.
+    """
+
+    def __init__(
+        self,
+        model: TorchModel,
+        dataset: Dataset,
+        partitions: Sequence[Partition],
+        schedule: Schedule,
+        options: Options | None = None,
+        seeds: Sequence[int] = (0,),
+    ) -> None:
+        self._torch = torch = require("torch", "training a PyTorch module")
+        self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
+        self.schedule, self.options = schedule, options or Options()
+        self.seeds = tuple(int(seed) for seed in seeds)
+        self.on_stage: Callable[[str], None] = lambda stage: None
+        check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
+        checked(model, seen_shape(dataset), dataset.classes)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        wide = self.options.precision == "float64"
+        self._dtype = torch.float64 if wide else torch.float32
+        self._optimizer = optimizer_of(self.options.optimizer)
+        self._batches = Batches(self.partitions, self.seeds, self.options)
+        self._samples = Samples(torch, dataset, self.device, self._dtype)
+        two = self._samples.train(torch.zeros(2, dtype=torch.int64))
+        rows = len(self.seeds) * schedule.devices
+        self._gradients = Gradients(torch, model, two, self.options.precision, rows)
+        if self._gradients.reason.startswith("torch.func"):
+            _LOG.warning("%s; devices are trained one by one", self._gradients.reason)
+        by_samples = self.options.weights == "samples"
+        weights = schedule.mean_weights(self._batches.sizes, by_samples=by_samples)
+        self._mixer = Mixer(torch, schedule, weights, by_samples=by_samples)
+        self.evaluator = Evaluator(
+            torch, self._gradients, self._samples, self.partitions, schedule, self._mixer,
+            self.options,
+        )  # fmt: skip
+        self._rates = torch.as_tensor(self._rate_of_rows()).to(self.device)
+
+    @property
+    def together(self) -> bool:
+        """Are all devices computed at once, by ``torch.func.vmap``?"""
+        return self._gradients.together
+
+    def _rate_of_rows(self) -> NDArray[np.float64]:
+        rates = np.full(len(self.seeds), self.options.learning_rate)
+        if isinstance(self.schedule, Members):
+            rates = self.schedule.rates
+        return np.repeat(rates, self.schedule.devices)
+
+    def compile(self) -> None:
+        """Nothing is compiled ahead: programs are traced when they are first used."""
+
+    # States -------------------------------------------------------------------------------------
+
+    def begin(self) -> TorchState:
+        """The initial parameters: of each seed one set, the same for all its devices."""
+        first = [self.model.initial(seed) for seed in self.seeds]
+        devices = self.schedule.devices
+        params = {
+            name: self._torch.stack([one[name].to(self._dtype) for one in first])
+            .repeat_interleave(devices, dim=0)
+            .to(self.device)
+            for name in first[0]
+        }
+        return TorchState(0, params, self._optimizer.memory(params))
+
+    def _by_device(self, leaves: Leaves) -> Leaves:
+        """Views [S, N, ...] of rows."""
+        ahead = (len(self.seeds), self.schedule.devices)
+        return {name: leaf.view(*ahead, *leaf.shape[1:]) for name, leaf in leaves.items()}
+
+    def params(self, state: TorchState) -> Arrays:
+        """Every device's parameters, as NumPy arrays [seeds, devices, ...]."""
+        return {name: leaf.cpu().numpy() for name, leaf in self._by_device(state.params).items()}
+
+    def mean_params(self, state: TorchState) -> Arrays:
+        """The mean model of the active devices; with several seeds stacked [seeds, ...]."""
+        active = self.schedule.active[max(state.iteration - 1, 0)]
+        by_samples = self.options.weights == "samples"
+        weights = self.schedule.mean_weights(self._batches.sizes, by_samples=by_samples)
+        mean: Arrays = mean_of(self.params(state), weights * active)
+        return mean
+
+    def _named(self, state: TorchState) -> Iterator[tuple[str, Tensor]]:
+        for part, leaves in (("params", state.params), ("optimizer", state.memory)):
+            for name, leaf in self._by_device(leaves).items():
+                yield f"{part}.{name}", leaf
+
+    def saved_shapes(self) -> Shapes:
+        """Names, shapes and types of the arrays that `save` gives."""
+        made = self.save(self.begin())
+        return {name: (array.shape, array.dtype) for name, array in made.items()}
+
+    def save(self, state: TorchState) -> Arrays:
+        """The state as named arrays, [seeds, devices, ...]."""
+        arrays = {name: np.array(leaf.cpu().numpy()) for name, leaf in self._named(state)}
+        return {"iteration": np.array(state.iteration, np.int64), **arrays}
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> TorchState:
+        """The state that `save` gave."""
+        state = self.begin()
+        for name, leaf in self._named(state):
+            leaf.copy_(self._torch.as_tensor(np.asarray(arrays[name])))
+        state.iteration = int(arrays["iteration"])
+        return state
+
+    # Training -----------------------------------------------------------------------------------
+
+    def advance(self, state: TorchState) -> tuple[TorchState, Trace]:
+        """Run the next chunk of iterations; the state is consumed."""
+        start = state.iteration
+        stop = min(start + self.options.chunk_iterations, self.schedule.iterations)
+        measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop)) + start
+        found, drift = [], []
+        with self._torch.random.fork_rng(devices=self._cuda()):
+            for t in range(start, stop):
+                params = self._by_device(state.params)
+                with self._torch.no_grad():
+                    self._mixer.give(t, params)
+                self._train(state, t)
+                if t in measured:
+                    drift.append(self.evaluator.consensus(params, t))
+                if self.schedule.exchanged[t]:
+                    with self._torch.no_grad():
+                        self._mixer.mix(t, params)
+                self._require_finite(state, t)
+                if t in measured:
+                    self.on_stage("evaluating")
+                    found.append(self.evaluator.evaluate(params, t))
+                    self.on_stage("training")
+        state.iteration = stop
+        return state, self._trace(measured, found, drift)
+
+    def _cuda(self) -> list[Any]:
+        return [self.device] if self.device.type == "cuda" else []
+
+    def _rounds(self, t: int) -> NDArray[np.integer[Any]]:
+        """Rounds [S, N] of an iteration."""
+        if isinstance(self.schedule, Members):
+            return np.asarray(self.schedule.each[t].T)
+        return np.broadcast_to(self.schedule.rounds[t], self._batches.sizes.shape)
+
+    def _train(self, state: TorchState, t: int) -> None:
+        """The local rounds of an iteration (from 0), those with most steps first."""
+        steps = self._batches.steps(self._rounds(t))
+        order = np.argsort(-steps, kind="stable")
+        sorted_steps = steps[order]
+        if not sorted_steps[0]:
+            return
+        if (sorted_steps == sorted_steps[0]).all():
+            order = np.arange(len(order))
+            rows, held = order, (state.params, state.memory)
+        else:
+            rows = order
+            at = self._torch.as_tensor(order).to(self.device)
+            held = tuple(
+                {name: leaf[at] for name, leaf in leaves.items()}
+                for leaves in (state.params, state.memory)
+            )  # type: ignore[assignment]
+        rates = self._rates[self._torch.as_tensor(rows).to(self.device)]
+        self._play(held, rates, rows, sorted_steps, t)
+        if held[0] is not state.params:
+            for leaves, moved in zip((state.params, state.memory), held, strict=True):
+                for name, leaf in leaves.items():
+                    leaf[at] = moved[name]
+
+    def _play(
+        self,
+        held: tuple[Leaves, Leaves],
+        rates: Tensor,
+        rows: NDArray[np.int64],
+        steps: NDArray[np.int64],
+        t: int,
+    ) -> None:
+        """Steps of rows that are sorted by their number of steps: a prefix is still at work."""
+        k = 0
+        while k < steps[0]:
+            busy = int(np.searchsorted(-steps, -k, side="left"))  # rows with more than k steps
+            together = int(steps[busy - 1])  # until the first of them is done
+            most = max(1, _DRAWN_BYTES // (8 * busy * self.options.batch_size))
+            stop = min(together, k + most)
+            index, valid = self._batches.draw(t, rows[:busy], k, stop)
+            keys = self._keys(rows[:busy], t, k, stop)
+            placed = self._torch.as_tensor(index).to(self.device)
+            for j in range(stop - k):
+                whole = valid is None or bool(valid[j].all())
+                params, memory = ({n: p[:busy] for n, p in leaves.items()} for leaves in held)
+                if whole:
+                    grads = self._gradients.of(params, *self._samples.train(placed[j]), keys[j])
+                else:
+                    grads = self._short(params, placed[j], valid[j], keys[j])  # type: ignore[index]
+                with self._torch.no_grad():
+                    self._optimizer.update(params, grads, memory, rates[:busy])
+            k = stop
+
+    def _short(
+        self, params: Leaves, index: Tensor, valid: NDArray[np.bool_], keys: NDArray[np.uint64]
+    ) -> Leaves:
+        """Gradients where the last batch of a pass has fewer samples in some rows."""
+        each = []
+        for row, there in enumerate(valid):
+            x, y = self._samples.train(index[row][self._torch.as_tensor(there)])
+            each.append(self._gradients.of_one(row, params, x, y, int(keys[row])))
+        return {n: self._torch.stack([one[k] for one in each]) for k, n in enumerate(params)}
+
+    def _keys(self, rows: NDArray[np.int64], t: int, start: int, stop: int) -> NDArray[np.uint64]:
+        """uint64 [steps, rows]: seeds of what a module draws itself, such as dropout."""
+        return self._batches.keys(_DROPOUT, rows, t, start, stop)
+
+    def _require_finite(self, state: TorchState, t: int) -> None:
+        if isinstance(self.schedule, Members):
+            return
+        good = self._torch.stack(
+            [leaf.isfinite().flatten(1).all(dim=1) for leaf in state.params.values()]
+        ).all(dim=0)
+        if not bool(good.all()):
+            row = int(self._torch.argmin(good.int()))
+            seed = self.seeds[row // self.schedule.devices]
+            raise DivergedError(t + 1, seed, self.options.learning_rate)
+
+    def _trace(
+        self, measured: NDArray[np.int64], found: list[dict[str, Any]], drift: list[Any]
+    ) -> Trace:
+        if not found:
+            return self._empty()
+        dtype = np.float64 if self._dtype == self._torch.float64 else np.float32
+        columns = trace_columns(found, drift, dtype)
+        return Trace(measured + 1, **columns, **self.evaluator.counts.columns(measured))
+
+    def _empty(self) -> Trace:
+        columns: dict[str, Any] = {
+            name: np.zeros((0, len(self.seeds))) for name in self.evaluator.names
+        }
+        own = {name: columns.pop(name) for name in list(columns) if name not in CURVES}
+        none = np.zeros(0, np.int64)
+        return Trace(none, **columns, own=own, **self.evaluator.counts.columns(none))
+
+    def train(self, state: TorchState | None = None) -> Iterator[tuple[TorchState, Trace]]:
+        """Run to the end of the schedule; see `training.driver.chunks`."""
+        return chunks(self, state)
+
+    def run(self) -> Trace:
+        """Run the whole schedule and return all evaluations."""
+        return Trace.join([trace for _, trace in self.train()])
+
+    def evaluate(self, state: TorchState) -> Trace:
+        """Evaluate a state as it is; drift before the exchange is not known (NaN)."""
+        last = np.array([max(state.iteration - 1, 0)])
+        found = self.evaluator.evaluate(self._by_device(state.params), int(last[0]))
+        unknown = np.full(len(self.seeds), np.nan)
+        dtype = np.float64 if self._dtype == self._torch.float64 else np.float32
+        columns = trace_columns([found], [unknown], dtype)
+        counts = self.evaluator.counts.columns(last)
+        return Trace(np.array([state.iteration]), **columns, **counts)
+
+    def identity(self) -> dict[str, str]:
+        """Digests of all that decides the numbers, by name."""
+        return torch_identity(
+            self.model, self.dataset, self.partitions, self.schedule, self.options, self.seeds
+        )
+
+    def digest(self) -> str:
+        """One digest of `identity`."""
+        return digest(f"{name} {mark}".encode() for name, mark in self.identity().items())
+
+
+def _learns(learner: TorchLearner) -> Learner[TorchState]:
+    """Checked by mypy: it is a learner."""
+    return learner

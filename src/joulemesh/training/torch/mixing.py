@@ -1,0 +1,140 @@
+"""What an exchange does to stacked parameters, as the schedule's mixing says."""
+
+from __future__ import annotations
+
+__all__ = ["Mixer"]
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from joulemesh.training.schedule import Schedule
+
+Tensor: TypeAlias = Any
+
+
+class Mixer:
+    """Carries out the exchanges of a schedule.
+
+    Args:
+        torch: the module.
+        schedule: presence and mixing.
+        weights: float64 [S, N]: of the exact mean, on any positive scale.
+        by_samples: whether they are the devices' numbers of samples.
+    """
+
+    def __init__(
+        self, torch: Any, schedule: Schedule, weights: NDArray[np.float64], *, by_samples: bool
+    ) -> None:
+        self._torch, self._schedule, self._weights = torch, schedule, weights
+        # A dense matrix is the plain mean itself; a sparse one leaves its place to the mean.
+        self._instead = schedule.kind == "sparse" or by_samples
+        self._latest: tuple[Any, Any] = (None, None)
+
+    def averages(self, iteration: int) -> bool:
+        """Does every active device take the weighted mean in an iteration (from 0)?"""
+        exact = bool(self._schedule.exact[iteration]) and self._instead
+        return self._schedule.kind == "mean" or exact
+
+    @property
+    def agree(self) -> NDArray[np.bool_]:
+        """bool [n]: do all devices hold one model after each iteration?"""
+        n, exchanged = self._schedule.iterations, self._schedule.exchanged
+        always = all(self.averages(t) for t in range(n) if exchanged[t])
+        return np.asarray(exchanged & always)
+
+    def share(self, iteration: int) -> NDArray[np.float64]:
+        """float64 [S, N]: each device's weight in the mean of those that are active."""
+        weights = np.where(self._schedule.active[iteration], self._weights, 0.0)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def mix(self, iteration: int, params: dict[str, Tensor]) -> None:
+        """Exchange the parameters of all devices in place; [S, N, ...] each."""
+        active = self._schedule.active[iteration]
+        if self._schedule.parts > 1:
+            self._mix_parts(iteration, params)
+            return
+        how = self._operator(iteration, next(iter(params.values())))
+        for leaf in params.values():
+            flat = leaf.reshape(*leaf.shape[:2], -1)
+            mixed = how(flat)
+            if active.all():
+                flat.copy_(mixed)
+            else:
+                here = self._torch.as_tensor(np.flatnonzero(active), device=leaf.device)
+                flat[:, here] = mixed.expand(flat.shape)[:, here]
+
+    def give(self, iteration: int, params: dict[str, Tensor]) -> None:
+        """Let newcomers begin an iteration with what others ended the one before with."""
+        givers = self._schedule.begins_with(iteration, iteration + 1)[0]
+        newcomers = np.flatnonzero(givers != np.arange(len(givers)))
+        if not len(newcomers):
+            return
+        for leaf in params.values():
+            to, of = (self._torch.as_tensor(x).to(leaf.device) for x in (newcomers, givers))
+            leaf[:, to] = leaf[:, of[to]]
+
+    def _mix_parts(self, iteration: int, params: dict[str, Tensor]) -> None:
+        """Mix parts of the parameters, as one vector, that have a matrix each."""
+        torch, leaves = self._torch, list(params.values())
+        whole = torch.cat([leaf.flatten(2) for leaf in leaves], dim=2)
+        matrices = self._schedule.matrices(iteration, iteration + 1)[0]
+        here = torch.as_tensor(np.flatnonzero(self._schedule.active[iteration])).to(whole.device)
+        cuts = np.array_split(np.arange(whole.shape[2]), len(matrices))
+        for matrix, at in zip(matrices, cuts, strict=True):
+            rows = torch.as_tensor(np.array(matrix), dtype=whole.dtype).to(whole.device)[here]
+            if len(at):
+                whole[:, here, at[0] : at[-1] + 1] = rows @ whole[:, :, at[0] : at[-1] + 1]
+        first = 0
+        for leaf in leaves:
+            size = leaf[0, 0].numel()
+            leaf.copy_(whole[:, :, first : first + size].reshape(leaf.shape))
+            first += size
+
+    def _operator(self, iteration: int, like: Tensor) -> Any:
+        """[S, N, P] -> that after the exchange, right for the active devices."""
+        torch = self._torch
+
+        def placed(array: NDArray[Any]) -> Tensor:
+            return torch.as_tensor(np.ascontiguousarray(array), dtype=like.dtype).to(like.device)
+
+        if self.averages(iteration):
+            share = placed(self.share(iteration))
+            return lambda flat: (share[..., None] * flat).sum(dim=1, keepdim=True)
+        if self._schedule.kind == "dense":
+            matrix = placed(self._dense(iteration))
+            return lambda flat: matrix @ flat
+        lists = self._sparse(iteration, placed, like)
+        return lambda flat: self._repeated(lists, flat)
+
+    def _dense(self, iteration: int) -> NDArray[np.float64]:
+        matrix = self._schedule.matrices(iteration, iteration + 1)[0]
+        heard = np.where(self._schedule.active[iteration], matrix, 0.0)
+        # Weight of departed neighbours is moved to the diagonal, so that rows still sum to 1.
+        return np.asarray(heard + np.diag(matrix.sum(axis=1) - heard.sum(axis=1)))
+
+    def _sparse(self, iteration: int, placed: Any, like: Tensor) -> Tensor:
+        active = self._schedule.active[iteration]
+        key = active.tobytes()
+        if self._latest[0] != key:
+            given: Any = self._schedule.mixing
+            rows = sparse.coo_array(given)
+            # Weight of departed neighbours stays with the device.
+            at = np.stack([rows.row, np.where(active[rows.col], rows.col, rows.row)])
+            lists = self._torch.sparse_coo_tensor(
+                self._torch.as_tensor(at.astype(np.int64)),
+                placed(rows.data).cpu(),
+                rows.shape,
+                check_invariants=True,
+            )
+            self._latest = (key, lists.coalesce().to(like.device))
+        return self._latest[1]
+
+    def _repeated(self, lists: Tensor, flat: Tensor) -> Tensor:
+        seeds, devices = flat.shape[:2]
+        wide = flat.transpose(0, 1).reshape(devices, -1)
+        for _ in range(self._schedule.mixing_rounds):
+            wide = lists @ wide
+        return wide.reshape(devices, seeds, -1).transpose(0, 1)

@@ -1,0 +1,92 @@
+"""Training and test samples as tensors on the processor, gathered by index."""
+
+from __future__ import annotations
+
+__all__ = ["Samples", "seen_shape"]
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset
+from joulemesh.data.catalog import DATASETS
+from joulemesh.training.jax.loss import scale_of
+
+Tensor: TypeAlias = Any
+
+
+def _channels_first(dataset: Dataset) -> bool:
+    """Are its samples images with their channels last, which a module wants first?
+
+    Data of the user's own are shown to a module as they are.
+    """
+    return dataset.name in DATASETS and len(dataset.shape) == 3
+
+
+def seen_shape(dataset: Dataset) -> tuple[int, ...]:
+    """The shape of one sample as a module sees it.
+
+    >>> from joulemesh.data import load
+    >>> seen_shape(load("digits"))
+    (1, 8, 8)
+    """
+    if _channels_first(dataset):
+        height, width, channels = dataset.shape
+        return channels, height, width
+    return tuple(dataset.shape)
+
+
+class Samples:
+    """A data set on a processor; a module sees x · scale + shift.
+
+    Args:
+        torch: the module.
+        dataset: training and test samples.
+        device: where tensors are.
+        dtype: in which samples are computed with.
+    """
+
+    def __init__(self, torch: Any, dataset: Dataset, device: Any, dtype: Any) -> None:
+        self._torch, self._dtype = torch, dtype
+        first = _channels_first(dataset)
+
+        def placed(x: NDArray[Any]) -> Tensor:
+            tensor = torch.as_tensor(np.ascontiguousarray(np.moveaxis(x, 3, 1) if first else x))
+            return tensor.to(device)
+
+        self._x, self._x_test = placed(dataset.x_train), placed(dataset.x_test)
+        self._y = torch.as_tensor(np.asarray(dataset.y_train)).long().to(device)
+        self._targets = np.asarray(dataset.y_test)
+        wide = np.float64 if dtype == torch.float64 else np.float32
+        scale, shift = scale_of(dataset, wide)
+        self._scale, self._shift = (
+            torch.as_tensor(np.ascontiguousarray(self._moved(one, first))).to(device)
+            for one in (scale, shift)
+        )
+        self.tested = len(dataset.y_test)
+        self._device = device
+
+    @staticmethod
+    def _moved(figure: NDArray[Any], first: bool) -> NDArray[Any]:
+        """A factor for each channel or pixel, in the order in which a module sees them."""
+        if not first or figure.ndim == 0:
+            return figure
+        wide = np.broadcast_to(figure, np.broadcast_shapes(figure.shape, (1, 1, 1)))
+        return np.moveaxis(wide, 2, 0)
+
+    def _seen(self, x: Tensor) -> Tensor:
+        return x.to(self._dtype) * self._scale.to(self._dtype) + self._shift.to(self._dtype)
+
+    def train(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Training samples by index, of any shape, normalised; and their labels."""
+        index = index.to(self._device)
+        return self._seen(self._x[index]), self._y[index]
+
+    def test(self, index: NDArray[np.int64]) -> Tensor:
+        """Test samples by index, normalised."""
+        return self._seen(self._x_test[self._torch.as_tensor(index).to(self._device)])
+
+    def targets(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        """Labels of test samples by index."""
+        return self._targets[index]
