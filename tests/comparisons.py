@@ -13,7 +13,7 @@ import joulemesh
 from joulemesh.data import Dataset, load
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.studies import contest
+from joulemesh.setup import learner as learners
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.training.jax.engine import Engine
 
@@ -73,7 +73,7 @@ def kept_folder() -> Path:
 def seven_methods() -> tuple[Comparison, list[Engine]]:
     """Seven methods at two seeds on equal batteries, and the engines that it took."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contest, "Engine", Counting)
+        patch.setattr(learners, "Engine", Counting)
         patch.setattr(Counting, "made", [])
         found = joulemesh.compare(
             small_scenario(),

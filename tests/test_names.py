@@ -92,7 +92,7 @@ def test_files_and_frames_name_devices(farm: Plan, tmp_path: Path) -> None:
     assert [name for _, name in farm.graph().nodes(data="name")] == list(NAMES)
     farm.save(tmp_path / "plan.csv")
     head, first, *_ = (tmp_path / "plan.csv").read_text("utf-8").splitlines()
-    assert head == "iteration,device,name,rounds,compute_j,exchange_j,active"
+    assert head == "iteration,device,name,rounds,compute_j,exchange_j,receive_j,idle_j,active"
     assert first.startswith("1,0,gate,")
 
 

@@ -109,7 +109,11 @@ def test_values_of_fields_are_offered(
     assert [name for name, _ in completion.settings(typed)] == offered
 
 
-NEEDS = {"network.interference_m=": {"network.medium": "shared"}}
+NEEDS = {
+    "network.interference_m=": {"network.medium": "shared"},
+    "devices.step_s=": {"devices.step_j": 0.1},
+    "devices.step_j=": {"devices.step_s": 0.1},
+}
 
 
 @pytest.mark.parametrize("name", [name for name, _ in completion.settings("")])

@@ -100,7 +100,9 @@ def test_the_comparison_is_written_from_its_tables(module: ModuleType) -> None:
 
 
 def test_every_record_of_a_benchmark_has_its_page() -> None:
-    assert {path.stem for path in (DOCS / "benchmarks").glob("*.json")} == {*PAGES}
+    records = {path.stem for path in (DOCS / "benchmarks").glob("*.json")}
+    # Machines that were calibrated have a record each, and one page (test_calibration_page.py).
+    assert {name for name in records if not name.startswith("calibration-")} == {*PAGES}
 
 
 def test_fields_are_described_as_in_the_program() -> None:

@@ -11,6 +11,7 @@ import pytest
 import joulemesh
 from joulemesh.planning import trials
 from joulemesh.planning.advice import Answer, Change, _percent, advice
+from joulemesh.planning.binding import BINDING
 from joulemesh.planning.trial import FACTOR
 from joulemesh.planning.trials import Prospects
 from joulemesh.scenario import Scenario
@@ -95,7 +96,7 @@ def test_prices_give_the_same_as_planning_again(name: str, monkeypatch: pytest.M
 def test_the_deadline_binds() -> None:
     found = answer(DEADLINE_BINDS)
     assert found.feasible
-    assert found.binding == {"deadline": 20, "time": 0, "energy": 0, "policy": 0, "left": 0}
+    assert found.binding == dict.fromkeys(BINDING, 0) | {"deadline": 20}
     assert found.energy_left > 0.99
     assert found.change is not None
     assert (found.change.field, found.change.value) == ("budget.deadline_s", FACTOR * 0.04)

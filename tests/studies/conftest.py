@@ -12,7 +12,7 @@ import pytest
 from joulemesh.data import Dataset
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.studies import contest
+from joulemesh.setup import learner as learners
 from joulemesh.training.jax.engine import Engine
 from tests.comparisons import Counting, few_digits, kept_folder, seven_methods, small_scenario
 
@@ -44,7 +44,7 @@ def seven() -> tuple[Comparison, list[Engine]]:
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
     """Every engine that a test makes."""
-    monkeypatch.setattr(contest, "Engine", Counting)
+    monkeypatch.setattr(learners, "Engine", Counting)
     made: list[Engine] = []
     monkeypatch.setattr(Counting, "made", made)
     return made

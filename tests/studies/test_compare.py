@@ -17,6 +17,7 @@ from joulemesh.methods import Setting, build
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
+from joulemesh.setup import learner as learners
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, _sized
 from joulemesh.training.driver import DivergedError
@@ -262,7 +263,7 @@ def test_a_diverged_seed_does_not_lose_the_others(
                 raise DivergedError(6, 7, 0.05)
             return super().advance(state)
 
-    monkeypatch.setattr(contest, "Engine", Fragile)
+    monkeypatch.setattr(learners, "Engine", Fragile)
     terms: dict[str, Any] = {"data": digits, "cache": tmp_path}
     found = joulemesh.compare(small, ["fixed:3", "fixed:2"], "energy", [7, 0], **terms)
     assert tried == [(7, 0), (0,), (7, 0)]

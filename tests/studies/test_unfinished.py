@@ -12,7 +12,8 @@ import pytest
 
 import joulemesh
 from joulemesh.scenario import Scenario
-from joulemesh.studies import contest, unfinished
+from joulemesh.setup import learner as learners
+from joulemesh.studies import unfinished
 from joulemesh.training.jax.engine import Engine
 
 METHODS = ["fixed:2", "pens:phase1=2"]
@@ -46,7 +47,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     monkeypatch.setattr(unfinished, "SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(unfinished, "_SHARE", 0)
-    monkeypatch.setattr(contest, "Engine", Watched)
+    monkeypatch.setattr(learners, "Engine", Watched)
     return begun
 
 
@@ -89,7 +90,7 @@ def test_an_interrupt_keeps_the_chunk_that_is_under_way(
     monkeypatch: pytest.MonkeyPatch,
     at: int,
 ) -> None:
-    class Interrupted(contest.Engine):  # type: ignore[misc,name-defined]
+    class Interrupted(Engine):
         def advance(self, state: Any) -> Any:
             if int(state.iteration) == at:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -100,7 +101,7 @@ def test_an_interrupt_keeps_the_chunk_that_is_under_way(
 
     monkeypatch.setattr(unfinished, "SAVE_EVERY_S", 1e9)
     with monkeypatch.context() as patch:
-        patch.setattr(contest, "Engine", Interrupted)
+        patch.setattr(learners, "Engine", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             once()
     often.clear()

@@ -46,10 +46,10 @@ def own_model(text: str) -> Any:
     parts = own_parts(text)
     assert parts is not None
     path, name = parts
-    place = Path(path)
-    if not place.is_file():
+    file = Path(path)
+    if not file.is_file():
         raise ScenarioError(f"training.model = {text!r}: there is no file {path}; name one")
-    module = _module(str(place.resolve()), place.stat().st_mtime_ns)
+    module = _module(str(file.resolve()), file.stat().st_mtime_ns)
     if not hasattr(module, name):
         known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise ScenarioError(

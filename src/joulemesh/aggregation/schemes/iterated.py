@@ -87,7 +87,7 @@ class IteratedScheme(SchemeBase):
         graph, own = self.graph, self.graph.own(costs)
         active = activity(graph.edges, graph.devices, self.schedule)
         spent = own.device_j(graph.edges, graph.devices, active)
-        if self.broadcast and self.schedule == "metropolis":
+        if self.broadcast and not self.random:  # every device sends to all of its neighbours
             once = metropolis_route(graph.edges, 1.0, 1)
             spent = route_j(once, own, graph.devices, broadcast=True)
         battery_j = battery_j[graph.members]

@@ -132,13 +132,13 @@ def sharding(mesh: Mesh, spec: Spec) -> Placement:
     return NamedSharding(mesh, spec)
 
 
-def describe(arrays: Tree, place: Placement) -> Tree:
+def describe(arrays: Tree, where: Placement) -> Tree:
     """Shapes and types of arrays, and where they will lie, as `jax.jit` compiles for them.
 
     >>> describe(np.zeros((2, 3), np.float32), jax.devices()[0]).shape
     (2, 3)
     """
-    there = place if isinstance(place, Sharding) else SingleDeviceSharding(place)
+    there = where if isinstance(where, Sharding) else SingleDeviceSharding(where)
     found: Tree = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=there), arrays
     )

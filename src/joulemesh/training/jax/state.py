@@ -68,8 +68,8 @@ def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:
 def described(engine: Engine) -> State:
     """Shapes and types of a state, and where its arrays lie."""
     rows, whole = _shardings(engine)
-    places = State(rows, rows, whole, whole)
-    return State(*map(describe, engine.shapes(), places))
+    shardings = State(rows, rows, whole, whole)
+    return State(*map(describe, engine.shapes(), shardings))
 
 
 def first_state(engine: Engine, drawn: Sequence[Params]) -> State:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.data import Partition
-from joulemesh.metrics.curves import column_names
+from joulemesh.metrics.curves import CURVES, column_names, curves_of
 from joulemesh.metrics.metric import Metric, metrics_of
 from joulemesh.training.jax.evaluation.counts import SampleCounts, curve_samples
 from joulemesh.training.jax.evaluation.samples import TEST_ORDER, train_sizes
@@ -27,6 +27,9 @@ Leaves: TypeAlias = dict[str, Tensor]
 FloatArray = NDArray[np.float64]
 
 _TOGETHER = 1024  # samples evaluated at once
+# The curves that are of no metric, and those that every run has of one model or several.
+_TRAINED, _DRIFT, _CONSENSUS = (curve.name for curve in curves_of() if not curve.metric)
+_ALWAYS = tuple(name for name in CURVES if name not in (_DRIFT, _CONSENSUS))
 
 
 class Evaluator:
@@ -84,7 +87,7 @@ class Evaluator:
         own = {name: np.array([row[name] for row in rows]) for name in names}
         agree = self.counts.agree[iteration]
         consensus = np.zeros(len(share)) if agree else self.consensus(params, iteration)
-        return {**columns, "consensus": consensus, "own": own}
+        return {**columns, _CONSENSUS: consensus, "own": own}
 
     def consensus(self, params: Leaves, iteration: int) -> FloatArray:
         """float64 [S]: sqrt(mean_i ||w_i - w̄||²) / ||w̄|| over the active devices."""
@@ -118,7 +121,7 @@ class Evaluator:
         scored = self._logits(centre, picked)
         test = self._figures(scored, picked)
         row = {f"test_{name}": value for name, value in test.items()}
-        row["train_loss"] = self._train_loss(centre, self._partitions[seed], share, on_train)
+        row[_TRAINED] = self._train_loss(centre, self._partitions[seed], share, on_train)
         measured = [metric for metric in self.metrics if metric.devices]
         found = {m.name: np.full(active.sum(), test[m.name]) for m in measured}
         if not self.counts.agree[iteration]:
@@ -160,16 +163,6 @@ class Evaluator:
             return total + float(self._gradients.penalty(params))
 
 
-_ALWAYS = (
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "device_accuracy_mean",
-    "device_accuracy_min",
-    "device_accuracy_max",
-)
-
-
 def _figure(metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
     """A metric, whose functions are of JAX, from outputs [m, ...] and targets [m]."""
     import jax.numpy as jnp
@@ -185,10 +178,10 @@ def trace_columns(
     found: Sequence[Mapping[str, Any]], drift: Sequence[FloatArray], dtype: DTypeLike
 ) -> dict[str, Any]:
     """Evaluations one after another, as the columns of a trace."""
-    names = (*_ALWAYS, "consensus")
+    names = (*_ALWAYS, _CONSENSUS)
     columns = {name: np.stack([one[name] for one in found]).astype(dtype) for name in names}
     own = {
         name: np.stack([one["own"][name] for one in found]).astype(dtype)
         for name in found[0]["own"]
     }
-    return {**columns, "drift": np.stack(drift).astype(dtype), "own": own}
+    return {**columns, _DRIFT: np.stack(drift).astype(dtype), "own": own}

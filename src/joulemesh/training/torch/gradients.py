@@ -89,7 +89,7 @@ class Gradients:
             name: torch.stack([one.to(x.device, x.dtype if x.is_floating_point() else None)] * 2)
             for name, one in first.items()
         }
-        self._module.train()
+        self._module.train(True)
         try:
             self._traced(stacked, torch.stack([x] * _TRIED), torch.stack([y] * _TRIED))
         except Exception as error:  # vmap may refuse in any way
@@ -108,7 +108,7 @@ class Gradients:
             y: [rows, B, ...].
             keys: what a module that draws (dropout) is seeded with, in each row.
         """
-        self._module.train()
+        self._module.train(True)
         if self.together:
             return self._traced(params, x, y)
         each = [self.of_one(row, params, x[row], y[row], int(keys[row])) for row in range(len(x))]
