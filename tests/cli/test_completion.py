@@ -109,7 +109,7 @@ def test_values_of_fields_are_offered(
     assert [name for name, _ in completion.settings(typed)] == offered
 
 
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "network.interference_m=": {"network.medium": "shared"},
     "devices.step_s=": {"devices.step_j": 0.1},
     "devices.step_j=": {"devices.step_s": 0.1},
