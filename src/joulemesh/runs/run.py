@@ -78,7 +78,8 @@ def run(
 
     Args:
         scenario: what is asked.
-        model: the user's own, as a pair ``(init(key), apply(params, x))``, a Flax module or a
+        model: the user's own, as a pair ``(init(key), apply(params, x))``, a Flax module, a PyTorch
+            ``nn.Module`` (whose parameters every seed then begins with) or a class of such, or a
             ``joulemesh.models.Model``; the scenario's unless given.
         data: the user's own, as a ``Dataset``, the path of a file (``.csv``, ``.tsv``, ``.parquet``
             or ``.npz``), a pandas data frame with a column of labels, or a mapping or tuple of
