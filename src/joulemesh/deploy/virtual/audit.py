@@ -285,6 +285,10 @@ class Audit:
         """A device's last commit on disk."""
         return self._disk[device].commit
 
+    def known(self, device: int) -> View:
+        """The newest view that a device has on its disk."""
+        return self._disk[device].views[-1]
+
     def newest(self) -> View:
         """The newest view."""
         return self.views[max(self.views)]

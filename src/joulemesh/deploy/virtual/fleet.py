@@ -19,6 +19,7 @@ from joulemesh.deploy.messages import Flood, Message
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
+from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.audit import Audit, InvariantError, majority_of
 from joulemesh.deploy.virtual.cases import Case, Fault
 from joulemesh.deploy.virtual.hardware import Battery, Disk
@@ -262,12 +263,23 @@ class VirtualFleet:
         newest, left = self.audit.newest(), self._unfinished()
         for part in _parts(left, self.case.setup.links):
             members = sorted(part.intersection(newest.members))
-            if len(members) >= majority_of(newest):
+            if len(members) >= majority_of(newest) and self._can_learn_of(newest, part):
                 return members
         if self._first_end is None:
             return []
         since = {one: max(self.machines[one].since, self.case.well_s) for one in left}
         return [one for one in newest.members if one in left and since[one] <= self._first_end]
+
+    def _can_learn_of(self, view: View, part: set[int]) -> bool:
+        """Does some device of a part know of a view, or can they find out that it was decided?
+
+        Whoever knew of it may be gone for good. The others then ask a majority of the view before;
+        without one they stop and say so, as consensus must.
+        """
+        if any(self.audit.known(one).number >= view.number for one in part):
+            return True
+        before = self.audit.views[view.number - 1]
+        return len(part.intersection(before.members)) >= majority_of(before)
 
     def _has_ended(self) -> None:
         owed = self._owed()
