@@ -1,0 +1,1 @@
+"""What a paper takes over: figures at a column's width, LaTeX tables, methods, references."""
