@@ -408,3 +408,27 @@ def test_a_reader_that_stops_early_is_no_traceback(tmp_path: Path) -> None:
     )
     assert done.stdout == '{"scheme":'
     assert "Traceback" not in done.stderr
+
+
+def test_the_time_line_of_an_iteration_is_written(command: Command, tmp_path: Path) -> None:
+    made = command("plan", "--timeline", "line.csv", "--iteration", 3)
+    assert made.code == 0
+    assert "wrote line.csv" in made.out
+    rows = (tmp_path / "line.csv").read_text().splitlines()
+    assert rows[0].startswith("kind,phase,device,others,ready_s,start_s,end_s,joules")
+    assert sum(row.startswith("train,") for row in rows) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--timeline", "line.png"), "line.png: time lines end in .csv or .json, not '.png'"),
+        (("--timeline", "line.csv", "--iteration", 0), "iteration 0 is not one of 1.."),
+    ],
+)
+def test_a_time_line_that_cannot_be_is_refused(
+    command: Command, tmp_path: Path, arguments: tuple[object, ...], said: str
+) -> None:
+    refused = command("plan", "--out", "plan.csv", *arguments)
+    assert (refused.code, said in refused.err) == (2, True)
+    assert not list(tmp_path.iterdir())

@@ -225,8 +225,12 @@ class Route:
         (2, 1, 1, 0, 4.0)
         """
         sender, receiver, bits = self.sender, self.receiver, self.bits / self.chunks
+        for step, chunk, row in self.chunk_rows():
+            yield step, chunk, int(sender[row]), int(receiver[row]), float(bits[row])
+
+    def chunk_rows(self) -> Iterator[tuple[int, int, int]]:
+        """The order of `chunk_messages`: (step, chunk, row of the pattern)."""
         for step in range(self.length):  # every chunk is at another step of the pattern
             low, high = np.searchsorted(self.step, [step - self.chunks + 1, step + 1])
             for row in (low + np.argsort(self.edge[low:high], kind="stable")).tolist():
-                chunk = step - int(self.step[row])
-                yield step, chunk, int(sender[row]), int(receiver[row]), float(bits[row])
+                yield step, step - int(self.step[row]), row

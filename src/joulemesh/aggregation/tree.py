@@ -7,6 +7,7 @@ by up to a factor of two (notes: critical-path-of-a-tree), so the root that mini
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ __all__ = [
     "Rooted",
     "best_root",
     "branch_sizes",
+    "half_duplex_order",
     "half_duplex_s",
     "hang",
     "root_latencies_s",
@@ -204,25 +206,63 @@ def half_duplex_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) ->
     Up: children are received in the order in which they are ready. Down: the child with the most
     work below it is served first. Both orders are optimal (notes: critical-path-of-a-tree).
     """
+    up, down, _, _ = _in_turns(hang(edges, costs, devices, root), devices)
+    return up[root] + down[root]
+
+
+def half_duplex_order(
+    edges: IntArray, costs: LinkCosts, devices: int, root: int
+) -> list[tuple[int, int]]:
+    """The messages of a tree in the order of `half_duplex_s`: (sender, receiver).
+
+    If each begins when both of its ends are free, they end when that says.
+
+    >>> costs = LinkCosts(*np.array([[3.0, 1.0, 1.0]] * 4))
+    >>> half_duplex_order(np.array([[0, 1], [0, 2], [2, 3]]), costs, 4, 0)
+    [(3, 2), (1, 0), (2, 0), (0, 1), (0, 2), (2, 3)]
+    """
     tree = hang(edges, costs, devices, root)
-    children: dict[int, list[int]] = {}
+    _, _, gathered, served = _in_turns(tree, devices)
+    levels = [level.tolist() for level in tree.levels]
+    upwards = [
+        (child, device)
+        for level in reversed(levels)
+        for device in level
+        for child in gathered.get(device, ())
+    ]
+    downwards = [
+        (device, child) for level in levels for device in level for child in served.get(device, ())
+    ]
+    return [*upwards, *downwards]
+
+
+_Order: TypeAlias = dict[int, list[int]]  # the children of each device
+
+
+def _in_turns(tree: Rooted, devices: int) -> tuple[list[float], list[float], _Order, _Order]:
+    """Seconds per bit from below each device and to all below it; the orders of its children."""
+    children: _Order = {}
     for level in tree.levels[1:]:
         for child in level.tolist():
             children.setdefault(int(tree.parent[child]), []).append(child)
     up, down = [0.0] * devices, [0.0] * devices
+    gathered: _Order = {}
+    served: _Order = {}
     for level in reversed(tree.levels):
         for device in level.tolist():
             own = children.get(device, ())
             clock = 0.0
-            for child in sorted(own, key=up.__getitem__):
+            gathered[device] = sorted(own, key=up.__getitem__)
+            for child in gathered[device]:
                 clock = max(clock, up[child]) + float(tree.up[child])
             up[device] = clock
             busy, last = 0.0, 0.0
-            for child in sorted(own, key=down.__getitem__, reverse=True):
+            served[device] = sorted(own, key=down.__getitem__, reverse=True)
+            for child in served[device]:
                 busy += float(tree.down[child])
                 last = max(last, busy + down[child])
             down[device] = last
-    return up[root] + down[root]
+    return up, down, gathered, served
 
 
 def best_root(edges: IntArray, costs: LinkCosts, devices: int, medium: Medium) -> int:

@@ -29,6 +29,7 @@ from joulemesh.world import World
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
+    from joulemesh.planning.gantt import Gantt
     from joulemesh.planning.safety import Safety
 
 __all__ = ["Plan"]
@@ -234,7 +235,7 @@ class Plan(Ledgered):
 
     def scheme_at(self, iteration: int) -> Scheme:
         """The scheme of an iteration (1..n)."""
-        t = self._place(iteration)
+        t = self.timeline.first + self._place(iteration)
         return [scheme for since, scheme in self.timeline.schemes if since <= t][-1]
 
     @cached_property
@@ -246,6 +247,22 @@ class Plan(Ledgered):
         rate, left = self.scenario.training.learning_rate, self.timeline.contraction
         made = bounds.evaluate(self.rounds, constants, rate, self.work.parameters, contraction=left)
         return made.to_dict()
+
+    def gantt(self, iteration: int, *, merged: bool = False) -> Gantt:
+        """The time line of one iteration: who trains, sends and receives when, for how many joules.
+
+        Args:
+            iteration: 1..n.
+            merged: one bar for all plays or chunks of a transmission, instead of one each.
+
+        >>> import joulemesh
+        >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+        >>> made.gantt(1).to_dict()["bars"][0]["kind"]
+        'train'
+        """
+        from joulemesh.planning.drafting import drafted
+
+        return drafted(self, iteration, merged=merged)
 
     def to_json(self) -> str:
         """Everything, as JSON; arrays of more than a million entries are left to ``save``."""

@@ -63,6 +63,8 @@ class Timeline:
         snapshots: where devices that move are in each iteration; empty if none does.
         gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
             because it has been away.
+        handed: (iteration from 0, newcomer, neighbour): who sends these parameters to whom, over
+            one link each.
         awake_s: float64 [n, N]: seconds of each iteration for which a device's power at rest is
             paid; None: of the whole iteration, by those who take part.
     """
@@ -85,6 +87,7 @@ class Timeline:
     stored_j: FloatArray | None = None
     spilled_j: FloatArray | None = None
     gifts: tuple[tuple[int, int, int], ...] = ()
+    handed: tuple[tuple[int, int, int], ...] = ()
     snapshots: tuple[Snapshot | None, ...] = ()
     awake_s: FloatArray | None = None
 
@@ -126,5 +129,6 @@ class Timeline:
             stored_j=None if self.stored_j is None else self.stored_j[row:],
             spilled_j=None if self.spilled_j is None else self.spilled_j[row:],
             gifts=tuple(gift for gift in self.gifts if gift[0] >= first),
+            handed=tuple(gift for gift in self.handed if gift[0] >= first),
             snapshots=self.snapshots[row:],
         )

@@ -87,6 +87,7 @@ class TracedPlanner(CausalPlanner):
         self.members: BoolArray | None = None  # who holds parameters that are not old
         self.expected_s = 0.0  # of an iteration, before any is over
         self.gifts: list[tuple[int, int, int]] = []
+        self.handed: list[tuple[int, int, int]] = []
         self._bestowed: tuple[tuple[int, int], ...] = ()
         self._known: dict[bytes, Forecast] = {}
         self._snapshots: list[Snapshot | None] = []
@@ -103,7 +104,12 @@ class TracedPlanner(CausalPlanner):
                 "iterations; add rows to devices.availability, or raise budget.energy_j",
                 constraint="topology",
             )
-        walked = replace(walked, gifts=tuple(self.gifts), snapshots=tuple(self._snapshots))
+        walked = replace(
+            walked,
+            gifts=tuple(self.gifts),
+            handed=tuple(self.handed),
+            snapshots=tuple(self._snapshots),
+        )
         if not self.traces.harvests:
             return walked
         stored, spilled = np.stack(self._stored), np.stack(self._spilled)
@@ -221,6 +227,7 @@ class TracedPlanner(CausalPlanner):
         members = self.active if self.members is None else self.members & self.active
         if decided[0] is not None:
             given = origins(self._bestowed)
+            self.handed += [(t, newcomer, giver) for newcomer, giver in self._bestowed]
             self.gifts += [(t, newcomer, giver) for newcomer, giver in sorted(given.items())]
             members = self.active
         # Without an exchange there are no gifts: who came back stays behind for now.

@@ -7,6 +7,7 @@ equal to the message-by-message price.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -21,10 +22,13 @@ from joulemesh.aggregation.tree import half_duplex_s
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
+    "edge_colours",
     "exchange_energy_j",
     "exchange_latency_s",
     "exchange_parts_j",
     "follow_messages_s",
+    "followed",
+    "is_tree",
     "pairwise_latency_s",
     "pairwise_parts_j",
 ]
@@ -93,7 +97,7 @@ def exchange_latency_s(
         return shared_s(route, costs, devices, medium)
     if medium.turns:
         return _half_duplex_latency_s(route, costs, seconds, devices)
-    if route.chunks > 1 and _is_tree(route):
+    if route.chunks > 1 and is_tree(route):
         own = levelled(route, costs, broadcast=medium.broadcast)
         along = paths(route.edges, own, devices, route.root)
         return along.seconds(float(route.bits[0]), route.chunks)
@@ -112,19 +116,28 @@ def follow_messages_s(route: Route, seconds: FloatArray, devices: int) -> float:
     chunks of a pipelined route wait for each other at the links alone, so each is played from
     the beginning to the end before the next.
     """
+    return max(
+        (float(arrival.max()) for *_, arrival in followed(route, seconds, devices)), default=0
+    )
+
+
+def followed(
+    route: Route, seconds: FloatArray, devices: int
+) -> Iterator[tuple[int, slice, FloatArray, FloatArray]]:
+    """The messages of `follow_messages_s`: play or chunk, rows of the pattern, start, arrival."""
     busy = np.zeros((2, len(route.edges)))  # until when each link carries a message, per direction
     bounds = np.searchsorted(route.step, np.arange(route.steps + 1))
     sender, receiver, way = route.sender, route.receiver, route.forward.astype(np.int64)
     every = np.broadcast_to(seconds, (route.chunks, route.repeats, len(route.edge)))
-    for plays in every:
+    for chunk, plays in enumerate(every):
         ready = np.zeros(devices)
-        for now in plays:
+        for play, now in enumerate(plays):
             for low, high in pairwise(bounds.tolist()):
                 link = (way[low:high], route.edge[low:high])
-                arrival = np.maximum(ready[sender[low:high]], busy[link]) + now[low:high]
-                busy[link] = arrival
+                start = np.maximum(ready[sender[low:high]], busy[link])
+                busy[link] = arrival = start + now[low:high]
                 np.maximum.at(ready, receiver[low:high], arrival)
-    return float(ready.max())
+                yield max(chunk, play), slice(low, high), start, arrival
 
 
 def _half_duplex_latency_s(
@@ -132,12 +145,12 @@ def _half_duplex_latency_s(
 ) -> float:
     if route.chunks > 1:
         return turns_s(route, seconds, devices)
-    if _is_tree(route):
+    if is_tree(route):
         bits = float(route.bits[0])
         return bits * half_duplex_s(route.edges, costs.take(route.link_index), devices, route.root)
     if route.steps == 1:  # links that share a device take turns, colour after colour
         per_link = np.bincount(route.edge, seconds, len(route.edges))
-        colour = _edge_colours(route.edges, devices)
+        colour = edge_colours(route.edges, devices)
         slots = np.zeros(colour.max() + 1)
         np.maximum.at(slots, colour, per_link)
         return float(route.repeats * slots.sum())
@@ -149,7 +162,7 @@ def _half_duplex_latency_s(
     return max(ready)
 
 
-def _is_tree(route: Route) -> bool:
+def is_tree(route: Route) -> bool:
     """Does the same vector go once up and once down every link of a tree?"""
     return (
         route.root >= 0
@@ -159,7 +172,7 @@ def _is_tree(route: Route) -> bool:
     )
 
 
-def _edge_colours(edges: IntArray, devices: int) -> IntArray:
+def edge_colours(edges: IntArray, devices: int) -> IntArray:
     """Colours such that links of one colour share no device.
 
     Each takes the first colour that is free at both ends: 2 colours for a ring in its order, or 3

@@ -148,7 +148,7 @@ class Pricer:
         All reports pass each link once in each direction, one after another, so the slowest link
         is the critical path (the few bits of one hop are nothing beside all the reports).
         """
-        return self._priced(self._flood(scheme), costs, "critical-path")
+        return self._priced(self.flood(scheme), costs, "critical-path")
 
     def bits(self, route: Route) -> float:
         """Bits on the air in one exchange along a route; those of a broadcast count once."""
@@ -156,9 +156,10 @@ class Pricer:
 
     def flood_bits(self, scheme: Scheme) -> float:
         """Bits on the air when every link carries the costs of all links, both ways."""
-        return self.bits(self._flood(scheme))
+        return self.bits(self.flood(scheme))
 
-    def _flood(self, scheme: Scheme) -> Route:
+    def flood(self, scheme: Scheme) -> Route:
+        """What is sent so that every device has the costs of all links."""
         links = scheme.graph.links
         edges = self.edges[links]
         count = 2 * len(links)
