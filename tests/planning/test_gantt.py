@@ -25,7 +25,7 @@ FEW = {
     "budget.energy_j": 10.0,
     "network.topology": "complete",
 }
-MEDIA = {
+MEDIA: dict[str, dict[str, object]] = {
     "orthogonal": {},
     "half": {"network.duplex": "half"},
     "broadcast": {"network.broadcast": True},
@@ -34,7 +34,7 @@ MEDIA = {
     "shared broadcast": {"network.medium": "shared", "network.broadcast": True},
     "paper": {"plan.physics": "paper"},
 }
-WORLDS = {
+WORLDS: dict[str, dict[str, object]] = {
     "receiving": {"devices.receive_j_per_bit": 1e-8},
     "rest": {"devices.idle_w": 0.01},
     "besides": {"devices.overhead_s": [0.001, 0.01], "devices.idle_w": 0.01},

@@ -11,6 +11,7 @@ from __future__ import annotations
 __all__ = ["drafted"]
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -178,19 +179,29 @@ def _sent(
     order = np.argsort(start_s, axis=None, kind="stable")
     for place in order.tolist():
         time, one = divmod(place, len(air.sender))
-        moment = (float(start_s[time, one]), float(end_s[time, one]))
-        sender, common = int(air.sender[one]), {"step": int(air.step[one]), "time": time}
-        yield Bar(
-            *("send", phase, sender, *moment, float(joules[one])),
+        sender, begins = int(air.sender[one]), float(start_s[time, one])
+        sent = Bar(
+            "send",
+            phase,
+            sender,
+            begins,
+            float(end_s[time, one]),
+            float(joules[one]),
             others=tuple(receivers[one]),
             ready_s=float(ready_s[time, one]),
             messages=messages,
-            **common,
+            step=int(air.step[one]),
+            time=time,
         )
+        yield sent
         for receiver, spent in zip(receivers[one], heard[one], strict=True):
-            ready = {"ready_s": moment[0], "messages": messages}
-            yield Bar(
-                *("receive", phase, receiver, *moment, spent), others=(sender,), **ready, **common
+            yield replace(
+                sent,
+                kind="receive",
+                device=receiver,
+                others=(sender,),
+                ready_s=begins,
+                joules=spent,
             )
 
 

@@ -121,8 +121,8 @@ def _in_equal_steps(route: Route, latency_s: float) -> tuple[FloatArray, FloatAr
     later = 1 if route.chunks > 1 else route.steps
     times = np.arange(route.repeats * route.chunks)
     step = times[:, None] * later + route.step
-    each_s = latency_s / route.length
-    return step * each_s, (step + 1) * each_s
+    begins: FloatArray = step.astype(np.float64) * (latency_s / route.length)
+    return begins, np.asarray(begins + latency_s / route.length)
 
 
 # A shared medium ----------------------------------------------------------------------------------
