@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation import tree
 from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
+from joulemesh.aggregation.rooted import half_duplex_s
 from joulemesh.aggregation.tree import (
     best_root,
-    half_duplex_s,
     root_latencies_s,
     shortest_path_tree,
     spanning_tree,

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from joulemesh.aggregation import gossip
 from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
 from joulemesh.aggregation.ring import chunked_route, ring_route
+from joulemesh.aggregation.rooted import half_duplex_s
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.tree import half_duplex_s, spanning_tree, tree_route
+from joulemesh.aggregation.tree import spanning_tree, tree_route
 from joulemesh.planning.pricing.route import (
     exchange_energy_j,
     exchange_latency_s,

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.on_air import levelled, on_air
+from joulemesh.aggregation.rooted import half_duplex_s, hang
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.slots import frame, in_frames_s, in_slots
-from joulemesh.aggregation.tree import half_duplex_s, hang, tree_route
+from joulemesh.aggregation.tree import tree_route
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
@@ -137,8 +138,7 @@ def turns_s(route: Route, seconds: FloatArray, devices: int) -> float:
         devices: number of devices of the graph.
     """
     lanes = _lanes(route, seconds / route.chunks)
-    ready = np.zeros(devices)
-    last = np.arange(route.length)
+    ready, last = np.zeros(devices), np.arange(route.length)
     windows = [
         np.searchsorted(lane.step, [last - route.chunks + 1, last + 1]).T.tolist() for lane in lanes
     ]

@@ -6,27 +6,20 @@ by up to a factor of two (notes: critical-path-of-a-tree), so the root that mini
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
+from scipy.sparse.csgraph import dijkstra, minimum_spanning_tree
 
 from joulemesh.aggregation.medium import ORTHOGONAL, Medium
 from joulemesh.aggregation.on_air import levelled
+from joulemesh.aggregation.rooted import Rooted, half_duplex_s, hang, link_graph
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.slots import shared_s
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
-    "Rooted",
     "best_root",
     "branch_sizes",
-    "half_duplex_order",
-    "half_duplex_s",
-    "hang",
     "root_latencies_s",
     "shortest_path_tree",
     "spanning_tree",
@@ -60,7 +53,7 @@ def spanning_tree(edges: IntArray, weight: FloatArray, devices: int) -> IntArray
         rank = np.zeros(len(edges))
         rank[order[:count]] = np.arange(1.0, count + 1.0)
         used = np.flatnonzero(rank)
-        tree = minimum_spanning_tree(_graph(edges[used], rank[used], devices)).tocoo()
+        tree = minimum_spanning_tree(link_graph(edges[used], rank[used], devices)).tocoo()
         if tree.nnz == devices - 1:
             break
     ends = np.sort(np.stack([tree.row, tree.col], axis=1).astype(np.int64), axis=1)
@@ -75,21 +68,6 @@ def _cheapest_first(weight: FloatArray, count: int) -> IntArray:
     return np.argsort(weight, kind="stable")
 
 
-def _graph(edges: IntArray, weight: FloatArray, devices: int) -> csr_array:
-    """Links and their weights as SciPy's graph; no link may be there twice.
-
-    SciPy's own way, through a list of coordinates, takes longer than the searches in a small tree.
-    """
-    key = edges[:, 0] * devices + edges[:, 1]
-    if (key[1:] < key[:-1]).any():
-        order = np.argsort(key)
-        edges, weight = edges[order], weight[order]
-    begins = np.zeros(devices + 1, np.int32)
-    np.cumsum(np.bincount(edges[:, 0], minlength=devices), out=begins[1:])
-    to = edges[:, 1].astype(np.int32)
-    return csr_array((weight, to, begins), shape=(devices, devices))
-
-
 def shortest_path_tree(edges: IntArray, costs: LinkCosts, devices: int) -> IntArray:
     """Links of a quick tree: the shortest paths in time from the spanning tree's best root.
 
@@ -98,63 +76,13 @@ def shortest_path_tree(edges: IntArray, costs: LinkCosts, devices: int) -> IntAr
     links = spanning_tree(edges, costs.weight(), devices)
     root = best_root(edges[links], costs.take(links), devices, ORTHOGONAL)
     seconds = costs.forward_s + costs.backward_s
-    graph = _graph(edges, seconds, devices)
+    graph = link_graph(edges, seconds, devices)
     _, parent = dijkstra(graph, directed=False, indices=[root], return_predecessors=True)
     parent = parent[0]
     child = np.flatnonzero(parent >= 0)
     ends = np.sort(np.stack([child, parent[child]], axis=1).astype(np.int64), axis=1)
     key = edges[:, 0] * devices + edges[:, 1]
     return np.sort(np.searchsorted(key, ends[:, 0] * devices + ends[:, 1]))
-
-
-@dataclass(frozen=True)
-class Rooted:
-    """A tree hung from a device: ``levels[d]`` are the devices at depth d."""
-
-    parent: IntArray  # [N], −1 at the root and for devices outside the tree
-    link: IntArray  # [N], position in the tree's edges of the link to the parent
-    up: FloatArray  # [N], seconds per bit from the device to its parent
-    down: FloatArray  # [N], seconds per bit from the parent to the device
-    levels: list[IntArray]
-
-
-def hang(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> Rooted:
-    """The tree of some links, hung from one of its devices.
-
-    Args:
-        edges: int [E', 2]: the tree's links.
-        costs: price of one bit on each of them.
-        devices: number of devices of the graph.
-        root: the device to hang it from.
-
-    >>> costs = LinkCosts(*np.ones((4, 2)))
-    >>> [sorted(level.tolist()) for level in hang(np.array([[0, 1], [1, 2]]), costs, 3, 1).levels]
-    [[1], [0, 2]]
-    """
-    found = breadth_first_order(_graph(edges, np.ones(len(edges)), devices), root, directed=False)
-    order, parent = found[0].astype(np.int64), np.maximum(found[1], -1).astype(np.int64)
-    # In breadth-first order a level is a run: a device's depth is one more than its parent's.
-    position = np.full(devices, -1)
-    position[order] = np.arange(len(order))
-    starts, levels = [0, 1], [order[:1]]
-    parent_position = position[parent[order]]
-    while starts[-1] < len(order):
-        end = int(np.searchsorted(parent_position[1:], starts[-1], side="left")) + 1
-        levels.append(order[starts[-1] : end])
-        starts.append(end)
-    link, toward = np.full(devices, -1), np.zeros(devices, np.bool_)
-    for column in (0, 1):  # the child is one end of each link
-        child = edges[:, column]
-        is_child = parent[child] == edges[:, 1 - column]
-        link[child[is_child]] = np.flatnonzero(is_child)
-        toward[child[is_child]] = column == 0
-    return Rooted(
-        parent,
-        link,
-        up=np.where(toward, costs.forward_s[link], costs.backward_s[link]),
-        down=np.where(toward, costs.backward_s[link], costs.forward_s[link]),
-        levels=levels,
-    )
 
 
 def root_latencies_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> FloatArray:
@@ -198,71 +126,6 @@ def _farthest(tree: Rooted, inward: FloatArray, outward: FloatArray) -> FloatArr
         sibling = np.where(champion[parent] == level, second[parent], best[parent])
         above[level] = outward[level] + np.maximum(above[parent], sibling)
     return np.maximum(below, above)
-
-
-def half_duplex_s(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> float:
-    """Critical path in seconds per bit when a device serves one link at a time.
-
-    Up: children are received in the order in which they are ready. Down: the child with the most
-    work below it is served first. Both orders are optimal (notes: critical-path-of-a-tree).
-    """
-    up, down, _, _ = _in_turns(hang(edges, costs, devices, root), devices)
-    return up[root] + down[root]
-
-
-def half_duplex_order(
-    edges: IntArray, costs: LinkCosts, devices: int, root: int
-) -> list[tuple[int, int]]:
-    """The messages of a tree in the order of `half_duplex_s`: (sender, receiver).
-
-    If each begins when both of its ends are free, they end when that says.
-
-    >>> costs = LinkCosts(*np.array([[3.0, 1.0, 1.0]] * 4))
-    >>> half_duplex_order(np.array([[0, 1], [0, 2], [2, 3]]), costs, 4, 0)
-    [(3, 2), (1, 0), (2, 0), (0, 1), (0, 2), (2, 3)]
-    """
-    tree = hang(edges, costs, devices, root)
-    _, _, gathered, served = _in_turns(tree, devices)
-    levels = [level.tolist() for level in tree.levels]
-    upwards = [
-        (child, device)
-        for level in reversed(levels)
-        for device in level
-        for child in gathered.get(device, ())
-    ]
-    downwards = [
-        (device, child) for level in levels for device in level for child in served.get(device, ())
-    ]
-    return [*upwards, *downwards]
-
-
-_Order: TypeAlias = dict[int, list[int]]  # the children of each device
-
-
-def _in_turns(tree: Rooted, devices: int) -> tuple[list[float], list[float], _Order, _Order]:
-    """Seconds per bit from below each device and to all below it; the orders of its children."""
-    children: _Order = {}
-    for level in tree.levels[1:]:
-        for child in level.tolist():
-            children.setdefault(int(tree.parent[child]), []).append(child)
-    up, down = [0.0] * devices, [0.0] * devices
-    gathered: _Order = {}
-    served: _Order = {}
-    for level in reversed(tree.levels):
-        for device in level.tolist():
-            own = children.get(device, ())
-            clock = 0.0
-            gathered[device] = sorted(own, key=up.__getitem__)
-            for child in gathered[device]:
-                clock = max(clock, up[child]) + float(tree.up[child])
-            up[device] = clock
-            busy, last = 0.0, 0.0
-            served[device] = sorted(own, key=down.__getitem__, reverse=True)
-            for child in served[device]:
-                busy += float(tree.down[child])
-                last = max(last, busy + down[child])
-            down[device] = last
-    return up, down, gathered, served
 
 
 def best_root(edges: IntArray, costs: LinkCosts, devices: int, medium: Medium) -> int:

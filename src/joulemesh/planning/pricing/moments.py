@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.on_air import OnAir, on_air
+from joulemesh.aggregation.rooted import half_duplex_order
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.slots import frame, in_slots
-from joulemesh.aggregation.tree import half_duplex_order
 from joulemesh.planning.pricing.route import edge_colours, followed, is_tree
 from joulemesh.world.links import LinkCosts
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.medium import ORTHOGONAL, Medium
 from joulemesh.aggregation.on_air import levelled, on_air
 from joulemesh.aggregation.pipeline import paths, turns_s
+from joulemesh.aggregation.rooted import half_duplex_s
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.slots import shared_s
-from joulemesh.aggregation.tree import half_duplex_s
 from joulemesh.world.links import LinkCosts
 
 __all__ = [
