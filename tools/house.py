@@ -67,6 +67,7 @@ ORDER = (
     ("tuning",),
     ("views",),
     ("runs",),
+    ("export",),
     ("reproduce",),
     ("cli",),
     ("__main__",),

@@ -19,6 +19,7 @@ from joulemesh.cli import (
     deploy,
     doctor,
     estimate,
+    export,
     failure,
     init,
     methods,
@@ -105,7 +106,12 @@ def _add(group: typer.Typer, commands: dict[Callable[..., None], tuple[str, ...]
 
 
 _add(app, _COMMANDS)
-for _name, _group in (("calibrate", calibrate), ("deploy", deploy), ("node", node)):
+for _name, _group in (
+    ("export", export),
+    ("calibrate", calibrate),
+    ("deploy", deploy),
+    ("node", node),
+):
     if _group.COMMANDS:
         _kind = getattr(_group, "GROUP", TyperGroup)
         _part = typer.Typer(cls=_kind, no_args_is_help=_kind is TyperGroup, help=_group.HELP)

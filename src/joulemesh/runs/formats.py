@@ -11,7 +11,7 @@ import numpy as np
 from joulemesh.metrics.curves import COUNTS, CURVES
 from joulemesh.training.trace import Trace
 
-__all__ = ["costs_of", "flat", "safetensors", "trace_of"]
+__all__ = ["costs_of", "flat", "named_leaves", "safetensors", "trace_of"]
 
 
 def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
@@ -72,16 +72,25 @@ def flat(record: dict[str, Any]) -> dict[str, str]:
     return texts
 
 
-def safetensors(params: Any) -> bytes:
-    """Parameters in the safetensors format, named by their path in the tree."""
+def named_leaves(params: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Parameters as NumPy arrays, named by their path in the tree.
+
+    >>> list(named_leaves({"dense": {"b": np.zeros(2), "w": np.zeros((3, 2))}}))
+    ['dense.b', 'dense.w']
+    """
     import jax
-    from safetensors.numpy import save
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    named = {
+    return {
         ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
         or "params": np.ascontiguousarray(leaf)
         for path, leaf in leaves
     }
-    data: bytes = save(named)
+
+
+def safetensors(params: Any) -> bytes:
+    """Parameters in the safetensors format, named by their path in the tree."""
+    from safetensors.numpy import save
+
+    data: bytes = save(named_leaves(params))
     return data

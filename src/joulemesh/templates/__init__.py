@@ -1,5 +1,5 @@
-"""A project to start from. In: a folder. Out: in it, a scenario, a device table, data, a model and
-instructions, which run as they stand; they are files of the package.
+"""Files of the package. In: a folder, or a file's name. Out: a project that runs as it stands
+(scenario, device table, data, model, instructions); the parts of a Flower app.
 May not know: what these mean (``scenario``, ``data``, ``models``).
 """
 
@@ -12,8 +12,9 @@ from pathlib import Path
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes
+from joulemesh.files.folders import require_empty
 
-__all__ = ["PROJECT", "lay_out"]
+__all__ = ["PROJECT", "flower_template", "lay_out"]
 
 PROJECT = ("scenario.toml", "devices.csv", "data.py", "model.py", "README.md")
 """The files of a project, in the order in which one reads them."""
@@ -37,7 +38,7 @@ def lay_out(folder: str | Path) -> tuple[Path, ...]:
     ['scenario.toml', 'devices.csv', 'data.py', 'model.py', 'README.md']
     """
     folder = Path(folder)
-    _require_empty(folder)
+    require_empty(folder)
     new = not folder.exists()
     make_folder(folder)
     written: list[Path] = []
@@ -59,15 +60,11 @@ def _template(name: str) -> Traversable:
     return resources.files("joulemesh.templates").joinpath("project", name)
 
 
-def _require_empty(folder: Path) -> None:
-    try:
-        inside = sorted(path.name for path in folder.iterdir())
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        raise ScenarioError(f"{folder} is a file; name a new folder") from None
-    except OSError as error:
-        raise ScenarioError(f"cannot read {folder}: {error.strerror}; name a new folder") from None
-    if inside:
-        shown = ", ".join(inside[:3]) + (", …" if len(inside) > 3 else "")
-        raise ScenarioError(f"{folder} is not empty (it has {shown}); name a new folder")
+def flower_template(name: str) -> str:
+    """The text of one part of a Flower app, with fields in braces where it has any.
+
+    >>> flower_template("client_app.py").splitlines()[0].strip('"')
+    'A device: its rounds, on its own samples.'
+    """
+    at = resources.files("joulemesh.templates").joinpath("flower", f"{name}.tmpl")
+    return at.read_text("utf-8")
