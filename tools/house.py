@@ -69,6 +69,7 @@ ORDER = (
     ("runs",),
     ("export",),
     ("reproduce",),
+    ("studio",),
     ("cli",),
     ("__main__",),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from joulemesh.own_code import run_file
 from joulemesh.printable import say
 from joulemesh.scenario import Scenario, profile_notes
 from joulemesh.scenario.inputs import input_notes
+from joulemesh.scenario.typed import typed_value
 from joulemesh.tables import is_number, read_table
 from joulemesh.units import is_quantity
 
@@ -119,18 +119,7 @@ def field_and_value(text: str, option: str = "--set") -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ScenarioError(f"{option} {text}: write {option} section.field=value")
-    return name.strip(), _value(value.strip())
-
-
-def _value(text: str) -> Any:
-    """A TOML value, or a bare word: ``100 Wh``, ``[6 J, 30 J]``, ``[esp32, laptop]``."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        listed = text.startswith("[") and text.endswith("]") and "[" not in text[1:]
-        return [_value(item.strip()) for item in text[1:-1].split(",")] if listed else text
-    except ValueError:  # more digits than Python converts
-        raise ScenarioError(f"--set: {text[:20]}… has {len(text)} digits; write 1e9") from None
+    return name.strip(), typed_value(value)
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:

@@ -31,6 +31,7 @@ from joulemesh.cli import (
     reproduce,
     run,
     schema,
+    studio,
     tune,
     verify,
 )
@@ -61,6 +62,10 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         'joulemesh plan fleet.toml --set budget.energy_j="1 Wh" --set budget.deadline_s=250ms',
         "joulemesh plan --set budget.total_s=9s --set plan.rounds=spread "
         "--set plan.iterations=auto",
+    ),
+    studio.studio: (
+        "joulemesh studio",
+        "joulemesh studio fleet.toml --port 8000 --no-browser",
     ),
     run.run: (
         "joulemesh run",

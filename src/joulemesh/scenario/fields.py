@@ -64,14 +64,21 @@ _MOST_K_DB = 60.0  # standard deviation of the power: 0.14 %
 
 _NUMBER = {"type": "number"}
 _SAYS = ("title", "description", "default")  # of a field, whatever its values are
-_QUANTITY_SCHEMA = {
-    "anyOf": [
-        _NUMBER,
-        {"type": "array", "items": _NUMBER, "minItems": 2},
-        {"type": "string", "description": "a column of devices.table"},
-        {"type": "object", "properties": {"range": {"type": "array"}, "values": {"type": "array"}}},
-    ]
-}
+
+
+def _quantity_schema(**limits: float) -> WithJsonSchema:
+    """A number within limits, several of them, or the name of a column."""
+    number, several = {**_NUMBER, **limits}, {"type": "array"}
+    return WithJsonSchema(
+        {
+            "anyOf": [
+                number,
+                {**several, "items": number, "minItems": 2},
+                {"type": "string", "description": "a column of devices.table"},
+                {"type": "object", "properties": {"range": several, "values": several}},
+            ]
+        }
+    )
 
 
 def in_si(value: Any, unit: str) -> Any:
@@ -273,22 +280,22 @@ PacketError = Annotated[
 Tries = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Constant = Annotated[Any, _or_word(_constant, "estimate"), _schema(_NUMBER, "estimate")]
 PositiveQuantity = Annotated[
-    Any, BeforeValidator(_quantity_check(0.0, strict=True)), WithJsonSchema(_QUANTITY_SCHEMA)
+    Any, BeforeValidator(_quantity_check(0.0, strict=True)), _quantity_schema(exclusiveMinimum=0)
 ]
 NonNegativeQuantity = Annotated[
-    Any, BeforeValidator(_quantity_check(0.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
+    Any, BeforeValidator(_quantity_check(0.0, strict=False)), _quantity_schema(minimum=0)
 ]
 HarvestedWatts = Annotated[  # a text is a column's name, or the path of a CSV file
-    Any, BeforeValidator(_quantity_check(0.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
+    Any, BeforeValidator(_quantity_check(0.0, strict=False)), _quantity_schema(minimum=0)
 ]
 TracePath = Annotated[str, Field(min_length=1)]
 Coordinate = Annotated[
     Any,
     BeforeValidator(_quantity_check(-float("inf"), strict=False)),
-    WithJsonSchema(_QUANTITY_SCHEMA),
+    _quantity_schema(),
 ]
 Samples = Annotated[  # the word "partition" passes as a column's name would
-    Any, BeforeValidator(_quantity_check(1.0, strict=False)), WithJsonSchema(_QUANTITY_SCHEMA)
+    Any, BeforeValidator(_quantity_check(1.0, strict=False)), _quantity_schema(minimum=1)
 ]
 DeviceProfile = Annotated[
     Any,

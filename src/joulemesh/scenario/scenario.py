@@ -173,6 +173,22 @@ class Scenario(BaseModel):
         return cls._of(Layer(Origin("given", path.name), fields_of(values)))
 
     @classmethod
+    def from_toml(cls, text: str, folder: str | Path = ".") -> Self:
+        """The scenario that a TOML text describes; paths in it are relative to a folder.
+
+        >>> Scenario.from_toml("[devices]\\ncount = 8").devices.count
+        8
+        """
+        try:
+            values = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ScenarioError(
+                f"the text is no TOML ({_reason(error)}); `joulemesh init FILE` writes a good one"
+            ) from None
+        values = absolute_paths(_mapping(values, "the text"), Path(folder))
+        return cls(**values)
+
+    @classmethod
     def from_json(cls, text: str) -> Self:
         """The scenario that `to_json` wrote.
 

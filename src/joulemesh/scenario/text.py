@@ -18,7 +18,7 @@ from joulemesh.tables import read_table
 if TYPE_CHECKING:
     from joulemesh.scenario.scenario import Scenario
 
-__all__ = ["check_links", "check_table", "one_line", "taken_columns", "to_toml"]
+__all__ = ["check_links", "check_table", "one_line", "taken_columns", "to_toml", "toml_value"]
 
 _MOST_COLUMNS = 12
 
@@ -110,7 +110,7 @@ def to_toml(scenario: Scenario, comments: bool) -> str:
     for name, section in SECTIONS.items():
         values = getattr(scenario, name)
         pairs = [(field, getattr(values, field)) for field in section.model_fields]
-        given = [f"{field} = {_toml_value(value)}" for field, value in pairs if value is not None]
+        given = [f"{field} = {toml_value(value)}" for field, value in pairs if value is not None]
         lines += ["", f"[{name}]", *given]
     return "\n".join(lines) + "\n"
 
@@ -134,19 +134,24 @@ def _entry(field: str, value: Any, *, live: bool) -> str:
     """A field and its value, as a comment unless it is live."""
     if value is None:
         return f"# {field} ="
-    return f"{'' if live else '# '}{field} = {_toml_value(value)}"
+    return f"{'' if live else '# '}{field} = {toml_value(value)}"
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it.
+
+    >>> toml_value((6.0, 30.0)), toml_value("a"), toml_value({"values": (1, 2)})
+    ('[6.0, 30.0]', '"a"', '{ values = [1, 2] }')
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         # JSON's escapes are TOML's, except for the delete character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, BaseModel):
-        return _toml_value(value.model_dump(exclude_defaults=True))
+        return toml_value(value.model_dump(exclude_defaults=True))
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml_value(v)}" for key, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml_value(v)}" for key, v in value.items()) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     return repr(value)

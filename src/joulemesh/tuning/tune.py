@@ -45,6 +45,7 @@ class Progress:
         count: candidates of the stage, as far as known.
         share: of all work that is done.
         best: the best candidate so far and its score; empty before any.
+        judged: how candidates have done so far, each with its rung (from 0).
     """
 
     stage: str
@@ -52,6 +53,7 @@ class Progress:
     count: int
     share: float
     best: str = ""
+    judged: tuple[tuple[int, Judged], ...] = ()
 
 
 def tune_scenario(
@@ -220,7 +222,9 @@ class _Search:
         best = ""
         if self._best is not None:
             best = f"{self.objective.text(self._best[1])} by {self._best[2]}"
-        self._tell(Progress(stage, position, count, done / max(done + left - part, 1e-9), best))
+        share = done / max(done + left - part, 1e-9)
+        judged = tuple((rung, row) for rung, rows in self._rows.items() for row in rows)
+        self._tell(Progress(stage, position, count, share, best, judged))
 
     def _winner(self) -> Priced:
         best = self.tuner.best

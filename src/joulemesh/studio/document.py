@@ -1,0 +1,194 @@
+"""Everything that the page shows of one scenario: one JSON document, made by one function."""
+
+from __future__ import annotations
+
+__all__ = ["document", "fields_of_scenario", "refusal_of"]
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from joulemesh.data.naming import called
+from joulemesh.errors import JoulemeshError
+from joulemesh.planning.columns import spent_on
+from joulemesh.planning.digest import digest_of
+from joulemesh.planning.edits import remedies_in
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.static import plan_of
+from joulemesh.scenario import SECTIONS, Scenario
+from joulemesh.scenario.scenario import field_names
+from joulemesh.studio.form import written
+from joulemesh.studio.picture import map_of_ground, map_of_plan
+from joulemesh.studio.table import device_table
+from joulemesh.units import duration, energy
+from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
+from joulemesh.views.run.charts import battery_data, rounds_data
+
+_MOST_SHOWN = 64  # characters of a field; longer lists are edited in the table of devices
+_MOST_EVENTS = 20
+_NAME = re.compile(r"\b[a-z]+\.[a-z_0-9]+\b|\bseed\b")
+
+
+def document(scenario: Scenario) -> dict[str, Any]:
+    """Plan a scenario and tell everything about it, as plain JSON values.
+
+    Args:
+        scenario: what is asked; one that cannot be planned is told with the reason and its
+            remedies, and with the map of its devices as far as there is one.
+
+    Returns:
+        ``fields`` (value and origin of each), ``devices`` (a table), ``map``, and of a plan
+        ``plan`` (figures and sentences), ``rounds``, ``battery``, ``timeline`` and ``flow``;
+        otherwise ``refusal``.
+
+    >>> found = document(Scenario.preset("adaptive"))
+    >>> found["plan"]["scheme"], found["plan"]["iterations"], found["refusal"]
+    ('tree', 100, None)
+    >>> refused = document(Scenario.preset("adaptive").override({"budget.deadline_s": 1e-3}))
+    >>> refused["plan"], refused["refusal"]["remedies"][0]["words"]
+    (None, 'raise the deadline to 14.12 ms')
+    """
+    made: dict[str, Any] = {
+        "name": scenario.name,
+        "fields": fields_of_scenario(scenario),
+        "plan": None,
+        "refusal": None,
+        "kinds": BINDING_WORDS,
+    }
+    ground = None
+    try:
+        ground = Ground.of(scenario)
+        plan = plan_of(ground)
+    except JoulemeshError as error:
+        made["refusal"] = refusal_of(error)
+        made["map"] = None if ground is None else map_of_ground(ground)
+        made["devices"] = device_table(scenario, ground)
+        made["names"] = [] if ground is None else list(ground.names)
+        return made
+    return made | _of_plan(plan)
+
+
+def _of_plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "names": list(plan.names),
+        "plan": _figures(plan),
+        "map": map_of_plan(plan),
+        "rounds": rounds_data(plan),
+        "battery": battery_data(plan),
+        "devices": device_table(plan.scenario, plan.ground, plan),
+    }
+
+
+def fields_of_scenario(scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """What each field holds, as it would be typed, and where that comes from.
+
+    >>> found = fields_of_scenario(Scenario(devices={"profile": "esp32"}))
+    >>> found["devices.cpu_hz"]
+    {'text': '240000000.0', 'origin': 'from profile esp32'}
+    """
+    origins = scenario.origins()
+    return {
+        name: _shown(_value(scenario, name)) | {"origin": str(origins[name])}
+        for name in field_names()
+    }
+
+
+def _value(scenario: Scenario, name: str) -> Any:
+    section, _, field = name.partition(".")
+    return getattr(getattr(scenario, section), field) if section in SECTIONS else scenario.seed
+
+
+def _shown(value: Any) -> dict[str, Any]:
+    """A value as text; of a long list, how many there are."""
+    items = next(iter(value.values())) if isinstance(value, dict) and value else value
+    if isinstance(items, list | tuple) and len(items) > 8:
+        return {"text": "", "many": len(items)}
+    text = written(value)
+    return {"text": text} if len(text) <= 4 * _MOST_SHOWN else {"text": "", "many": 1}
+
+
+def refusal_of(error: JoulemeshError) -> dict[str, Any]:
+    """A refusal, with the field that it is about and what would mend it.
+
+    >>> from joulemesh.errors import InfeasibleError
+    >>> found = refusal_of(InfeasibleError("budget.deadline_s is short; raise budget.deadline_s "
+    ...                                    "to at least 2"))
+    >>> found["field"], found["remedies"]
+    ('budget.deadline_s', [{'words': 'raise the deadline to 2 s',
+                            'edits': [{'field': 'budget.deadline_s', 'value': 2, 'how': 'raise'}]}])
+    """
+    text = str(error)
+    named = (found for found in _NAME.findall(text) if found in field_names())
+    return {
+        "text": text,
+        "notes": list(getattr(error, "__notes__", ())),
+        "field": next(named, None),
+        "device": getattr(error, "device", None),
+        "constraint": getattr(error, "constraint", None),
+        "remedies": [
+            {"words": one.words, "edits": [vars(edit).copy() for edit in one.edits]}
+            for one in remedies_in(text)
+        ],
+    }
+
+
+def _figures(plan: Plan) -> dict[str, Any]:
+    """The plan in figures and in sentences."""
+    n, count = plan.rounds.shape
+    held_j, spent_j = float(plan.supplied_j.sum()), float(plan.spent_j.sum())
+    bound = {kind: int((plan.binding == kind).sum()) for kind in BINDING_KINDS}
+    root = plan.timeline.route.root
+    return {
+        "digest": digest_of(plan),
+        "scheme": plan.scheme,
+        "reason": plan.reason,
+        "root": plan.name(root) if root >= 0 else "",
+        "iterations": n,
+        "devices": count,
+        "rounds": int(plan.rounds.sum()),
+        "spent_j": spent_j,
+        "held_j": held_j,
+        "time_s": plan.time_s,
+        "longest_s": float(plan.latency_s.max()),
+        "exchange_s": float(plan.exchange_s.max()),
+        "deadline_s": plan.deadline_s,
+        "total_s": plan.total_s,
+        "uses": {name: float(joules.sum()) for name, joules in spent_on(plan).items()},
+        "bound": {kind: number for kind, number in bound.items() if number},
+        "tiles": _tiles(plan, spent_j, held_j),
+        "notes": list(plan.notes),
+        "events": [
+            {
+                "iteration": event.iteration,
+                "kind": event.kind,
+                "who": _who(event.devices, plan.names),
+                "detail": event.detail,
+            }
+            for event in plan.events[:_MOST_EVENTS]
+        ],
+        "more_events": max(0, len(plan.events) - _MOST_EVENTS),
+    }
+
+
+def _tiles(plan: Plan, spent_j: float, held_j: float) -> list[list[str]]:
+    """What stands above the charts: a name, a figure and a note each."""
+    n, count = plan.rounds.shape
+    mean = float(plan.rounds[plan.active].mean()) if plan.active.any() else 0.0
+    limit = "" if plan.deadline_s is None else f"of {duration(plan.deadline_s)} each"
+    whole = "" if plan.total_s is None else f"of {duration(plan.total_s)}"
+    return [
+        ["scheme", plan.scheme, f"exchange {duration(float(plan.exchange_s.max()))}"],
+        ["iterations", f"{n:,}", f"{count:,} devices"],
+        ["rounds", f"{int(plan.rounds.sum()):,}", f"{mean:.3g} a device and iteration"],
+        ["energy", energy(spent_j, beside=held_j), f"of {energy(held_j)}"],
+        ["time", duration(plan.time_s), whole],
+        ["longest iteration", duration(float(plan.latency_s.max())), limit],
+    ]
+
+
+def _who(devices: Iterable[int], names: tuple[str, ...], most: int = 6) -> str:
+    """Devices in a sentence, the first few of many."""
+    every = list(devices)
+    text = ", ".join(called(i, names) for i in every[:most])
+    return f"{text} and {len(every) - most:,} more" if len(every) > most else text

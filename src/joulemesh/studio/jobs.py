@@ -1,0 +1,181 @@
+"""Training and tuning for a tab: each in a process of its own, so that planning never waits.
+
+The process tells what happens as lines of JSON. It ends when its tab has gone, when it is told to
+stop, and when the server ends, however that ends: it watches its standard input, which then closes.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Jobs"]
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
+
+_GRACE_S = 6.0  # for which a tab may be gone: a page that is loaded again
+_MOST_JOBS = 2
+
+Queue = asyncio.Queue[tuple[str, Any]]
+
+
+@dataclass(eq=False)
+class Job:
+    """One process.
+
+    Attributes:
+        kind: ``"simulate"`` or ``"tune"``.
+        process: that does the work.
+        history: what it has told, for a page that is loaded again.
+    """
+
+    kind: str
+    process: subprocess.Popen[str]
+    history: list[tuple[str, Any]] = field(default_factory=list)
+    stopped: bool = False
+
+    def end(self) -> None:
+        """End the process now: it keeps nothing that could be half-written."""
+        self.stopped = True
+        self.process.kill()
+
+
+class Jobs:
+    """The jobs of all tabs, at most one for each; and who listens to them.
+
+    Args:
+        load: the user's own files, which register what a scenario may name.
+    """
+
+    def __init__(self, load: Sequence[Path] = ()) -> None:
+        self._load = [str(path) for path in load]
+        self._jobs: dict[str, Job] = {}
+        self._listeners: dict[str, list[tuple[Queue, asyncio.AbstractEventLoop]]] = {}
+        self._lock = threading.Lock()
+
+    def start(self, tab: str, kind: str, scenario: Scenario, order: Mapping[str, Any]) -> None:
+        """Begin a job for a tab, in place of one that it has.
+
+        Raises:
+            ScenarioError: too many are running.
+        """
+        self.stop(tab)
+        with self._lock:
+            busy = sum(job.process.poll() is None for job in self._jobs.values())
+            if busy >= _MOST_JOBS:
+                raise ScenarioError(
+                    f"{busy} other tabs are training; stop one of them, or wait until it ends"
+                )
+            asked: dict[str, Any] = {
+                "kind": kind,
+                "scenario": scenario.to_json(),
+                "options": _options(order),
+            }
+            asked["load"] = self._load
+            process = subprocess.Popen(
+                [sys.executable, "-m", "joulemesh.studio.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,  # Ctrl-C is the server's, which ends it
+            )
+            job = self._jobs[tab] = Job(kind, process)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+        threading.Thread(target=self._follow, args=(tab, job), daemon=True).start()
+
+    def _follow(self, tab: str, job: Job) -> None:
+        """Pass on what a process tells, until it ends."""
+        self._tell(tab, job, "job", {"kind": job.kind, "state": "started"})
+        assert job.process.stdout is not None
+        last = "started"
+        for line in job.process.stdout:
+            try:
+                told = json.loads(line)
+            except ValueError:  # a library printed something
+                continue
+            if isinstance(told, dict):
+                last = str(told.get("state", last))
+                self._tell(tab, job, "job", {"kind": job.kind, **told})
+        job.process.wait()
+        if last not in ("done", "refused"):
+            how = "stopped" if job.stopped else "failed"
+            words = "" if job.stopped else "the process that trained ended without a result"
+            self._tell(tab, job, "job", {"kind": job.kind, "state": how, "text": words})
+
+    def _tell(self, tab: str, job: Job, name: str, data: Any) -> None:
+        with self._lock:
+            if self._jobs.get(tab) is not job:
+                return
+            job.history.append((name, data))
+            listeners = list(self._listeners.get(tab, ()))
+        for queue, loop in listeners:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(queue.put_nowait, (name, data))
+
+    def stop(self, tab: str) -> None:
+        """End a tab's job, if it has one."""
+        with self._lock:
+            job = self._jobs.get(tab)
+        if job is not None:
+            job.end()
+
+    def close(self) -> None:
+        """End all jobs."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            job.end()
+
+    @contextlib.contextmanager
+    def listen(self, tab: str) -> Iterator[Queue]:
+        """What a tab's job tells, from its beginning; a job whose tab is gone is ended soon."""
+        queue: Queue = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        entry = (queue, loop)
+        with self._lock:
+            self._listeners.setdefault(tab, []).append(entry)
+            job = self._jobs.get(tab)
+            for event in () if job is None else job.history:
+                queue.put_nowait(event)
+        try:
+            yield queue
+        finally:
+            with self._lock:
+                self._listeners[tab].remove(entry)
+            loop.call_later(_GRACE_S, self._end_if_alone, tab)
+
+    def _end_if_alone(self, tab: str) -> None:
+        with self._lock:
+            alone = not self._listeners.get(tab)
+        if alone:
+            self.stop(tab)
+
+
+def _options(order: Mapping[str, Any]) -> dict[str, Any]:
+    """How much to train: seeds, and for tuning what to look for and how many candidates."""
+    options: dict[str, Any] = {}
+    for name, most in (("seeds", 20), ("candidates", 500)):
+        if name in order:
+            try:
+                number = int(order[name])
+            except (TypeError, ValueError):
+                number = 0
+            if not 1 <= number <= most:
+                raise ScenarioError(f"{name} must be a whole number from 1 to {most}")
+            options[name] = number
+    if order.get("objective"):
+        options["objective"] = str(order["objective"])
+    return options

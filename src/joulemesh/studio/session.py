@@ -1,0 +1,196 @@
+"""What one tab of the browser works on: a scenario that is changed step by step, and taken back.
+
+A step that is refused changes nothing. Sessions share nothing but the folder for device tables, in
+which no file is ever written twice.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Session"]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.planning.edits import Edit, apply_edits
+from joulemesh.planning.static import plan
+from joulemesh.scenario import SECTIONS, Scenario
+from joulemesh.scenario.typed import typed_value
+from joulemesh.studio.difference import plan_difference
+from joulemesh.studio.document import document
+from joulemesh.studio.table import folded, with_cells, with_table
+
+_MOST_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Step:
+    """The scenario after one change, and what the change was.
+
+    Attributes:
+        scenario: as it is then.
+        words: what was done, for the button that takes it back.
+    """
+
+    scenario: Scenario
+    words: str
+
+
+@dataclass(eq=False)
+class Session:
+    """One tab.
+
+    Args:
+        scenario: to begin with.
+        folder: where tables of devices go that are pasted or edited.
+
+    >>> import tempfile
+    >>> session = Session(Scenario.preset("adaptive"), Path(tempfile.gettempdir()))
+    >>> session.act({"do": "set", "fields": {"budget.deadline_s": "50 ms"}})
+    >>> session.scenario.budget.deadline_s, session.view()["undo"]
+    (0.05, 'budget.deadline_s')
+    >>> session.act({"do": "undo"})
+    >>> session.scenario.budget.deadline_s
+    0.04
+    """
+
+    scenario: Scenario
+    folder: Path
+    lock: Lock = field(default_factory=Lock, repr=False)
+    _past: list[Step] = field(default_factory=list, init=False)
+    _future: list[Step] = field(default_factory=list, init=False)
+    _pinned: dict[str, Any] | None = field(default=None, init=False)
+    _known: tuple[Scenario, dict[str, Any]] | None = field(default=None, init=False)
+    revision: int = field(default=0, init=False)
+    path: Path | None = field(default=None, init=False)
+
+    # What the page shows ------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any]:
+        """The document of the scenario as it is now, and what can be taken back."""
+        shown = self._document()
+        pinned = self._pinned
+        return {
+            **shown,
+            "revision": self.revision,
+            "undo": self._past[-1].words if self._past else "",
+            "redo": self._future[-1].words if self._future else "",
+            "pinned": pinned,
+            "difference": None if pinned is None else plan_difference(pinned, shown),
+        }
+
+    def _document(self) -> dict[str, Any]:
+        if self._known is None or self._known[0] is not self.scenario:
+            self._known = self.scenario, document(self.scenario)
+        return self._known[1]
+
+    def advice(self) -> dict[str, Any]:
+        """What binds the plan, what is left over, and the change that would help most."""
+        try:
+            answer = plan(self.scenario).answer
+        except JoulemeshError:
+            return {"text": "", "change": None}
+        change = answer.change
+        edits = None
+        if change is not None and not change.field.startswith("budget.energy_j"):
+            edits = [{"field": change.field, "value": change.value, "how": "set"}]
+        words = "" if change is None else f"plan with {change.words}"
+        return {"text": answer.text, "edits": edits, "words": words, "revision": self.revision}
+
+    def saved(self, files: Sequence[Path]) -> None:
+        """Go on with the files that were written: a device table is now the one beside them."""
+        self.path = files[0]
+        if len(files) > 1:
+            self.scenario = self.scenario.override({"devices.table": str(files[1].resolve())})
+
+    # What is done to it -------------------------------------------------------------------------
+
+    def act(self, order: Mapping[str, Any]) -> None:
+        """Do what the page asks.
+
+        Args:
+            order: ``do`` says what, and the rest with what.
+
+        Raises:
+            ScenarioError: it cannot be done, and nothing has changed.
+        """
+        kind = order.get("do")
+        plain = {"undo": self._undo, "redo": self._redo, "pin": self._pin, "unpin": self._unpin}
+        if kind in plain:
+            plain[kind]()
+        else:
+            changed, words = _changed(self.scenario, order, self.folder)
+            self._take(folded(changed, self.folder), words)
+        self.revision += 1
+
+    def _take(self, scenario: Scenario, words: str) -> None:
+        self._past.append(Step(self.scenario, words))
+        del self._past[:-_MOST_STEPS]
+        self._future.clear()
+        self.scenario = scenario
+
+    def _undo(self) -> None:
+        if self._past:
+            step = self._past.pop()
+            self._future.append(Step(self.scenario, step.words))
+            self.scenario = step.scenario
+
+    def _redo(self) -> None:
+        if self._future:
+            step = self._future.pop()
+            self._past.append(Step(self.scenario, step.words))
+            self.scenario = step.scenario
+
+    def _pin(self) -> None:
+        self._pinned = self._document()
+
+    def _unpin(self) -> None:
+        self._pinned = None
+
+
+def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tuple[Scenario, str]:
+    """The scenario after a change, and the change in a few words."""
+    kind = order.get("do")
+    try:
+        if kind == "set":
+            fields = {name: _typed(name, text) for name, text in order["fields"].items()}
+            return scenario.override(fields, source="studio"), ", ".join(fields)
+        if kind == "edits":
+            edits = [Edit(one["field"], one["value"], one["how"]) for one in order["edits"]]
+            return apply_edits(scenario, edits), " and ".join(edit.words for edit in edits)
+        if kind == "preset":
+            return Scenario.preset(str(order["name"])), f"preset {order['name']}"
+        if kind == "toml":
+            return Scenario.from_toml(str(order["text"])), "open a file"
+        if kind == "table":
+            return with_table(scenario, str(order["text"]), folder), "table of devices"
+        if kind == "cells":
+            cells = {
+                str(column): {int(device): value for device, value in own.items()}
+                for column, own in order["changes"].items()
+            }
+            return with_cells(scenario, cells, folder), ", ".join(cells)
+        if kind == "move":
+            device = int(order["device"])
+            cells = {name: {device: float(order[name])} for name in ("x_m", "y_m")}
+            return with_cells(scenario, cells, folder), f"move device {device}"
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, ScenarioError):
+            raise
+        raise ScenarioError(f"the page asks for {kind!r:.40} without what it takes") from None
+    raise ScenarioError(f"there is nothing to do for {kind!r:.40}")
+
+
+def _typed(name: str, text: Any) -> Any:
+    """A field's value as typed; nothing typed leaves it unset, or at its default."""
+    if str(text).strip():
+        return typed_value(str(text), name)
+    section, _, own = name.partition(".")
+    known = SECTIONS[section].model_fields if section in SECTIONS else {}
+    if own not in known:
+        return 0 if name == "seed" else None
+    info = known[own]
+    return None if type(None) in getattr(info.annotation, "__args__", ()) else info.default

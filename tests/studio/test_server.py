@@ -1,0 +1,92 @@
+"""The server: who may ask, what is answered, and how it ends."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+import joulemesh
+from joulemesh.cli.main import app
+from joulemesh.planning.digest import digest_of
+from tests.studio.conftest import Served
+
+ONE, TWO = "a" * 16, "b" * 16
+SMALL = ("--preset", "adaptive")
+
+
+def test_a_scenario_is_changed_planned_taken_back_and_saved(
+    serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    """One server for the whole story: starting one takes a second."""
+    served = serve(*SMALL)
+
+    # The page and its files come with headers that let nothing else in.
+    status, page, headers = served.ask(served.root)
+    assert status == 200
+    assert "<!doctype html>" in page
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+    assert served.ask(f"{served.root}files/studio.js")[0] == 200
+    assert served.ask(f"{served.root}files/../__init__.py")[0] == 404
+
+    # Only this page, by this address, may ask.
+    wrong = served.root.replace(served.root[3], "~", 1)
+    assert served.ask(wrong)[0] == 403
+    assert served.ask("/")[0] == 404
+    for stranger in (
+        {"host": f"evil.example:{served.host.rpartition(':')[2]}"},
+        {"origin": "http://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+    ):
+        assert served.ask(served.root, headers=stranger)[0] == 403
+    plain = {"content-type": "text/plain"}
+    assert served.ask(f"{served.root}tab/{ONE}", {"do": "open"}, headers=plain)[0] == 415
+
+    # A change is planned; two tabs know nothing of each other.
+    before = served.tab(ONE, do="open")[1]
+    status, after = served.tab(ONE, do="set", fields={"budget.deadline_s": "50 ms"})
+    assert status == 200
+    assert after["plan"]["rounds"] > before["plan"]["rounds"]
+    assert served.tab(TWO, do="open")[1]["plan"]["digest"] == before["plan"]["digest"]
+
+    # What is wrong is said of its field, and changes nothing.
+    status, answer = served.tab(ONE, do="set", fields={"budget.deadline_s": "soon"})
+    assert (status, answer["refused"]["field"]) == (422, "budget.deadline_s")
+    assert served.tab(ONE, do="open")[1]["plan"]["digest"] == after["plan"]["digest"]
+
+    # Saved, the scenario gives the same plan; what exists is not replaced unasked.
+    status, answer = served.tab(ONE, do="save", path="fleet.toml")
+    assert (status, answer["saved"]) == (200, ["fleet.toml"])
+    saved = joulemesh.plan(joulemesh.Scenario.load(tmp_path / "fleet.toml"))
+    assert digest_of(saved) == after["plan"]["digest"]
+    text = (tmp_path / "fleet.toml").read_text()
+    served.tab(ONE, do="undo")
+    status, answer = served.tab(ONE, do="save", path="fleet.toml")
+    assert (status, answer["exists"]) == (409, True)
+    assert (tmp_path / "fleet.toml").read_text() == text
+    assert served.tab(ONE, do="save", path="fleet.toml", replace=True)[0] == 200
+    assert joulemesh.Scenario.load(tmp_path / "fleet.toml").budget.deadline_s == 0.04
+
+    assert served.end() == 0
+    assert served.process.stderr is not None
+    assert served.process.stderr.read() == "Ctrl-C ends it.\n"
+
+
+def test_a_port_in_use_is_refused_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(app, ["studio", "--no-browser", "--port", str(port)])
+    assert done.exception is not None
+    assert f"port {port} is in use" in str(done.exception)
+
+
+def test_all_that_the_page_shows_is_printed_on_demand() -> None:
+    done = CliRunner().invoke(app, ["studio", "--json", *SMALL])
+    assert done.exit_code == 0
+    assert '"scheme": "tree"' in done.stdout
