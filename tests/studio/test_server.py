@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import joulemesh
 from joulemesh.cli.main import app
 from joulemesh.planning.digest import digest_of
+import pytest
 from tests.studio.conftest import Served
 
 ONE, TWO = "a" * 16, "b" * 16
@@ -77,6 +78,7 @@ def test_a_scenario_is_changed_planned_taken_back_and_saved(
 
 
 def test_a_port_in_use_is_refused_in_one_line() -> None:
+    pytest.importorskip("uvicorn", reason="the extra studio is not installed")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

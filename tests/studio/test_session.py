@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def test_every_step_is_taken_back_and_done_again(session: Session) -> None:
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"do": "set", "fields": {"budget.deadline_s": "50 ms"}},
         {"do": "move", "device": 3, "x_m": 10.0, "y_m": 20.0},
         {"do": "table", "text": TABLE},
