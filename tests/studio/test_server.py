@@ -6,12 +6,12 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.cli.main import app
 from joulemesh.planning.digest import digest_of
-import pytest
 from tests.studio.conftest import Served
 
 ONE, TWO = "a" * 16, "b" * 16
