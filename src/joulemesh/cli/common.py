@@ -22,10 +22,12 @@ from joulemesh.units import is_quantity
 __all__ = [
     "FileArgument",
     "FleetArgument",
+    "FormatOption",
     "JsonOption",
     "LoadOption",
     "PresetOption",
     "SetOption",
+    "WidthOption",
     "WorldsOption",
     "field_and_value",
     "read_scenario",
@@ -68,6 +70,24 @@ WorldsOption = Annotated[
         "--worlds",
         min=1,
         help="Redraw placement, batteries and channel so many times; intervals are over worlds.",
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMATS",
+        help="Figures as pdf, svg, pgf or png; several with commas.",
+        autocompletion=completion.figure_formats,
+    ),
+]
+WidthOption = Annotated[
+    str | None,
+    typer.Option(
+        "--width",
+        metavar="WIDTH",
+        help="Figures for a paper's column: ieee, ieee-wide, acm, acm-wide, or inches.",
+        autocompletion=completion.figure_widths,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -13,13 +13,16 @@ import typer
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
+    FormatOption,
     JsonOption,
     LoadOption,
     PresetOption,
     SetOption,
+    WidthOption,
     WorldsOption,
     read_scenario,
 )
+from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
@@ -82,6 +85,16 @@ def compare(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
     ] = None,
+    formats: FormatOption = None,
+    width: WidthOption = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="METHOD",
+            help="What table.tex tests the others against; the best of each column unless given.",
+        ),
+    ] = None,
     load: LoadOption = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
@@ -97,8 +110,13 @@ def compare(
 
     Runs are kept: another method or seed computes only what is new, and a comparison that was
     stopped goes on when it is asked for again. A method that cannot run is a row that says why.
+
+    The folder of `--out` has what a paper needs: figures (`--format`, `--width`), `table.tex` with
+    intervals and significance, `methods.txt` with the setting in words, and `references.bib`.
     """
     scenario = read_scenario(file, preset, changes, load)
+    paper = {"formats": formats, "width": width, "baseline": baseline}
+    _check_paper(methods, out, **paper)
     try:
         found = _with_progress(
             scenario,
@@ -113,6 +131,7 @@ def compare(
             tune_seeds=tune_seeds,
             cache=cache,
             quiet=json,
+            paper=paper,
         )
     except KeyboardInterrupt:
         say("stopped; the same command goes on from the runs that are kept", err=True)
@@ -131,6 +150,25 @@ def compare(
         raise typer.Exit(2)
 
 
+def _check_paper(
+    methods: str, out: Path | None, formats: str | None, width: str | None, baseline: str | None
+) -> None:
+    """Refuse what the folder cannot be written with before anything is trained."""
+    from joulemesh.methods import split
+    from joulemesh.views.publication.printing import Printing
+
+    Printing.asked(formats, width)
+    given = {"--format": formats, "--width": width, "--baseline": baseline}
+    named = next((option for option, value in given.items() if value is not None), None)
+    if named is not None and out is None:
+        raise ScenarioError(f"{named} needs --out, the folder that figures and tables go to")
+    listed = split(methods.replace(";", ","))
+    if baseline is not None and baseline not in listed:
+        raise ScenarioError(
+            f"--baseline {baseline} is not compared: name one of {', '.join(listed)}"
+        )
+
+
 def _with_progress(
     scenario: Scenario,
     methods: str,
@@ -140,6 +178,7 @@ def _with_progress(
     *,
     code: list[Path],
     quiet: bool,
+    paper: dict[str, str | None],
     **options: Any,
 ) -> Comparison:
     """Compare and keep, and say on standard error what is being done: a line for each method."""
@@ -174,7 +213,7 @@ def _with_progress(
         )
         if out is not None:
             display.stage(f"writing {out}")
-            found.save(out, code=code)
+            found.save(out, code=code, **paper)
     return found
 
 

@@ -18,6 +18,8 @@ from typing import Any
 __all__ = [
     "compared_methods",
     "equalities",
+    "figure_formats",
+    "figure_widths",
     "figures",
     "in_bash",
     "meters",
@@ -142,6 +144,31 @@ def figures(incomplete: str) -> Candidates:
     from joulemesh.reproduce import FIGURES
 
     return _starting([(name, "") for name in (*FIGURES, "all")], incomplete)
+
+
+def figure_formats(incomplete: str) -> Candidates:
+    """What figures can be written as, behind those that are named already.
+
+    >>> [name for name, _ in figure_formats("pdf,s")]
+    ['pdf,svg']
+    """
+    from joulemesh.views.publication.printing import FORMATS
+
+    before, comma, _ = incomplete.rpartition(",")
+    named = before.split(",")
+    rest = [(f"{before}{comma}{one}", "") for one in FORMATS if one not in named]
+    return _starting(rest, incomplete)
+
+
+def figure_widths(incomplete: str) -> Candidates:
+    """Columns of journals.
+
+    >>> figure_widths("acm")[0]
+    ('acm', '3.34 in')
+    """
+    from joulemesh.views.publication.printing import WIDTHS
+
+    return _starting([(name, f"{inches:.2f} in") for name, inches in WIDTHS.items()], incomplete)
 
 
 def settings(incomplete: str) -> Candidates:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from joulemesh.cli.common import (
     FileArgument,
+    FormatOption,
     JsonOption,
     LoadOption,
     PresetOption,
     SetOption,
+    WidthOption,
     read_scenario,
 )
+from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
+
+if TYPE_CHECKING:
+    from joulemesh.views.publication.printing import Printing
 
 __all__ = ["plan"]
 
@@ -36,7 +42,10 @@ def plan(
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", help="Draw map, rounds and energy (.png, .svg, .pdf)."),
+        typer.Option(
+            "--figure",
+            help="Draw map, rounds and energy (.png, .svg, .pdf, .pgf; or a name for --format).",
+        ),
     ] = None,
     timeline: Annotated[
         Path | None,
@@ -49,6 +58,8 @@ def plan(
     iteration: Annotated[
         int, typer.Option("--iteration", help="The iteration of --timeline, from 1.")
     ] = 1,
+    formats: FormatOption = None,
+    width: WidthOption = None,
 ) -> None:
     """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up."""
     from joulemesh.planning.export import check_format
@@ -59,17 +70,22 @@ def plan(
         check_format(out)
     if timeline is not None:
         check_suffix(timeline)
+    drawn = _figures(figure, formats, width)
     made = make_plan(read_scenario(file, preset, changes, load))
     chart = None if timeline is None else made.gantt(iteration)
     if out is not None:
         made.save(out)
+    wrote = [] if out is None else [out]
     if chart is not None and timeline is not None:
         chart.save(timeline)
-    if figure is not None:
+        wrote.append(timeline)
+    if drawn is not None:
         from joulemesh.views.plan.figure import plan_figure
-        from joulemesh.views.style import save_figure
+        from joulemesh.views.publication.figure import save_figure
 
-        save_figure(plan_figure(made), figure)
+        stem, printing = drawn
+        picture = plan_figure(made, printing.width)
+        wrote += save_figure(picture, stem, printing.formats, width=None)
     if json:
         typer.echo(made.to_json())
         return
@@ -77,6 +93,29 @@ def plan(
     from joulemesh.views.terminal import open_console
 
     show_plan(made, open_console())
-    for path in (out, figure, timeline):
-        if path is not None:
-            say(f"wrote {path}")
+    for path in wrote:
+        say(f"wrote {path}")
+
+
+def _figures(
+    figure: Path | None, formats: str | None, width: str | None
+) -> tuple[Path, Printing] | None:
+    """Where figures go, without a suffix, and which; a suffix asks for its own format."""
+    from joulemesh.views.publication.printing import FORMATS, Printing, read_formats
+
+    asked = () if formats is None else read_formats(formats)
+    if figure is None:
+        if asked or width is not None:
+            option = "--format" if asked else "--width"
+            raise ScenarioError(f"{option} needs --figure, the name of the figure")
+        return None
+    suffix = figure.suffix.lower().removeprefix(".")
+    if suffix in FORMATS:
+        asked, figure = tuple(dict.fromkeys((suffix, *asked))), figure.with_suffix("")
+    elif not asked:
+        raise ScenarioError(
+            f"{figure}: figures end in .png, .svg, .pdf or .pgf, not {figure.suffix!r}; "
+            "or add --format pdf,svg"
+        )
+    printing = Printing.asked(asked, width)
+    return None if printing is None else (figure, printing)

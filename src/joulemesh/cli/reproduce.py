@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from joulemesh.cli import completion
-from joulemesh.cli.common import JsonOption
+from joulemesh.cli.common import FormatOption, JsonOption, WidthOption
 from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from joulemesh.reproduce.folder import OnStep
     from joulemesh.reproduce.runner import Step
     from joulemesh.views.progress import Display
+    from joulemesh.views.publication.printing import Printing
 
 __all__ = ["reproduce"]
 
@@ -57,20 +58,28 @@ def reproduce(
         bool,
         typer.Option("--redraw", help="Only draw figures and page again, from --out's numbers."),
     ] = False,
+    formats: FormatOption = None,
+    width: WidthOption = None,
     json: JsonOption = False,
 ) -> None:
     """Redo the paper's tables and figures, and say of each of its sentences whether it holds.
 
     Every run is kept: interrupted and called again, it computes only what is missing. Data that
     cannot be had cost their own figures only; the exit code is then 2.
+
+    `--format` and `--width` draw the figures for a paper too, in the folder `paper` of the results;
+    with `--redraw` from the numbers of an earlier run.
     """
     from joulemesh.reproduce import FIGURES
+    from joulemesh.reproduce.folder import redraw_folder
     from joulemesh.reproduce.folder import reproduce as redo
+    from joulemesh.views.publication.printing import Printing
 
+    printing = Printing.asked(formats, width)
     if figure != "all" and figure not in FIGURES:
         raise ScenarioError(f"{figure!r} is not redone here: use {', '.join(FIGURES)} or all")
     if redraw:
-        _redraw(out, quick=quick, json=json)
+        _redraw(out, printing, quick=quick, json=json)
         return
     if not quick and not json:
         say("the full size is meant for a GPU; --quick takes minutes on a CPU", err=True)
@@ -89,6 +98,8 @@ def reproduce(
     except KeyboardInterrupt:
         say("stopped; the same command goes on with what is missing", err=True)
         raise typer.Exit(130) from None
+    if printing is not None:
+        redraw_folder(made.folder, printing)
     if json:
         typer.echo(json_format.dumps(made.summary()))
     else:
@@ -104,10 +115,11 @@ def reproduce(
         raise typer.Exit(2)
 
 
-def _redraw(out: Path | None, *, quick: bool, json: bool) -> None:
+def _redraw(out: Path | None, printing: Printing | None, *, quick: bool, json: bool) -> None:
     from joulemesh.reproduce.folder import redraw_folder
 
-    made = redraw_folder(out or Path("reproduction-quick" if quick else "reproduction"))
+    place = out or Path("reproduction-quick" if quick else "reproduction")
+    made = redraw_folder(place, printing)
     if json:
         typer.echo(json_format.dumps(made.summary()))
     else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
 from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files import write_text
+from joulemesh.files import make_folder, write_text
 from joulemesh.files.bounded import read_bounded, read_json
 from joulemesh.files.limits import RECORD, STUDY_TABLE
 from joulemesh.machine import cpus
@@ -27,12 +27,16 @@ from joulemesh.reproduce.page import write_page
 from joulemesh.reproduce.pictures import draw_picture
 from joulemesh.reproduce.sentences import SENTENCES
 from joulemesh.reproduce.verdicts import claims_markdown
-from joulemesh.views.style import save_figure
+from joulemesh.views.publication.figure import save_figure
+from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
 if TYPE_CHECKING:
     from joulemesh.reproduce.runner import Runner, Step
 
 __all__ = ["Reproduction", "redraw_folder", "reproduce"]
+
+PAPER = "paper"
+"""The folder of figures for a paper, beside those of the page."""
 
 OnStep = Callable[[str, "Step | None"], None]
 
@@ -51,6 +55,7 @@ class Reproduction:
         timings: what ``timings.json`` holds.
         claims: rows of ``claims.csv``; those of parts redone before are kept.
         computed: runs (curves × seeds) that this call trained; the others were in the cache.
+        printing: the figures that the folder ``paper`` gets too; None for none.
     """
 
     folder: Path
@@ -62,6 +67,7 @@ class Reproduction:
     timings: dict[str, Any] = field(default_factory=dict)
     claims: list[dict[str, str]] = field(default_factory=list)
     computed: int = 0
+    printing: Printing | None = None
 
     def begin(self) -> None:
         """Make the folder, and take up what an earlier call of the same size left in it."""
@@ -110,8 +116,11 @@ class Reproduction:
         """Draw one part's figures."""
         for picture in pictures:
             figure = draw_picture(picture)
-            for suffix in (".png", ".svg"):
-                save_figure(figure, self.folder / f"{picture.name}{suffix}")
+            save_figure(figure, self.folder / picture.name, ON_SCREEN.formats, width=None)
+            if self.printing is not None:
+                paper = draw_picture(picture, self.printing.width)
+                stem = make_folder(self.folder / PAPER) / picture.name
+                save_figure(paper, stem, self.printing.formats, width=None)
         self.timings["pictures"][name] = [f"{picture.name}.png" for picture in pictures]
         self.timings["setups"][name] = setup
 
@@ -201,11 +210,12 @@ def reproduce(
     return made
 
 
-def redraw_folder(folder: str | Path) -> Reproduction:
+def redraw_folder(folder: str | Path, printing: Printing | None = None) -> Reproduction:
     """Draw the figures and write the page of a reproduction anew, from the numbers it left.
 
     Args:
         folder: with ``timings.json``, ``claims.csv`` and the tables of the figures.
+        printing: figures for a paper, in the folder ``paper``; None for none.
 
     Returns:
         The reproduction as it was; nothing is trained, and no number or verdict changes.
@@ -226,7 +236,8 @@ def redraw_folder(folder: str | Path) -> Reproduction:
         )
     for name in ("notes", "pictures", "setups"):
         kept.setdefault(name, {})
-    made = Reproduction(place, kept["size"], tuple(kept["seeds"]), kept["command"], timings=kept)
+    seeds, told = tuple(kept["seeds"]), kept["command"]
+    made = Reproduction(place, kept["size"], seeds, told, timings=kept, printing=printing)
     made.claims = list(read_claims(_text(table)))
     for name in kept["figures"]:
         try:

@@ -15,42 +15,45 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from joulemesh.reproduce.outcome import Panel, Picture, Series
-from joulemesh.views.palette import CURVES
+from joulemesh.views.publication.curves import curve_look
+from joulemesh.views.publication.printing import width_in
 from joulemesh.views.style import styled
 
 _STYLE = {"axes.titlesize": 8.0, "axes.spines.top": False, "axes.spines.right": False}
-# Dashes and markers tell the curves apart in print without colours, and where there are more
-# curves than colours.
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (5, 1.2, 1.2, 1.2)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE_INCH = 7.4
+_NARROWEST_INCH = 1.7  # of panels side by side in a paper
 _MARKED = 10  # markers on a curve
 _APART = 0.011  # of the axis, between points that would hide each other
 _ROUND = (1, 2, 4, 5, 10)  # ticks are multiples of these
 
 
-def draw_picture(picture: Picture) -> Figure:
+def draw_picture(picture: Picture, width: str | float | None = None) -> Figure:
     """Draw the panels of a figure.
 
     Args:
         picture: what to draw; equal labels have equal colours in all panels.
+        width: for a paper (`joulemesh.views.publication.printing.WIDTHS`, or inches), with as many
+            panels in a row as fit; None for a page on a screen.
 
     Returns:
-        A figure of two journal columns' width, belonging to no window and no global state.
+        A figure belonging to no window and no global state; of two journal columns' width unless
+        another is given.
 
     >>> one = Series("a", np.arange(3.0), np.arange(3.0), np.zeros(3), np.ones(3))
     >>> panels = (Panel("(a)  one", "iteration", "accuracy", (one,)),) * 2
     >>> len(draw_picture(Picture("fig0", "Nothing", panels, 2)).axes)
     2
     """
-    columns = picture.columns
+    inches = _WIDE_INCH if width is None else width_in(width)
+    most = picture.columns if width is None else max(1, int(inches / _NARROWEST_INCH))
+    columns = min(picture.columns, most)
     rows = -(-len(picture.panels) // columns)
     height = {1: 3.6, 2: 2.6}.get(columns, 2.15)
     # Four panels side by side leave room for small titles only.
     style = _STYLE | ({"axes.titlesize": 7.0, "axes.labelsize": 7.5} if columns > 3 else {})
-    with styled(style):
+    with styled(style, printed=width is not None):
         layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.04)
-        figure = Figure(figsize=(_WIDE_INCH, 0.75 + height * rows), layout=layout)
+        figure = Figure(figsize=(inches, 0.75 + height * rows), layout=layout)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=picture.share)
         families = _families(picture.panels)
         for index, axes in enumerate(grid.flat):
@@ -61,9 +64,10 @@ def draw_picture(picture: Picture) -> Figure:
                     axes.set_ylabel("")
             else:
                 axes.set_axis_off()
-        _draw_legends(figure, picture, families)
-        bands = f"  ({picture.bands})" if picture.bands else ""
-        figure.suptitle(f"{picture.title}{bands}", fontsize=9.0, fontweight="bold")
+        _draw_legends(figure, picture, families, inches)
+        if width is None:
+            bands = f"  ({picture.bands})" if picture.bands else ""
+            figure.suptitle(f"{picture.title}{bands}", fontsize=9.0, fontweight="bold")
     return figure
 
 
@@ -83,7 +87,9 @@ def _family(panel: Panel, families: Sequence[list[str]]) -> list[str]:
     return next(family for family in families if panel.series[0].label in family)
 
 
-def _draw_legends(figure: Figure, picture: Picture, families: Sequence[list[str]]) -> None:
+def _draw_legends(
+    figure: Figure, picture: Picture, families: Sequence[list[str]], inches: float
+) -> None:
     """One legend for what several panels show; a panel of its own kind has its own."""
     common: list[Line2D] = []
     for family in families:
@@ -103,10 +109,11 @@ def _draw_legends(figure: Figure, picture: Picture, families: Sequence[list[str]
             common += handles
     if common:
         longest = max(len(str(handle.get_label())) for handle in common)
+        fits = 6 if longest < 14 else 4 if longest < 20 else 3
         figure.legend(
             handles=common,
             loc="outside lower center",
-            ncols=min(len(common), 6 if longest < 14 else 4 if longest < 20 else 3),
+            ncols=min(len(common), max(1, round(fits * inches / _WIDE_INCH))),
             frameon=False,
             handlelength=3.2,
         )
@@ -125,14 +132,7 @@ def _same_label(picture: Picture, index: int) -> bool:
 
 
 def _look(label: str, family: Sequence[str], *, plain: bool = False) -> dict[str, Any]:
-    index = family.index(label)
-    return {
-        "color": CURVES[index % len(CURVES)],
-        "linestyle": _DASHES[index % len(_DASHES)],
-        "marker": "" if plain else _MARKERS[index % len(_MARKERS)],
-        "markersize": 3.2,
-        "linewidth": 1.2,
-    }
+    return curve_look(family.index(label), marked=not plain)
 
 
 def _draw_panel(axes: Axes, panel: Panel, family: Sequence[str]) -> None:

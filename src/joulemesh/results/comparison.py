@@ -242,23 +242,37 @@ class Comparison:
         text = io.StringIO(self.to_csv())
         return require("pandas", "a data frame").read_csv(text)
 
-    def figure(self, x: str | Sequence[str] = AXES) -> Figure:
+    def figure(self, x: str | Sequence[str] = AXES, *, width: str | float | None = None) -> Figure:
         """Draw accuracy with its 95 % bands.
 
         Args:
             x: against ``"iterations"``, ``"joules"`` or ``"seconds"``, or several of these.
+            width: for the column of a paper: ``"ieee"``, ``"ieee-wide"``, ``"acm"``,
+                ``"acm-wide"``, or inches; None for a screen.
 
         Returns:
             A figure with one panel for each.
         """
         import joulemesh  # the front door knows the views; this room does not
 
-        return joulemesh.comparison_figure(self, (x,) if isinstance(x, str) else tuple(x))
+        axes = (x,) if isinstance(x, str) else tuple(x)
+        return joulemesh.comparison_figure(self, axes, width)
 
-    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        code: Sequence[str | Path] = (),
+        formats: str | Sequence[str] | None = None,
+        width: str | float | None = None,
+        baseline: str | None = None,
+    ) -> None:
         """Write ``comparison.csv``, ``table.csv``, the figures and ``report.html``.
 
         Where learning rates were tuned, ``rates.csv`` has what each method reached at each.
+
+        For a paper there are ``table.tex`` (intervals and significance), ``methods.txt`` (the
+        setting in words) and ``references.bib``.
 
         What it takes to make the comparison again is written too, with names relative to the
         folder: ``scenario.toml``, copies of the files that it names (``inputs/``), and
@@ -267,10 +281,17 @@ class Comparison:
         Args:
             folder: made if need be; files of these names in it are replaced.
             code: Python files of the user's own that register methods, to be kept too.
+            formats: of the figures: some of ``"pdf"``, ``"svg"``, ``"pgf"`` and ``"png"``, in a
+                list or in one text with commas; PNG and SVG unless given.
+            width: of the figures, as in `figure`.
+            baseline: the method that significance in ``table.tex`` is against; the best of each
+                column unless given.
         """
         import joulemesh  # the front door knows who writes folders; this room does not
 
-        joulemesh.save_comparison(self, folder, code)
+        joulemesh.save_comparison(
+            self, folder, code, formats=formats, width=width, baseline=baseline
+        )
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -20,6 +20,7 @@ from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import flat
 from joulemesh.runs.identity import versions
 from joulemesh.views.comparison.page import render_comparison
+from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
 
 def save_result(result: Result, folder: str | Path) -> None:
@@ -27,35 +28,52 @@ def save_result(result: Result, folder: str | Path) -> None:
     RunFolder(folder).save(result)
 
 
-def save_comparison(found: Comparison, folder: str | Path, code: Sequence[str | Path] = ()) -> None:
+def save_comparison(
+    found: Comparison,
+    folder: str | Path,
+    code: Sequence[str | Path] = (),
+    *,
+    formats: str | Sequence[str] | None = None,
+    width: str | float | None = None,
+    baseline: str | None = None,
+) -> None:
     """Write the folder of a comparison; see `Comparison.save`.
 
     Args:
         found: the comparison.
         folder: made if need be; files of the same names in it are replaced.
         code: Python files of the user's own that register methods, to be kept too.
+        formats: of the figures; PNG and SVG unless given.
+        width: of the figures; that of a screen unless given.
+        baseline: the method that significance in the LaTeX table is against.
     """
+    printing = Printing.asked(formats, width) or ON_SCREEN
+    if baseline is not None:
+        found[baseline]  # refused before anything is written
     place = make_folder(folder)
     with FolderLock(place):
         sweep(place)
         _write(found, place, [Path(path) for path in code])
+        _write_figures(found, place, printing)
         commit_all(place, stage="study")
 
 
 def _write(found: Comparison, place: Path, code: list[Path]) -> None:
-    from joulemesh.views.style import save_figure  # loads Matplotlib
-
     keep_study(found, place, found.own_data, own_model=found.own_model, code=code)
     found.to_csv(place / "comparison.csv")
     write_text(place / "table.csv", found.table_csv())
     if found.rates:
         write_text(place / "rates.csv", found.rates_csv())
-    for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
-        drawn = found.figure(axes)
-        for suffix in (".png", ".svg"):
-            save_figure(drawn, place / f"{name}{suffix}")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     page = render_comparison(found, versions=flat(versions()), when=now)
     write_text(place / "report.html", page)
     if isinstance(found, WorldsComparison):
         write_text(place / "worlds.csv", found.worlds_csv())
+
+
+def _write_figures(found: Comparison, place: Path, printing: Printing) -> None:
+    from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
+
+    for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
+        drawn = found.figure(axes, width=printing.width)
+        save_figure(drawn, place / name, printing.formats, width=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ["across", "band", "comparison_figure"]
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,21 +16,26 @@ from joulemesh.results.comparison import AXES, Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.statistics import estimate
 from joulemesh.units import prefixed
-from joulemesh.views.palette import CURVES
+from joulemesh.views.publication.curves import curve_look
+from joulemesh.views.publication.printing import width_in
 from joulemesh.views.style import styled
 
-# Dashes tell curves apart in grey.
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
-
+_MARKED = 8  # markers on a curve
+_BELOW = 15.0  # points below the lowest final accuracy that a paper's panel shows
+_NARROWEST_INCH = 1.7  # of panels side by side
 _NAMES = {"joules": ("energy of all devices", "J"), "seconds": ("simulated time", "s")}
 
 
-def comparison_figure(study: Comparison, axes: Sequence[str] = AXES) -> Figure:
+def comparison_figure(
+    study: Comparison, axes: Sequence[str] = AXES, width: str | float | None = None
+) -> Figure:
     """Accuracy of the mean model against iterations, joules or seconds.
 
     Args:
         study: what is drawn; methods that did not run are left out.
         axes: one panel for each of these, some of `AXES`.
+        width: for the column of a paper (`joulemesh.views.publication.printing.WIDTHS`, or
+            inches), where the caption takes the place of the title; None for a screen.
 
     Returns:
         A figure that belongs to no window and no global state. Lines are means over seeds, bands
@@ -41,22 +45,49 @@ def comparison_figure(study: Comparison, axes: Sequence[str] = AXES) -> Figure:
     if unknown or not axes:
         raise ScenarioError(f"x = {unknown[:1] or 'nothing'}: use some of {', '.join(AXES)}")
     shown = [entry for entry in study.entries if entry.ran]
-    with styled():
-        width = 3.6 if len(axes) == 1 else 7.2
-        figure = Figure(figsize=(width, 2.9), layout="constrained")
-        panels = figure.subplots(1, len(axes), sharey=True, squeeze=False)[0]
+    inches = (3.6 if len(axes) == 1 else 7.2) if width is None else width_in(width)
+    side_by_side = len(axes) * _NARROWEST_INCH <= inches
+    rows, columns = (1, len(axes)) if side_by_side else (len(axes), 1)
+    keys = _legend_columns(shown, inches)
+    legend = 0.16 * -(-len(shown) // keys)  # its height
+    height = 2.9 if width is None else (2.0 if rows == 1 else 1.8) * rows + legend
+    with styled(printed=width is not None):
+        figure = Figure(figsize=(inches, height), layout="constrained")
+        panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=True):
             _draw(panel, study, shown, axis)
-        panels[0].set_ylabel("test accuracy of the mean model [%]")
-        columns = min(max(len(shown), 1), 4 if len(axes) > 1 else 2)
+        label = "test accuracy of the mean model [%]" if width is None else "test accuracy [%]"
+        for panel in panels if columns == 1 else panels[:1]:
+            panel.set_ylabel(label)
         figure.legend(
             *panels[0].get_legend_handles_labels(),
             loc="outside lower center",
-            ncols=columns,
+            ncols=keys,
             frameon=False,
+            handlelength=3.0,
         )
-        figure.suptitle(f"Equal {study.equal}, {study.repeats}", fontsize=9, fontweight="bold")
+        if width is not None:
+            panels[0].set_ylim(bottom=_floor(shown))
+        else:
+            title = f"Equal {study.equal}, {study.repeats}"
+            figure.suptitle(title, fontsize=9, fontweight="bold")
     return figure
+
+
+def _floor(shown: Sequence[Entry]) -> float | None:
+    """Per cent from which a small panel is drawn, so that it shows in what methods differ."""
+    finals = [estimate(entry.final["test_accuracy"]).mean for entry in shown]
+    if not finals:
+        return None
+    lowest, highest = 100 * min(finals), 100 * max(finals)
+    floor = lowest - max(_BELOW, 1.5 * (highest - lowest))
+    return floor if floor > 0 else None
+
+
+def _legend_columns(shown: Sequence[Entry], inches: float) -> int:
+    """How many names stand side by side below the panels."""
+    longest = max((len(entry.name) for entry in shown), default=1)
+    return max(1, min(len(shown), int(inches / (0.6 + 0.07 * longest))))
 
 
 def across(entry: Entry, axis: str) -> NDArray[np.float64]:
@@ -88,13 +119,13 @@ def _draw(panel: Axes, study: Comparison, shown: Sequence[Entry], axis: str) -> 
         label = f"{label} [{name}]"
     index_of = {entry.name: k for k, entry in enumerate(study.entries)}
     for entry in shown:
-        k = index_of[entry.name]
-        style = {"color": CURVES[k % len(CURVES)], "linestyle": _DASHES[k % len(_DASHES)]}
-        x = across(entry, axis) / scale
+        k, x = index_of[entry.name], across(entry, axis) / scale
+        look, step = curve_look(k), max(1, -(-len(x) // _MARKED))
         mean, half = band(entry.curves["test_accuracy"])
         low, high = 100 * np.maximum(mean - half, 0), 100 * np.minimum(mean + half, 1)
-        panel.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-        panel.plot(x, 100 * mean, linewidth=1.3, label=entry.name, **style)
+        panel.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        # Markers of different curves are offset, so that curves on top of each other both show.
+        panel.plot(x, 100 * mean, label=entry.name, markevery=(k % step, step), **look)
     if shown:
         panel.axhline(100 * study.target, color="0.4", linewidth=0.8, linestyle=":")
     panel.set_xlabel(label)

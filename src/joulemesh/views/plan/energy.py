@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ FloatArray = NDArray[np.float64]
 
 _MOST_BARS = 120
 _BINS = 100
+_NUMBERED = 10  # numbers below bars that fit into one column of a page
 _LEVEL = 110  # characters that fit side by side
 _LEGEND: dict[str, Any] = {
     "frameon": False,
@@ -33,12 +35,16 @@ _LEGEND: dict[str, Any] = {
 }
 
 
-def draw_energy(axes: Axes, plan: Plan) -> None:
+def draw_energy(
+    axes: Axes, plan: Plan, binding: Mapping[str, str] = BINDING, *, narrow: bool = False
+) -> None:
     """Bars of training and exchange inside each battery; bands when there are many devices.
 
     Args:
         axes: where.
         plan: the plan.
+        binding: colours of devices by what limits their rounds.
+        narrow: in one column of a page: the title has a line of its own, above the keys.
 
     >>> import joulemesh
     >>> from matplotlib.figure import Figure
@@ -49,19 +55,26 @@ def draw_energy(axes: Axes, plan: Plan) -> None:
     """
     scale, unit = prefixed(float(plan.energy_budget_j.max()), "J")
     if len(plan.energy_budget_j) <= _MOST_BARS:
-        _bars(axes, plan, scale)
+        keys = _bars(axes, plan, scale, binding)
+        crowded = narrow and not plan.names and len(plan.energy_budget_j) > _NUMBERED
+        if crowded:
+            axes.xaxis.set_major_locator(MaxNLocator(_NUMBERED, integer=True))
     else:
-        _bands(axes, plan, scale)
+        keys = _bands(axes, plan, scale, binding)
+    columns = 3 if narrow and len(keys) == 3 else 2 if narrow else len(keys)
+    axes.legend(handles=keys, ncols=columns, **_LEGEND)
+    above = 6.0 + (11.0 * -(-len(keys) // columns) if narrow else 0.0)
+    axes.set_title("(c)  Energy against battery", loc="left", pad=above)
     axes.set_ylabel(f"energy [{unit}]")
     axes.set_ylim(0, 1.04 * float(plan.energy_budget_j.max()) / scale)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _bars(axes: Axes, plan: Plan, scale: float) -> None:
+def _bars(axes: Axes, plan: Plan, scale: float, binding: Mapping[str, str]) -> list[Patch | Line2D]:
     count = len(plan.energy_budget_j)
     position = np.arange(count)
     training, exchange = plan.compute_total_j / scale, plan.exchange_total_j / scale
-    colours = [BINDING[kind] for kind in plan.binding.tolist()]
+    colours = [binding[kind] for kind in plan.binding.tolist()]
     axes.bar(position, training, 0.78, color=colours)
     axes.bar(
         position, exchange, 0.78, bottom=training,
@@ -87,14 +100,14 @@ def _bars(axes: Axes, plan: Plan, scale: float) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     grey = "0.45"
-    keys = [
+    keys: list[Patch | Line2D] = [
         Patch(facecolor=grey, edgecolor=grey, label="training"),
         Patch(facecolor="white", edgecolor=grey, hatch="//////", label="exchange"),
         Patch(facecolor="white", edgecolor="black", label="battery"),
     ]
     if idle.any():
         keys.insert(2, Patch(facecolor="white", edgecolor=grey, hatch="....", label="idle"))
-    axes.legend(handles=keys, ncols=len(keys), **_LEGEND)
+    return keys
 
 
 def energy_bands(
@@ -134,12 +147,14 @@ def energy_bands(
     return bounds, battery, spent
 
 
-def _bands(axes: Axes, plan: Plan, scale: float) -> None:
+def _bands(
+    axes: Axes, plan: Plan, scale: float, binding: Mapping[str, str]
+) -> list[Patch | Line2D]:
     bounds, battery, spent = energy_bands(plan, _BINS)
     # Drawn first and broad, so that a battery spent to the end still shows round the line.
     axes.stairs(battery / scale, bounds, baseline=None, color="black", lw=2.6)
     for kind, (low, middle, high) in spent.items():
-        colour = BINDING[kind]
+        colour = binding[kind]
         axes.stairs(
             high / scale, bounds, baseline=low / scale, fill=True, color=colour, alpha=0.3, lw=0
         )
@@ -150,10 +165,9 @@ def _bands(axes: Axes, plan: Plan, scale: float) -> None:
     axes.set_xlim(0, bounds[-1])
     axes.set_xlabel("devices, by battery")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    keys = [
+    return [
         Line2D([], [], color="black", lw=2.6, label="battery"),
         Line2D([], [], color="0.45", lw=1.2, label="spent, median"),
         Patch(facecolor="0.75", label="spent, 5–95 %"),
         Line2D([], [], color="black", lw=0.9, ls=(0, (1, 1)), label="exchange, mean"),
     ]
-    axes.legend(handles=keys, ncols=4, **_LEGEND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import BytesIO
 
 import matplotlib as mpl
@@ -17,7 +18,7 @@ from PIL import Image
 
 from joulemesh.planning.plan import Plan
 from joulemesh.units import duration, energy
-from joulemesh.views.palette import BINDING, HUB, INK, SKIPPED
+from joulemesh.views.palette import BINDING, BINDING_PRINTED, HUB, INK, SKIPPED
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,
@@ -28,53 +29,74 @@ from joulemesh.views.plan.digest import (
 )
 from joulemesh.views.plan.energy import draw_energy
 from joulemesh.views.plan.map import draw_map
+from joulemesh.views.publication.printing import width_in
 from joulemesh.views.style import styled
 
 __all__ = ["map_image", "plan_figure"]
 
 _STYLE = {"axes.titlesize": 8.5, "legend.fontsize": 7.0}
 _MOST_ROWS, _MOST_COLUMNS = 400, 1000
+_TWO_COLUMNS_INCH = 5.0  # a narrower figure has one panel in a row
 _NAMED_ROWS = 24  # rows that a name fits beside
 _ABSENT = "0.82"
 
 
-def plan_figure(plan: Plan) -> Figure:
+def plan_figure(plan: Plan, width: str | float | None = None) -> Figure:
     """Draw a plan: (a) devices, links and route, (b) rounds, (c) energy against batteries.
 
     Args:
         plan: the plan.
+        width: for a paper (`joulemesh.views.publication.printing.WIDTHS`, or inches), where the
+            caption takes the place of the title; a single column has the panels below each other.
+            None for a screen.
 
     Returns:
-        A figure of two journal columns' width, belonging to no window and no global state.
+        A figure belonging to no window and no global state; of two journal columns' width unless
+        another is given.
 
     >>> import joulemesh
     >>> figure = plan_figure(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     >>> [axes.get_title(loc="left").split()[0] for axes in figure.axes[:3]]
     ['(a)', '(b)', '(c)']
     """
-    with styled(_STYLE):
+    inches = 7.2 if width is None else width_in(width)
+    column = inches < _TWO_COLUMNS_INCH
+    with styled(_STYLE, printed=width is not None):
         layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05, wspace=0.03, hspace=0.03)
-        figure = Figure(figsize=(7.2, 6.4), layout=layout)
-        axes = figure.subplot_mosaic(
-            [["map", "rounds"], ["energy", "energy"]], height_ratios=[1.25, 1.0]
-        )
-        links = draw_map(axes["map"], plan)
-        bar = figure.colorbar(links.mappable, ax=axes["map"], shrink=0.85, pad=0.02, aspect=28)
-        if isinstance(links.mappable.norm, LogNorm):
-            bar.locator, bar.formatter = LogLocator(subs=(1, 2, 5)), StrMethodFormatter("{x:g}")
-            bar.minorticks_off()
-            bar.update_ticks()
-        bar.set_label(f"link energy, one model each way [{links.unit}]")
-        bar.outline.set_linewidth(0.5)
-        every = len(plan.world.graph.edges)
-        some = "Links" if links.drawn == every else f"{links.drawn / every:.0%} of the links"
-        axes["map"].set_title(f"(a)  {some} and the {route_words(plan)}", loc="left")
+        if column:
+            figure = Figure(figsize=(inches, 2.5 * inches), layout=layout)
+            axes = figure.subplot_mosaic(
+                [["map"], ["rounds"], ["energy"]], height_ratios=[1.25, 1.25, 1.0]
+            )
+        else:
+            figure = Figure(figsize=(inches, 6.4 / 7.2 * inches), layout=layout)
+            axes = figure.subplot_mosaic(
+                [["map", "rounds"], ["energy", "energy"]], height_ratios=[1.25, 1.0]
+            )
+        binding = BINDING if width is None else BINDING_PRINTED
+        _draw_links(figure, axes["map"], plan, binding)
         _draw_rounds(figure, axes["rounds"], plan)
-        draw_energy(axes["energy"], plan)
-        axes["energy"].set_title("(c)  Energy against battery", loc="left")
-        figure.legend(handles=_legend(plan), loc="outside lower center", ncols=6, frameon=False)
-        figure.suptitle(_title(plan), fontsize=9.5, fontweight="bold")
+        draw_energy(axes["energy"], plan, binding, narrow=column)
+        columns = 2 if column else 6 if width is None else 4
+        keys = _legend(plan, binding)
+        figure.legend(handles=keys, loc="outside lower center", ncols=columns, frameon=False)
+        if width is None:
+            figure.suptitle(_title(plan), fontsize=9.5, fontweight="bold")
     return figure
+
+
+def _draw_links(figure: Figure, axes: Axes, plan: Plan, binding: Mapping[str, str]) -> None:
+    links = draw_map(axes, plan, binding)
+    bar = figure.colorbar(links.mappable, ax=axes, shrink=0.85, pad=0.02, aspect=28)
+    if isinstance(links.mappable.norm, LogNorm):
+        bar.locator, bar.formatter = LogLocator(subs=(1, 2, 5)), StrMethodFormatter("{x:g}")
+        bar.minorticks_off()
+        bar.update_ticks()
+    bar.set_label(f"link energy, one model each way [{links.unit}]")
+    bar.outline.set_linewidth(0.5)
+    every = len(plan.world.graph.edges)
+    some = "Links" if links.drawn == every else f"{links.drawn / every:.0%} of the links"
+    axes.set_title(f"(a)  {some} and the {route_words(plan)}", loc="left")
 
 
 def _title(plan: Plan) -> str:
@@ -86,7 +108,7 @@ def _title(plan: Plan) -> str:
     )
 
 
-def _legend(plan: Plan) -> list[Patch | Line2D]:
+def _legend(plan: Plan, binding: Mapping[str, str]) -> list[Patch | Line2D]:
     """Keys of all three panels, only for what they show."""
     handles: list[Patch | Line2D] = []
     for kind in BINDING_KINDS:
@@ -94,7 +116,7 @@ def _legend(plan: Plan) -> list[Patch | Line2D]:
         if count:
             where = "; hollow in (a)" if kind == "left" else ""
             label = f"{BINDING_WORDS[kind]} ({count:,}{where})"
-            handles.append(Patch(facecolor=BINDING[kind], label=label))
+            handles.append(Patch(facecolor=binding[kind], label=label))
     if plan.timeline.route.root >= 0:
         star = Line2D([], [], linestyle="none", marker="*", markersize=9.0, label="root")
         star.set(markerfacecolor=HUB, markeredgecolor="black", markeredgewidth=0.5)

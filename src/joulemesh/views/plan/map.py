@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,12 +45,13 @@ class Links:
     drawn: int
 
 
-def draw_map(axes: Axes, plan: Plan) -> Links:
+def draw_map(axes: Axes, plan: Plan, binding: Mapping[str, str] = BINDING) -> Links:
     """Draw devices, links and route.
 
     Args:
         axes: where.
         plan: the plan; with many devices fewer links are drawn, thinner and as a raster.
+        binding: colours of devices by what limits their rounds.
 
     Returns:
         The links' colours, for a colour bar.
@@ -87,7 +89,7 @@ def draw_map(axes: Axes, plan: Plan) -> Links:
         width = 0.4 if fine else 1.3
     along = link_energy_j(plan, route) / scale
     _lines(axes, plan, route, along, norm, colours, linewidths=width, zorder=2, **outlined)
-    _devices(axes, plan, fine)
+    _devices(axes, plan, fine, binding)
     left, right, bottom, top = frame_m(plan)
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xlabel="x [m]", ylabel="y [m]")
     return Links(ScalarMappable(norm, colours), unit, len(shown))
@@ -138,12 +140,12 @@ def _pen(strokes: int) -> NDArray[np.uint8]:
     return np.tile(np.array([Path.MOVETO, Path.LINETO], np.uint8), strokes)
 
 
-def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
+def _devices(axes: Axes, plan: Plan, fine: bool, binding: Mapping[str, str]) -> None:
     shown = drawn(plan.world.graph.devices)
     positions, gone = plan.world.graph.positions_m[shown], departed(plan)[shown]
     labelled = len(positions) <= _LABELLED
     size = 88.0 if labelled else 22.0 if not fine else max(0.1, 2500 / len(positions))
-    colours = np.array([BINDING[kind] for kind in plan.binding[shown].tolist()])
+    colours = np.array([binding[kind] for kind in plan.binding[shown].tolist()])
     width = 0.0 if fine else 0.7
     for who, face in ((~gone, colours), (gone, np.full(len(gone), "white"))):
         axes.scatter(
@@ -164,7 +166,7 @@ def _devices(axes: Axes, plan: Plan, fine: bool) -> None:
     names, halo = device_labels(plan), [Stroke(linewidth=1.8, foreground="white"), Normal()]
     if labelled:
         for i, (x, y) in enumerate(positions.tolist()):
-            ink = BINDING["left"] if gone[i] else "white"
+            ink = binding["left"] if gone[i] else "white"
             axes.annotate(
                 str(i), (x, y), ha="center", va="center_baseline", color=ink, zorder=5,
                 fontsize=5.8, fontweight="bold",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMATS", "WIDTHS", "read_formats", "save_figure", "width_in"]
+__all__ = ["FORMATS", "WIDTHS", "save_figure", "width_in"]
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,75 +11,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from joulemesh.errors import ScenarioError
 from joulemesh.files import write_bytes
 from joulemesh.views.publication.pgf import pgf_files
+from joulemesh.views.publication.printing import FORMATS, WIDTHS, read_formats, width_in
 from joulemesh.views.style import figure_bytes
 
-FORMATS = ("pdf", "svg", "pgf", "png")
-"""What figures can be written as."""
-
-_POINT = 1 / 72.27  # of TeX, in inches
-WIDTHS = {
-    "ieee": 252.0 * _POINT,
-    "ieee-wide": 516.0 * _POINT,
-    "acm": 241.14749 * _POINT,
-    "acm-wide": 506.295 * _POINT,
-}
-"""Inches: a column and both, of IEEEtran (``journal``, ``conference``) and acmart (``sigconf``)."""
-
-_NARROWEST, _WIDEST = 1.0, 40.0
 _FLATTEST = 0.62  # height by width of a figure that is made narrower
-
-
-def width_in(width: str | float) -> float:
-    """The inches that a width stands for.
-
-    Args:
-        width: one of `WIDTHS`, or inches.
-
-    Raises:
-        ScenarioError: it is neither, or no usable number of inches.
-
-    >>> round(width_in("ieee"), 3), width_in("4.5")
-    (3.487, 4.5)
-    """
-    known = ", ".join(WIDTHS)
-    if isinstance(width, str) and width.strip().lower() in WIDTHS:
-        return WIDTHS[width.strip().lower()]
-    try:
-        inches = float(width)
-    except ValueError:
-        raise ScenarioError(
-            f"width {str(width)[:40]!r} is unknown: use {known}, or inches such as 3.5"
-        ) from None
-    if not (math.isfinite(inches) and _NARROWEST <= inches <= _WIDEST):
-        raise ScenarioError(
-            f"width {inches:g} in is unusable: use {known}, or {_NARROWEST:g} to {_WIDEST:g} inches"
-        )
-    return inches
-
-
-def read_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
-    """The formats that are asked for, each once.
-
-    Args:
-        formats: some of `FORMATS`, in a list or in one text with commas.
-
-    Raises:
-        ScenarioError: one is unknown, or there is none.
-
-    >>> read_formats("pdf, .PGF,pdf")
-    ('pdf', 'pgf')
-    """
-    asked = formats.split(",") if isinstance(formats, str) else formats
-    named = [one.strip().lower().removeprefix(".") for one in asked]
-    unknown = next((one for one in named if one not in FORMATS), None)
-    if unknown is not None or not named:
-        raise ScenarioError(
-            f"format {(unknown or '')[:40]!r} is unknown: use some of {', '.join(FORMATS)}"
-        )
-    return tuple(dict.fromkeys(named))
 
 
 def save_figure(

@@ -1,0 +1,41 @@
+"""How curves look on paper: told apart by colour, by lightness, by dashes and by markers."""
+
+from __future__ import annotations
+
+__all__ = ["DASHES", "MARKERS", "curve_look"]
+
+from typing import Any
+
+from joulemesh.views.palette import PRINTED
+
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.5, 1)),
+    (0, (5, 1.2, 1.2, 1.2)),
+    (0, (9, 2)),
+    (0, (5, 1.2, 1.2, 1.2, 1.2, 1.2)),
+    (0, (3, 3)),
+    (0, (1, 2.5)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def curve_look(index: int, *, marked: bool = True) -> dict[str, Any]:
+    """The options of Matplotlib's ``plot`` for one of several curves.
+
+    Args:
+        index: of the curve; the first seven differ in colour, dashes and marker, the first 56 in
+            one of them.
+        marked: whether points have markers.
+
+    >>> curve_look(1)["marker"], curve_look(1, marked=False)["marker"]
+    ('s', '')
+    """
+    return {
+        "color": PRINTED[index % len(PRINTED)],
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)] if marked else "",
+        "markersize": 3.2,
+        "linewidth": 1.2,
+    }
