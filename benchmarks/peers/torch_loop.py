@@ -36,10 +36,13 @@ def network(work: Work, features: int) -> nn.Sequential:
 class Devices:
     """N equal models whose parameters are rows of one tensor."""
 
-    def __init__(self, work: Work, features: int, where: str) -> None:
-        first = network(work, features).to(where)
+    def __init__(
+        self, work: Work, features: int, where: str, first: nn.Module | None = None
+    ) -> None:
+        first = (first or network(work, features)).to(where)
         count = sum(parameter.numel() for parameter in first.parameters())
-        self.flat = torch.empty(work.devices, count, device=where)
+        like = next(first.parameters())
+        self.flat = torch.empty(work.devices, count, device=where, dtype=like.dtype)
         self.models = [copy.deepcopy(first) for _ in range(work.devices)]
         for row, model in zip(self.flat, self.models, strict=True):
             used = 0
@@ -101,4 +104,5 @@ def main() -> None:
     serve(block, "torch")
 
 
-main()
+if __name__ == "__main__":
+    main()

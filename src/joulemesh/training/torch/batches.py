@@ -41,7 +41,9 @@ class Batches:
         devices = partitions[0].devices
         self.sizes = np.stack([one.sizes for one in partitions])  # [S, N]
         before = np.cumsum([0, *(len(one.order) for one in partitions)])[:-1, None]
-        self._start = (before + np.stack([one.offsets[:-1] for one in partitions])).reshape(-1)
+        self._start_of_rows = (before + np.stack([one.offsets[:-1] for one in partitions])).reshape(
+            -1
+        )
         self._order = np.concatenate([np.asarray(one.order, np.int64) for one in partitions])
         keys = [draws.seed_key(seed, draws.BATCH) for seed in seeds]
         first, second = (np.repeat(np.concatenate([k[w] for k in keys]), devices) for w in (0, 1))
@@ -89,4 +91,4 @@ class Batches:
             valid = None if valid.all() else valid
         else:
             position = draws.step_positions(key, step, self._lanes, size)
-        return self._order[self._start[rows, None] + position.astype(np.int64)], valid
+        return self._order[self._start_of_rows[rows, None] + position.astype(np.int64)], valid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Gradients", "Keys"]
+__all__ = ["Gradients", "Keys", "is_gpu"]
 
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.optional import require
+from joulemesh.training.torch.programs import Programs
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
@@ -28,10 +28,12 @@ class Gradients:
         samples: two samples as the model sees them, to try ``vmap`` on; and their targets.
         precision: ``"bfloat16"`` computes the loss in it, on float32 parameters.
         rows: the most that there are at once.
+        compiled: whether a long run is ahead, for which compilation pays.
 
     Attributes:
         together: are all devices computed at once?
         reason: why not, in words; empty if they are.
+        programs: what computes them.
     """
 
     def __init__(
@@ -41,18 +43,27 @@ class Gradients:
         samples: tuple[Tensor, Tensor],
         precision: str,
         rows: int,
+        *,
+        compiled: bool = False,
     ) -> None:
         self._torch, self._model = torch, model
         self._low = torch.bfloat16 if precision == "bfloat16" else None
         self.criterion = model.loss or torch.nn.functional.cross_entropy
         x = samples[0]
-        self._module, self._most, self._on_gpu = model.module, rows, x.device.type == "cuda"
-        self._programs: dict[tuple[int, int], Any] = {}
+        self._module, self._on_gpu = model.module, is_gpu(x.device)
+        self._convolves = _has_convolutions(torch, model.module)
         self._constants = {
             name: one.to(x.device, x.dtype) if one.is_floating_point() else one.to(x.device)
             for name, one in model.constants().items()
         }
-        self._batched = torch.func.vmap(torch.func.grad(self.loss), randomness="error")
+        self.programs = Programs(
+            torch,
+            torch.func.grad(self.loss),
+            rows,
+            on_gpu=self._on_gpu,
+            convolves=self._convolves,
+            compiled=compiled and self._on_gpu and self._convolves,
+        )
         self.reason = self._why_not_together(*samples)
         self.together = not self.reason
 
@@ -82,7 +93,7 @@ class Gradients:
 
     def _why_not_together(self, x: Tensor, y: Tensor) -> str:
         torch = self._torch
-        if x.device.type == "cpu" and _has_convolutions(torch, self._module):
+        if self._convolves and not self._on_gpu:
             return "on a CPU convolutions of many devices at once are slower than one by one"
         first = self._model.initial(0)
         stacked = {
@@ -91,58 +102,43 @@ class Gradients:
         }
         self._module.train(True)
         try:
-            self._traced(stacked, torch.stack([x] * _TRIED), torch.stack([y] * _TRIED))
+            self.programs(stacked, torch.stack([x] * _TRIED), torch.stack([y] * _TRIED))
         except Exception as error:  # vmap may refuse in any way
             words = " ".join(str(error).split())
             return f"torch.func.vmap cannot trace {self._model.name}: {words[:120]}"
         finally:
-            self._programs.clear()
+            self.programs.clear()
         return ""
 
-    def of(self, params: Leaves, x: Tensor, y: Tensor, keys: Keys) -> Leaves:
+    def of(self, params: Leaves, x: Tensor, y: Tensor, keys: Keys | None) -> Leaves:
         """The gradients of every row.
 
         Args:
             params: [rows, ...] each.
             x: [rows, B, ...], normalised.
             y: [rows, B, ...].
-            keys: what a module that draws (dropout) is seeded with, in each row.
+            keys: what a module that draws (dropout) is seeded with, in each row; None where rows
+                are computed at once, since such a module does not draw.
         """
         self._module.train(True)
         if self.together:
-            return self._traced(params, x, y)
+            return self.programs(params, x, y)
+        assert keys is not None
         each = [self.of_one(row, params, x[row], y[row], int(keys[row])) for row in range(len(x))]
         return {name: self._torch.stack([one[k] for one in each]) for k, name in enumerate(params)}
-
-    def _traced(self, params: Leaves, x: Tensor, y: Tensor) -> Leaves:
-        """All rows at once, by a program that is traced once for each number of rows.
-
-        ``vmap`` and ``grad`` dispatch every operation several times in Python; the traced program
-        consists of the operations that come of it, in their order, and gives the same bits.
-        """
-        rows = len(x)
-        wide = min(self._most, 1 << (rows - 1).bit_length())  # few programs serve all numbers
-        if wide > rows:
-            params, x, y = (_padded(self._torch, one, wide) for one in (params, x, y))
-        program = self._programs.get((wide, x.shape[1]))
-        if program is None:
-            proxies = require("torch.fx.experimental.proxy_tensor", "training a PyTorch module")
-            program = proxies.make_fx(lambda *given: self._batched(*given))(params, x, y)
-            self._programs[wide, x.shape[1]] = program
-        found: Leaves = program(params, x, y)
-        return found if wide == rows else {name: one[:rows] for name, one in found.items()}
 
     def _seed(self, key: int) -> None:
         """Seed what a module draws; ``torch.manual_seed`` takes milliseconds."""
         self._torch.default_generator.manual_seed(key)
-        if self._on_gpu:
+        if self._torch.cuda.is_available():
             self._torch.cuda.manual_seed(key)
 
     def of_one(
-        self, row: int, params: Leaves, x: Tensor, y: Tensor, key: int
+        self, row: int, params: Leaves, x: Tensor, y: Tensor, key: int | None
     ) -> tuple[Tensor, ...]:
         """The gradients of one row, in the order of the parameters."""
-        self._seed(key)
+        if key is not None:
+            self._seed(key)
         own = {name: leaf[row].detach().requires_grad_() for name, leaf in params.items()}
         made: tuple[Tensor, ...] = self._torch.autograd.grad(
             self.loss(own, x, y), list(own.values()), materialize_grads=True
@@ -150,12 +146,9 @@ class Gradients:
         return made
 
 
-def _padded(torch: Any, rows: Any, wide: int) -> Any:
-    """Rows, or a mapping of them, with the last one repeated."""
-    if isinstance(rows, dict):
-        return {name: _padded(torch, one, wide) for name, one in rows.items()}
-    more = rows[-1:].expand(wide - len(rows), *rows.shape[1:])
-    return torch.cat([rows, more])
+def is_gpu(device: Any) -> bool:
+    """Is a processor a GPU?"""
+    return bool(device.type == "cuda")
 
 
 def _has_convolutions(torch: Any, module: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["TorchLearner", "TorchState"]
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,21 +31,20 @@ from joulemesh.training.members import Members
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
-from joulemesh.training.torch.batches import Batches
 from joulemesh.training.torch.evaluation import Evaluator, trace_columns
 from joulemesh.training.torch.gradients import Gradients
 from joulemesh.training.torch.identity import torch_identity
 from joulemesh.training.torch.mixing import Mixer
-from joulemesh.training.torch.optimizers import optimizer_of
+from joulemesh.training.torch.placed import PlacedBatches
 from joulemesh.training.torch.samples import Samples, seen_shape
+from joulemesh.training.torch.steps import LocalSteps
 from joulemesh.training.trace import Trace
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
-_DRAWN_BYTES = 2**26  # indices of samples that are drawn at once
-_DROPOUT = 0x64726F70  # purpose of the draws that a module makes itself
+_LONG = 1_000_000  # device-steps
 
 
 @dataclass
@@ -95,14 +95,18 @@ class TorchLearner:
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
         checked(model, seen_shape(dataset), dataset.classes)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device.type == "cuda":  # JAX, which computes metrics, would take most of its memory
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         wide = self.options.precision == "float64"
         self._dtype = torch.float64 if wide else torch.float32
-        self._optimizer = optimizer_of(self.options.optimizer)
-        self._batches = Batches(self.partitions, self.seeds, self.options)
+        self._batches = PlacedBatches(torch, self.device, self.partitions, self.seeds, self.options)
         self._samples = Samples(torch, dataset, self.device, self._dtype)
         two = self._samples.train(torch.zeros(2, dtype=torch.int64))
         rows = len(self.seeds) * schedule.devices
-        self._gradients = Gradients(torch, model, two, self.options.precision, rows)
+        self._gradients = Gradients(
+            torch, model, two, self.options.precision, rows, compiled=self._is_long()
+        )
+        _LOG.info("%s is trained on %s", model.name, self.device_name)
         if self._gradients.reason.startswith("torch.func"):
             _LOG.warning("%s; devices are trained one by one", self._gradients.reason)
         by_samples = self.options.weights == "samples"
@@ -112,12 +116,34 @@ class TorchLearner:
             torch, self._gradients, self._samples, self.partitions, schedule, self._mixer,
             self.options,
         )  # fmt: skip
-        self._rates = torch.as_tensor(self._rate_of_rows()).to(self.device)
+        self._steps = LocalSteps(
+            torch, self._gradients, self._samples, self._batches, self.options,
+            self._rate_of_rows(),
+        )  # fmt: skip
 
     @property
     def together(self) -> bool:
         """Are all devices computed at once, by ``torch.func.vmap``?"""
         return self._gradients.together
+
+    @property
+    def compiled(self) -> bool:
+        """Is the program of all devices compiled?"""
+        return self._gradients.programs.compiles
+
+    @property
+    def device_name(self) -> str:
+        """The processor that trains, in words."""
+        if self.device.type == "cuda":
+            return str(self._torch.cuda.get_device_name(self.device))
+        return f"CPU, {self._torch.get_num_threads()} threads"
+
+    def _is_long(self) -> bool:
+        """Are there so many device-steps that half a minute of compilation is worth while?"""
+        per_round = self._batches.steps(np.ones_like(self._batches.sizes)).mean()
+        rows = len(self.seeds) * self.schedule.devices
+        steps = float(np.mean(self.schedule.rounds)) * self.schedule.iterations * rows * per_round
+        return steps >= _LONG
 
     def _rate_of_rows(self) -> NDArray[np.float64]:
         rates = np.full(len(self.seeds), self.options.learning_rate)
@@ -140,7 +166,7 @@ class TorchLearner:
             .to(self.device)
             for name in first[0]
         }
-        return TorchState(0, params, self._optimizer.memory(params))
+        return TorchState(0, params, self._steps.optimizer.memory(params))
 
     def _by_device(self, leaves: Leaves) -> Leaves:
         """Views [S, N, ...] of rows."""
@@ -189,23 +215,26 @@ class TorchLearner:
         start = state.iteration
         stop = min(start + self.options.chunk_iterations, self.schedule.iterations)
         measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop)) + start
-        found, drift = [], []
+        found, drift, good = [], [], []
+        self._steps.expect(start, [self._rounds(t) for t in range(start, stop)])
         with self._torch.random.fork_rng(devices=self._cuda()):
             for t in range(start, stop):
                 params = self._by_device(state.params)
                 with self._torch.no_grad():
                     self._mixer.give(t, params)
-                self._train(state, t)
+                self._steps.train(state.params, state.memory, t)
                 if t in measured:
                     drift.append(self.evaluator.consensus(params, t))
                 if self.schedule.exchanged[t]:
                     with self._torch.no_grad():
                         self._mixer.mix(t, params)
-                self._require_finite(state, t)
+                good.append((t, self._finite(params)))
                 if t in measured:
+                    self._require_finite(good)
                     self.on_stage("evaluating")
                     found.append(self.evaluator.evaluate(params, t))
                     self.on_stage("training")
+            self._require_finite(good)
         state.iteration = stop
         return state, self._trace(measured, found, drift)
 
@@ -218,83 +247,28 @@ class TorchLearner:
             return np.asarray(self.schedule.each[t].T)
         return np.broadcast_to(self.schedule.rounds[t], self._batches.sizes.shape)
 
-    def _train(self, state: TorchState, t: int) -> None:
-        """The local rounds of an iteration (from 0), those with most steps first."""
-        steps = self._batches.steps(self._rounds(t))
-        order = np.argsort(-steps, kind="stable")
-        sorted_steps = steps[order]
-        if not sorted_steps[0]:
+    def _finite(self, params: Leaves) -> Tensor:
+        """bool [S], on the processor: are all parameters of each seed finite?"""
+        limit = self._torch.inf
+        norms = [
+            self._torch.linalg.vector_norm(leaf.flatten(1), limit, dim=1)
+            for leaf in params.values()
+        ]
+        return self._torch.stack(norms).isfinite().all(dim=0)
+
+    def _require_finite(self, good: list[tuple[int, Tensor]]) -> None:
+        """Look at what `_finite` found in iterations (from 0) since the last look.
+
+        Asking a GPU means to wait for it, so it is asked when there is something else to wait for.
+        """
+        if isinstance(self.schedule, Members) or not good:
             return
-        if (sorted_steps == sorted_steps[0]).all():
-            order = np.arange(len(order))
-            rows, held = order, (state.params, state.memory)
-        else:
-            rows = order
-            at = self._torch.as_tensor(order).to(self.device)
-            held = tuple(
-                {name: leaf[at] for name, leaf in leaves.items()}
-                for leaves in (state.params, state.memory)
-            )  # type: ignore[assignment]
-        rates = self._rates[self._torch.as_tensor(rows).to(self.device)]
-        self._play(held, rates, rows, sorted_steps, t)
-        if held[0] is not state.params:
-            for leaves, moved in zip((state.params, state.memory), held, strict=True):
-                for name, leaf in leaves.items():
-                    leaf[at] = moved[name]
-
-    def _play(
-        self,
-        held: tuple[Leaves, Leaves],
-        rates: Tensor,
-        rows: NDArray[np.int64],
-        steps: NDArray[np.int64],
-        t: int,
-    ) -> None:
-        """Steps of rows that are sorted by their number of steps: a prefix is still at work."""
-        k = 0
-        while k < steps[0]:
-            busy = int(np.searchsorted(-steps, -k, side="left"))  # rows with more than k steps
-            together = int(steps[busy - 1])  # until the first of them is done
-            most = max(1, _DRAWN_BYTES // (8 * busy * self.options.batch_size))
-            stop = min(together, k + most)
-            index, valid = self._batches.draw(t, rows[:busy], k, stop)
-            keys = self._keys(rows[:busy], t, k, stop)
-            placed = self._torch.as_tensor(index).to(self.device)
-            for j in range(stop - k):
-                whole = valid is None or bool(valid[j].all())
-                params, memory = ({n: p[:busy] for n, p in leaves.items()} for leaves in held)
-                if whole:
-                    grads = self._gradients.of(params, *self._samples.train(placed[j]), keys[j])
-                else:
-                    grads = self._short(params, placed[j], valid[j], keys[j])  # type: ignore[index]
-                with self._torch.no_grad():
-                    self._optimizer.update(params, grads, memory, rates[:busy])
-            k = stop
-
-    def _short(
-        self, params: Leaves, index: Tensor, valid: NDArray[np.bool_], keys: NDArray[np.uint64]
-    ) -> Leaves:
-        """Gradients where the last batch of a pass has fewer samples in some rows."""
-        each = []
-        for row, there in enumerate(valid):
-            x, y = self._samples.train(index[row][self._torch.as_tensor(there)])
-            each.append(self._gradients.of_one(row, params, x, y, int(keys[row])))
-        return {n: self._torch.stack([one[k] for one in each]) for k, n in enumerate(params)}
-
-    def _keys(self, rows: NDArray[np.int64], t: int, start: int, stop: int) -> NDArray[np.uint64]:
-        """uint64 [steps, rows]: seeds of what a module draws itself, such as dropout."""
-        return self._batches.keys(_DROPOUT, rows, t, start, stop)
-
-    def _require_finite(self, state: TorchState, t: int) -> None:
-        if isinstance(self.schedule, Members):
-            return
-        good = self._torch.stack(
-            [leaf.isfinite().flatten(1).all(dim=1) for leaf in state.params.values()]
-        ).all(dim=0)
-        if not bool(good.all()):
-            row = int(self._torch.argmin(good.int()))
-            seed = self.seeds[row // self.schedule.devices]
-            raise DivergedError(t + 1, seed, self.options.learning_rate)
+        found = self._torch.stack([one for _, one in good]).cpu().numpy()
+        if not found.all():
+            at = int(np.argmin(found.all(axis=1)))
+            seed = self.seeds[int(np.argmin(found[at]))]
+            raise DivergedError(good[at][0] + 1, seed, self.options.learning_rate)
+        good.clear()
 
     def _trace(
         self, measured: NDArray[np.int64], found: list[dict[str, Any]], drift: list[Any]

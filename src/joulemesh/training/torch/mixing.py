@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Mixer"]
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,7 +32,7 @@ class Mixer:
         self._torch, self._schedule, self._weights = torch, schedule, weights
         # A dense matrix is the plain mean itself; a sparse one leaves its place to the mean.
         self._instead = schedule.kind == "sparse" or by_samples
-        self._latest: tuple[Any, Any] = (None, None)
+        self._latest: dict[str, tuple[bytes, Tensor]] = {}
 
     def averages(self, iteration: int) -> bool:
         """Does every active device take the weighted mean in an iteration (from 0)?"""
@@ -57,14 +58,28 @@ class Mixer:
             self._mix_parts(iteration, params)
             return
         how = self._operator(iteration, next(iter(params.values())))
+        here = None if active.all() else self._here(active, next(iter(params.values())).device)
         for leaf in params.values():
             flat = leaf.reshape(*leaf.shape[:2], -1)
             mixed = how(flat)
-            if active.all():
+            if here is None:
                 flat.copy_(mixed)
             else:
-                here = self._torch.as_tensor(np.flatnonzero(active), device=leaf.device)
                 flat[:, here] = mixed.expand(flat.shape)[:, here]
+
+    def _here(self, active: NDArray[np.bool_], device: Any) -> Tensor:
+        """The active devices, on the processor."""
+        return self._kept(
+            ("here", active.tobytes()),
+            lambda: self._torch.as_tensor(np.flatnonzero(active)).to(device),
+        )
+
+    def _kept(self, key: tuple[str, bytes], make: Callable[[], Tensor]) -> Tensor:
+        """What was last made for a purpose, made anew if it is of something else: copying waits."""
+        purpose, of = key
+        if self._latest.get(purpose, (None, None))[0] != of:
+            self._latest[purpose] = (of, make())
+        return self._latest[purpose][1]
 
     def give(self, iteration: int, params: dict[str, Tensor]) -> None:
         """Let newcomers begin an iteration with what others ended the one before with."""
@@ -101,10 +116,12 @@ class Mixer:
             return torch.as_tensor(np.ascontiguousarray(array), dtype=like.dtype).to(like.device)
 
         if self.averages(iteration):
-            share = placed(self.share(iteration))
-            return lambda flat: (share[..., None] * flat).sum(dim=1, keepdim=True)
+            found = self.share(iteration)[:, None]
+            share = self._kept(("share", found.tobytes()), lambda: placed(found))
+            return lambda flat: share @ flat
         if self._schedule.kind == "dense":
-            matrix = placed(self._dense(iteration))
+            dense = self._dense(iteration)
+            matrix = self._kept(("dense", dense.tobytes()), lambda: placed(dense))
             return lambda flat: matrix @ flat
         lists = self._sparse(iteration, placed, like)
         return lambda flat: self._repeated(lists, flat)
@@ -117,8 +134,8 @@ class Mixer:
 
     def _sparse(self, iteration: int, placed: Any, like: Tensor) -> Tensor:
         active = self._schedule.active[iteration]
-        key = active.tobytes()
-        if self._latest[0] != key:
+
+        def made() -> Tensor:
             given: Any = self._schedule.mixing
             rows = sparse.coo_array(given)
             # Weight of departed neighbours stays with the device.
@@ -129,8 +146,9 @@ class Mixer:
                 rows.shape,
                 check_invariants=True,
             )
-            self._latest = (key, lists.coalesce().to(like.device))
-        return self._latest[1]
+            return lists.coalesce().to(like.device)
+
+        return self._kept(("sparse", active.tobytes()), made)
 
     def _repeated(self, lists: Tensor, flat: Tensor) -> Tensor:
         seeds, devices = flat.shape[:2]

@@ -37,7 +37,7 @@ def _wide(rate: Tensor, leaf: Tensor) -> Tensor:
 
 def _sgd(params: Leaves, grads: Leaves, memory: Leaves, rate: Tensor) -> None:
     for name, leaf in params.items():
-        leaf.sub_(_wide(rate, leaf) * grads[name])
+        leaf.addcmul_(_wide(rate, leaf), grads[name], value=-1)
 
 
 def _moments(params: Leaves) -> Leaves:

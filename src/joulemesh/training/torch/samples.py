@@ -45,6 +45,10 @@ class Samples:
         dataset: training and test samples.
         device: where tensors are.
         dtype: in which samples are computed with.
+
+    Attributes:
+        device: where tensors are.
+        tested: number of test samples.
     """
 
     def __init__(self, torch: Any, dataset: Dataset, device: Any, dtype: Any) -> None:
@@ -65,7 +69,7 @@ class Samples:
             for one in (scale, shift)
         )
         self.tested = len(dataset.y_test)
-        self._device = device
+        self.device = device
 
     @staticmethod
     def _moved(figure: NDArray[Any], first: bool) -> NDArray[Any]:
@@ -80,12 +84,12 @@ class Samples:
 
     def train(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Training samples by index, of any shape, normalised; and their labels."""
-        index = index.to(self._device)
+        index = index.to(self.device)
         return self._seen(self._x[index]), self._y[index]
 
     def test(self, index: NDArray[np.int64]) -> Tensor:
         """Test samples by index, normalised."""
-        return self._seen(self._x_test[self._torch.as_tensor(index).to(self._device)])
+        return self._seen(self._x_test[self._torch.as_tensor(index).to(self.device)])
 
     def targets(self, index: NDArray[np.int64]) -> NDArray[Any]:
         """Labels of test samples by index."""
