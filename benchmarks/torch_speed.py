@@ -117,7 +117,8 @@ class Loop:
         self.x, self.y = x, torch.as_tensor(data.y_train).long().to(where)
         self._loss = torch.nn.functional.cross_entropy
         self._batches = Batches([held], [SEED], options_of(work, 1))
-        self._where, self._torch, self.drawn = where, torch, []
+        self._where, self._torch = where, torch
+        self.drawn: list[Any] = []
 
     def draw(self, first: int, last: int) -> None:
         """The samples of some iterations, to be trained on in the next block."""

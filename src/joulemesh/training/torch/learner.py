@@ -143,7 +143,7 @@ class TorchLearner:
         per_round = self._batches.steps(np.ones_like(self._batches.sizes)).mean()
         rows = len(self.seeds) * self.schedule.devices
         steps = float(np.mean(self.schedule.rounds)) * self.schedule.iterations * rows * per_round
-        return steps >= _LONG
+        return bool(steps >= _LONG)
 
     def _rate_of_rows(self) -> NDArray[np.float64]:
         rates = np.full(len(self.seeds), self.options.learning_rate)
