@@ -1,0 +1,162 @@
+"""The card of an exported model: what it is, how well it does, what it cost, how to load it."""
+
+from __future__ import annotations
+
+__all__ = ["card", "config_text", "facts"]
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from joulemesh._version import __version__
+from joulemesh.export.forward import Tested
+from joulemesh.export.stored import Stored
+from joulemesh.files.manifest import sha256_of
+from joulemesh.models.named import own_parts
+from joulemesh.models.torch_model import TorchModel
+from joulemesh.results.statistics import estimate
+from joulemesh.units import duration, energy
+from joulemesh.views.markdown import code, table
+
+_SCALED = '(x - np.float32(about["mean"])) / np.float32(about["std"])'
+
+
+def facts(kept: Stored, file: str) -> dict[str, Any]:
+    """What a program needs to use the model, as plain values: the contents of ``config.json``."""
+    data, training = kept.dataset, kept.scenario.training
+    return {
+        "file": file,
+        "model": kept.start["learned"]["model"],
+        "hidden": list(training.hidden) if training.model == "mlp" else [],
+        "shape": list(data.shape),
+        "classes": data.classes,
+        "class_names": list(data.class_names),
+        "mean": np.asarray(data.mean).tolist(),
+        "std": np.asarray(data.std).tolist(),
+        "seed": kept.seed,
+        "device": kept.device,
+        "joulemesh": __version__,
+    }
+
+
+def card(kept: Stored, path: Path, measured: Tested | None, checked: str = "") -> str:
+    """The card, as Markdown with the front matter that model hubs read.
+
+    Args:
+        kept: the model.
+        path: of its file, which is written already.
+        measured: accuracy of this very model; None where it could not be computed.
+        checked: a sentence about the check of the file, if there was one.
+    """
+    learned = kept.start["learned"]
+    title = kept.start.get("name") or "model"
+    lines = [
+        "---", "license: other", "library_name: joulemesh",
+        "tags: [federated-learning, decentralized-learning, joulemesh]", "metrics: [accuracy]",
+        "---", "", f"# {title}: {learned['model']} on {learned['dataset']}", "",
+        f"{_whose(kept)} Trained by {_fleet(kept)}. {checked}".rstrip(), "",
+        table(("", ""), _rows(kept, path, measured)), "",
+        "Joules and seconds are the account's (modelled or measured figures of the scenario), for "
+        "all devices together.", "",
+        "## Load it", "", "```python", _loading(kept, path.name), "```", "",
+        "`x` holds samples as they are in the data, float32 `[batch, "
+        f"{', '.join(map(str, kept.dataset.shape))}]`; the scaling of training is in "
+        f"{'the graph' if path.suffix == '.onnx' else '`config.json`'}.", "",
+        "## Limits", "",
+        "The accuracy is that on the test samples of this data set, and says nothing about other "
+        "data. Devices' data were partitioned by "
+        f"{code(kept.scenario.training.partition)}; the model was not checked for bias or for "
+        "what it reveals about single samples.", "",
+        "## Licence", "",
+        "The software that trained it is under Apache-2.0 and claims no right in the model. Terms "
+        f"of the data ({learned['dataset']}) may extend to it: look them up, choose a licence, "
+        "and put it in place of `other` above.", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _whose(kept: Stored) -> str:
+    if kept.device is not None:
+        return f"The model of device {kept.device} after the last exchange, seed {kept.seed}."
+    return f"The mean of all devices' models after the last iteration, seed {kept.seed}."
+
+
+def _fleet(kept: Stored) -> str:
+    result, method = kept.result, kept.start.get("method")
+    words = f"{result['devices']:,} devices in {result['iterations']:,} iterations"
+    return f"{words} of {method}" if method else f"{words}, without a server, as planned"
+
+
+def _rows(kept: Stored, path: Path, measured: Tested | None) -> list[tuple[str, str]]:
+    result, rows = kept.result, list[tuple[str, str]]()
+    if measured is not None:
+        rows.append(
+            (
+                "test accuracy",
+                f"{measured.accuracy:.4f} (95 % interval {measured.low:.4f} to "
+                f"{measured.high:.4f}, Wilson’s, {measured.samples:,} samples)",
+            )
+        )
+    every = estimate(np.array(list(kept.accuracies.values())))
+    if every.seeds > 1:
+        words = f"{every.mean:.4f} ± {every.half:.4f} (95 %, Student’s t)"
+        rows.append((f"mean over {every.seeds} seeds", words))
+    elif measured is None:
+        rows.append(("test accuracy", f"{every.mean:.4f} ({result['test_samples']:,} samples)"))
+    count = sum(leaf.size for leaf in kept.params.values())
+    return [
+        *rows,
+        ("energy of the training", energy(float(result["energy_j"]))),
+        ("time of the training", duration(float(result["time_s"]))),
+        ("parameters", f"{count:,} ({next(iter(kept.params.values())).dtype})"),
+        ("data", f"{kept.start['learned']['dataset']}, {len(kept.dataset.y_train):,} samples"),
+        ("run started", str(kept.start.get("started", ""))),
+        (f"SHA-256 of {path.name}", sha256_of(path)),
+        ("SHA-256 of the run's scenario.toml", sha256_of(kept.folder / "scenario.toml")),
+        ("written by", f"Joulemesh {__version__}"),
+    ]
+
+
+def _loading(kept: Stored, file: str) -> str:
+    """A few lines that give logits; the test runs them."""
+    if file.endswith(".onnx"):
+        return (
+            "import onnxruntime\n\n"
+            f'session = onnxruntime.InferenceSession("{file}")\n'
+            '(logits,) = session.run(None, {"x": x})'
+        )
+    if isinstance(kept.model, TorchModel):
+        return _torch_lines(kept, file)
+    start = f'about, params = json.load(open("config.json")), load_file("{file}")'
+    own = own_parts(kept.scenario.training.model)
+    if kept.model is None or own is not None:
+        return (
+            "import json\nfrom safetensors.numpy import load_file\n\n"
+            f"{start}\n"
+            "# params: by path in the tree of your model; it sees (x - mean) / std"
+        )
+    return (
+        "import json\nimport numpy as np\nfrom safetensors.numpy import load_file\n"
+        "from joulemesh.models import build\n\n"
+        f"{start}\n"
+        'model = build(about["model"], about["shape"], about["classes"], about["hidden"])\n'
+        f"logits = model.apply(params, {_SCALED})"
+    )
+
+
+def _torch_lines(kept: Stored, file: str) -> str:
+    path, name = own_parts(kept.scenario.training.model) or ("", "")
+    first = ", channels first" if len(kept.dataset.shape) == 3 else ""
+    return (
+        f"from safetensors.torch import load_file\nfrom {Path(path).stem} import {name}\n\n"
+        f"module = {name}()\n"
+        f'module.load_state_dict(load_file("{file}"), strict=False)\n'
+        f"# it sees (x - mean) / std of config.json{first}"
+    )
+
+
+def config_text(kept: Stored, file: str) -> str:
+    """The text of ``config.json``."""
+    return json.dumps(facts(kept, file), indent=1) + "\n"
