@@ -1,5 +1,5 @@
-"""What this machine lends to this process: CPUs and memory, on Linux and macOS alike; and
-`Machine`, a description of what training runs on.
+"""What this machine lends to this process: CPUs and memory, on Linux, macOS and Windows
+alike; and `Machine`, a description of what training runs on.
 """
 
 from __future__ import annotations
@@ -145,7 +145,22 @@ def _memory_quota() -> int:
     return min((figure for figure in figures if figure < _NO_LIMIT), default=sys.maxsize)
 
 
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX of Windows."""
+
+    _fields_ = (
+        ("length", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        ("physical", ctypes.c_uint64),
+        ("others", ctypes.c_uint64 * 6),
+    )
+
+
 def _installed_bytes() -> int:
+    if sys.platform == "win32":
+        status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
+        known = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status.physical) if known else sys.maxsize
     with suppress(OSError, ValueError):  # a system that does not know these names
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         if pages > 0 and size > 0:

@@ -94,3 +94,17 @@ def test_a_console_keeps_its_own_codes_and_shows_those_of_texts(
 @pytest.mark.parametrize("text", ["naïve – 10 µJ ✓", "👩‍🚀", "a\u00adb"])
 def test_what_harms_nobody_is_left_as_it_is(text: str) -> None:
     assert printable(text) == text
+
+
+def test_signs_that_a_code_page_lacks_are_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `joulemesh plan > plan.txt` is on Windows, where a file is written in cp1252."""
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="cp1252"))
+    monkeypatch.setattr(sys, "argv", ["joulemesh", "plan"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    sys.stdout.flush()
+    assert b"Feasible" in printed.getvalue()
+    assert b"rounds      ????" in printed.getvalue()

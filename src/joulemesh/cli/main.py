@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -154,6 +155,8 @@ def _run() -> None:
 
 def main() -> None:
     """Run a command; a refusal is one line on standard error and exit code 2."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # the code pages of Windows lack some signs
     try:
         if os.environ.get("_JOULEMESH_COMPLETE") == "complete_bash":
             completion.in_bash(_run)

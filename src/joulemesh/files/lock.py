@@ -94,9 +94,16 @@ def _words(holder: bytes) -> str:
 if sys.platform == "win32":
     import msvcrt
 
+    _FAR = 2**31 - 2  # Windows keeps others from reading what is locked: not the file's own bytes
+
     def take(descriptor: int) -> None:
         """Lock a file until it is closed; refuse (OSError) if another process has locked it."""
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        here = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        finally:
+            os.lseek(descriptor, here, os.SEEK_SET)
 
 else:
     import fcntl

@@ -6,6 +6,7 @@ __all__ = ["DRAFT", "make_folder", "sweep", "write_bytes", "write_text", "write_
 
 import os
 import secrets
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -122,4 +123,7 @@ def sweep(folder: Path) -> None:
                 continue  # nothing that `write_whole` has made
             with path.open("rb") as file:
                 take(file.fileno())
+                if sys.platform != "win32":  # a writer that comes now finds its draft removed
+                    DISK.get().remove(path)
+            if sys.platform == "win32":  # it removes no open file, nor a draft opened meanwhile
                 DISK.get().remove(path)

@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write data.npz.")
     parser.add_argument("--samples", type=int, default=3000, help="how many training samples")
     samples: int = parser.parse_args().samples
-    with open("devices.csv", newline="") as file:
+    with open("devices.csv", newline="", encoding="utf-8") as file:
         devices = [row["name"] for row in csv.DictReader(file)]
     rng = np.random.default_rng(0)
     # Each device sees some states more often than others, and is mounted in its own way.

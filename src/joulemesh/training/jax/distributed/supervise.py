@@ -143,7 +143,15 @@ def supervise(group: Group, resume: str) -> Supervised:
 
     Returns:
         In the child: by which to tell the parent how it goes.
+
+    Raises:
+        ScenarioError: the system cannot split a process.
     """
+    if not hasattr(os, "fork"):
+        raise ScenarioError(
+            "several processes need a system that can split one, which Windows cannot: run one "
+            "process, or all of them on Linux (WSL)"
+        )
     report_in, report_out = os.pipe()
     alive_in, alive_out = os.pipe()
     log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
