@@ -42,7 +42,7 @@ ALLOWED = {
     "deploy/local/namespaces.py": "files of the kernel",
     "deploy/local/supervisor.py": "the end of a log of its own processes",
     "files/whole.py": "opens a draft to lock it",
-    "data/load.py": "scikit-learn's own file",
+    "data/load.py": "the package's own file",
     "data/packed.py": "XZ, TARBALL, a block at a time",
     "data/delimited.py": "DATA_LINE, a block at a time",
     "deploy/device/ceiling.py": "opens its own file to write; a file of the kernel, 36 characters",

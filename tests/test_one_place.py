@@ -34,7 +34,10 @@ ONE_PLACE: dict[str, tuple[str, set[str]]] = {
         {"training/schedule.py", "planning/workload.py"},  # the latter: samples of a pass
     ),
     "driving the engine": (r"\b(?:learner|engine)\.advance\(", {"training/driver.py"}),
-    "the user's cache folder": (r"\bos_cache\(|XDG_CACHE_HOME|~/\.cache", {"files/cache.py"}),
+    "the user's cache folder": (
+        r"\b(os_cache|user_cache_dir)\(|XDG_CACHE_HOME|~/\.cache",
+        {"files/cache.py"},
+    ),
     "palette and style": (
         r"#[0-9A-Fa-f]{6}\b|rc_context|rcParams\[|font\.family",
         {"views/palette.py", "views/style.py"},
@@ -81,7 +84,7 @@ def test_the_curves_are_listed_in_one_place() -> None:
         ("weights of the mean", "share = sizes / sizes.sum()"),
         ("weights of the mean", "share = held.sizes / held.sizes.sum()"),
         ("driving the engine", "state, trace = engine.advance(state)"),
-        ("the user's cache folder", "folder = pooch.os_cache('joulemesh')"),
+        ("the user's cache folder", "folder = platformdirs.user_cache_dir('joulemesh')"),
         ("palette and style", "line.set_color('#0072B2')"),
     ],
 )

@@ -41,11 +41,12 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS, LOCKS = ROOT / "constraints.txt", ROOT / "locks"
 METADATA = r"[^/]+\.dist-info/METADATA"
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS = {  # as install.py names them: how their wheels end
     "linux x86_64": r"manylinux.*_x86_64",
     "linux aarch64": r"manylinux.*_aarch64",
     "darwin arm64": r"macosx_.*_(arm64|universal2)",
+    "win32 AMD64": r"win_amd64",
 }
 Place = tuple[str, str]  # a Python and a platform
 Sets = dict[str, list[Requirement]]
@@ -106,11 +107,11 @@ def _markers(place: Place) -> Iterator[dict[str, str]]:
         yield {
             "implementation_name": "cpython",
             "implementation_version": f"{python}.{patch}",
-            "os_name": "posix",
+            "os_name": "nt" if system == "win32" else "posix",
             "platform_machine": machine,
             "platform_python_implementation": "CPython",
             "platform_release": "",
-            "platform_system": system.capitalize(),
+            "platform_system": "Windows" if system == "win32" else system.capitalize(),
             "platform_version": "",
             "python_full_version": f"{python}.{patch}",
             "python_version": python,

@@ -80,5 +80,10 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        try:
+            return getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:  # the light installation does not train
+            from joulemesh.optional import explained
+
+            raise explained(error) from None
     raise AttributeError(f"module 'joulemesh' has no attribute {name!r}")

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from joulemesh.errors import JoulemeshError
 
-__all__ = ["MissingPackageError", "frame", "require"]
+__all__ = ["EXTRAS", "MissingPackageError", "explained", "frame", "installed", "require"]
+
+# What installs a module that the light installation lacks: the extra, or the package itself for
+# one that a user may rather have alone. With what needs it, where nobody on the way there said so.
+EXTRAS = {
+    "jax": ("jax", "training"),
+    "jaxlib": ("jax", "training"),
+    "optax": ("jax", "training"),
+    "flax": ("jax", "a Flax module"),
+    "pooch": ("jax", "downloading a data set"),
+    "matplotlib": ("figures", "drawing a figure"),
+    "torch": ("torch", "a PyTorch module"),
+    "optuna": ("optuna", "this search"),
+    "grpc": ("deploy", "talking to other devices"),
+    "cryptography": ("deploy", "handling a fleet's keys"),
+    "prometheus_client": ("deploy", "--metrics"),
+    "starlette": ("studio", "the studio"),
+    "uvicorn": ("studio", "the studio"),
+    "pynvml": ("meters", "measuring an NVIDIA GPU"),
+}
+_NAMES = {"jax": "JAX", "matplotlib": "Matplotlib", "torch": "PyTorch", "flax": "Flax"}
 
 
 class MissingPackageError(JoulemeshError, ImportError):
     """An optional package is not installed; the text has the line that installs it."""
+
+
+def installed(module: str) -> bool:
+    """Whether a module is there; it is not imported.
+
+    >>> installed("numpy"), installed("no_such_module")
+    (True, False)
+    """
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def require(module: str, purpose: str, package: str | None = None) -> Any:
@@ -20,7 +53,7 @@ def require(module: str, purpose: str, package: str | None = None) -> Any:
     Args:
         module: to import.
         purpose: what needs it, as the beginning of a sentence.
-        package: its name for pip, if another.
+        package: what pip has to install; the extra of `EXTRAS` or the module's name unless given.
 
     Returns:
         The module.
@@ -35,12 +68,30 @@ def require(module: str, purpose: str, package: str | None = None) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        wanted = package or module
-        # A package that is there may itself lack one; then that one has to be named.
-        missing = wanted if (error.name or "").split(".")[0] == module.split(".")[0] else error.name
-        raise MissingPackageError(
-            f"{purpose} needs {missing}, which is not installed; pip install {missing}"
-        ) from None
+        top, missing = module.split(".")[0], (error.name or "").split(".")[0]
+        if top != missing:  # a package that is there may itself lack one; then that has to be named
+            raise _refusal(missing, purpose) from None
+        raise _refusal(top, purpose, package) from None
+
+
+def explained(error: Exception) -> Exception:
+    """An import's failure in words of what to install, if an optional package is what it lacks.
+
+    >>> explained(ModuleNotFoundError("No module named 'jax'", name="jax"))
+    MissingPackageError("training needs JAX, which is not installed; pip install 'joulemesh[jax]'")
+    """
+    if type(error) is not ModuleNotFoundError:
+        return error
+    module = (error.name or "").split(".")[0]
+    return _refusal(module, EXTRAS[module][1]) if module in EXTRAS else error
+
+
+def _refusal(module: str, purpose: str, package: str | None = None) -> MissingPackageError:
+    extra = f"'joulemesh[{EXTRAS[module][0]}]'" if module in EXTRAS else module
+    name = package if package and "[" not in package else _NAMES.get(module, module)
+    return MissingPackageError(
+        f"{purpose} needs {name}, which is not installed; pip install {package or extra}"
+    )
 
 
 def frame(columns: dict[str, Any], index: str | None = None) -> Any:

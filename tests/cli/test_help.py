@@ -205,7 +205,7 @@ def test_doctor_finds_the_data(
 
 
 def test_doctor_says_what_is_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise RuntimeError(f"no backend\nin {Path.home()}/lib")
 
     monkeypatch.setattr(doctor, "_accelerators", broken)
@@ -218,7 +218,7 @@ def test_doctor_says_what_is_missing(command: Command, monkeypatch: pytest.Monke
     version = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "optax" else version(name))
     found = json.loads(command("doctor", "--quick", "--json").out)
-    assert "optax is not installed; pip install optax" in found["problems"]
+    assert "optax is not installed; pip install 'joulemesh[jax]'" in found["problems"]
 
 
 def test_the_self_test_refuses_a_loss_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from joulemesh.data import load, spec
 from joulemesh.data.locate import locate
 from joulemesh.data.sources import SOURCES
+from joulemesh.files.cache import user_cache
 
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -18,10 +19,8 @@ MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
 def data_folder(dataset: str) -> Path:
     """The folder with the files; skips the test where there is none (nothing is downloaded)."""
-    import pooch
-
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    places = [os.environ.get("JOULEMESH_DATA"), beside, pooch.os_cache("joulemesh")]
+    places = [os.environ.get("JOULEMESH_DATA"), beside, user_cache()]
     for place in places:
         if place and Path(place).is_dir() and locate(SOURCES[dataset], Path(place)):
             return Path(place)

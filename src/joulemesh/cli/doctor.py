@@ -39,12 +39,12 @@ def _text(found: dict[str, Any]) -> str:
     from joulemesh.runs.doctor import OPTIONAL
     from joulemesh.units import si
 
-    jax, test, caches = found["jax"], found.get("self_test"), found["caches"]
+    test, caches = found.get("self_test"), found["caches"]
     rows = {
         "joulemesh": found["joulemesh"],
         "python": found["python"],
         "system": f"{found['system']}, {found['cores']} cores",
-        "jax": f"{jax['version']} on {jax['backend']}: {', '.join(jax['devices'])}" if jax else "–",
+        "jax": _jax(found["jax"]),
         "packages": _list({k: v or "MISSING" for k, v in found["packages"].items()}),
         "optional": _list(
             {k: v or f"not installed ({OPTIONAL[k]})" for k, v in found["optional"].items()}
@@ -60,13 +60,21 @@ def _text(found: dict[str, Any]) -> str:
     if found["deploy"]:
         rows["deploy"] = _deploy(found["deploy"])
     if test:
-        rows["self-test"] = (
-            f"planned in {test['plan_s']} s ({test['scheme']}), trained in {test['run_s']} s, "
-            f"accuracy {test['accuracy']}"
+        rows["self-test"] = f"planned in {test['plan_s']} s ({test['scheme']})" + (
+            f", trained in {test['run_s']} s, accuracy {test['accuracy']}"
+            if "run_s" in test
+            else "; training was not tried"
         )
     lines = [f"{name:<10} {text}" for name, text in rows.items()]
     problems = [f"problem    {line}" for line in found["problems"]] or ["all is well"]
     return "\n".join([*lines, *problems])
+
+
+def _jax(found: dict[str, Any] | None) -> str:
+    """What trains, in a line."""
+    if found is None:
+        return "not there: planning works, training needs it (pip install 'joulemesh[jax]')"
+    return f"{found['version']} on {found['backend']}: {', '.join(found['devices'])}"
 
 
 def _meters(found: dict[str, dict[str, Any]]) -> str:

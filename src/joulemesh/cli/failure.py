@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from joulemesh.errors import JoulemeshError
+from joulemesh.optional import explained
 from joulemesh.own_code import place_in
 from joulemesh.printable import say
 
@@ -42,7 +43,7 @@ def tell(error: Exception) -> bool:
 
 def _line(error: Exception) -> str | None:
     place = place_in(error)
-    if isinstance(error, JoulemeshError):
+    if isinstance(error := explained(error), JoulemeshError):
         return str(error) if place is None else f"{place}: {error}"
     if place is None:
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from joulemesh.data.sources import Download, Source
 from joulemesh.errors import ScenarioError
+from joulemesh.optional import require
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -60,8 +61,7 @@ def fetch(source: Source, cache: Path, *, progress: bool = True) -> None:
 
 
 def _fetch_one(dataset: str, download: Download, folder: Path, bars: Progress) -> None:
-    import pooch
-
+    pooch = require("pooch", f"downloading {dataset}")
     pooch.get_logger().setLevel("WARNING")  # the bar says what its log would
     reasons = []
     for url in download.urls:

@@ -25,9 +25,9 @@ def user_cache() -> Path:
     >>> user_cache().name
     'joulemesh'
     """
-    import pooch
+    from platformdirs import user_cache_dir
 
-    return Path(os.fspath(pooch.os_cache("joulemesh")))
+    return Path(user_cache_dir("joulemesh"))
 
 
 def keep(path: Path, content: bytes) -> None:

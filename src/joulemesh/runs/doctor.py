@@ -11,13 +11,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
 from joulemesh.files.cache import user_cache
 from joulemesh.machine import cpus
+from joulemesh.optional import installed
+
+if TYPE_CHECKING:
+    from joulemesh.scenario import Scenario
 
 OPTIONAL = {
+    "jax": "training",
+    "matplotlib": "figures",
+    "pooch": "downloading data sets",
+    "torch": "PyTorch modules",
     "pandas": "data frames",
     "networkx": "graphs",
     "pyarrow": "Parquet files",
@@ -28,6 +36,7 @@ OPTIONAL = {
     "prometheus_client": "deploy, for node run --metrics",
     "nvidia-ml-py": "calibrate on an NVIDIA GPU",
 }
+_BESIDE_JAX = ("jaxlib", "optax", "flax")  # what training imports beside it
 _SETTINGS = (
     "JOULEMESH_DATA",
     "JAX_PLATFORMS",
@@ -53,14 +62,15 @@ def examine(*, self_test: bool = True, folder: Path | None = None) -> dict[str, 
     (True, [])
     """
     problems: list[str] = []
+    trains = installed("jax")  # the light installation plans
     found: dict[str, Any] = {
         "joulemesh": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": cpus(),
         "settings": {name: _homely(os.environ[name]) for name in _SETTINGS if name in os.environ},
-        "jax": _tried(_accelerators, "JAX does not start", problems),
-        "packages": _packages(problems),
+        "jax": _tried(_accelerators, "JAX does not start", problems) if trains else None,
+        "packages": _packages(problems, trains),
         "optional": {name: _version(name) for name in OPTIONAL},
         "data": _tried(_data, "the data folders cannot be read", problems),
         "caches": _tried(_caches, "the cache folder cannot be read", problems),
@@ -68,7 +78,7 @@ def examine(*, self_test: bool = True, folder: Path | None = None) -> dict[str, 
     }
     found["deploy"] = _tried(lambda: _deploy(folder, problems), "deploy cannot be used", problems)
     if self_test:
-        found["self_test"] = _tried(_self_test, "the self-test failed", problems)
+        found["self_test"] = _tried(lambda: _self_test(trains), "the self-test failed", problems)
     return {**found, "problems": problems}
 
 
@@ -89,14 +99,17 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _packages(problems: list[str]) -> dict[str, str | None]:
-    """Versions of the packages that Joulemesh asks for."""
+def _packages(problems: list[str], trains: bool) -> dict[str, str | None]:
+    """Versions of the packages that Joulemesh asks for, and of those that training does."""
     with suppress(PackageNotFoundError):
         asked = [line for line in requires("joulemesh") or [] if "extra ==" not in line]
-        names = [_name(line) for line in asked] + ["jaxlib"]
+        names = [_name(line) for line in asked] + (["jax", *_BESIDE_JAX] if trains else [])
         found = {name: _version(name) for name in names}
+        install = dict.fromkeys(_BESIDE_JAX, "'joulemesh[jax]'")
         problems += [
-            f"{k} is not installed; pip install {k}" for k, v in found.items() if v is None
+            f"{name} is not installed; pip install {install.get(name, name)}"
+            for name, there in found.items()
+            if there is None
         ]
         return found
     problems.append("Joulemesh is not installed as a package; pip install joulemesh")
@@ -182,9 +195,8 @@ def _deploy(folder: Path | None, problems: list[str]) -> dict[str, Any]:
     return {**found, "folder": examine_folder(folder, problems)}
 
 
-def _self_test() -> dict[str, Any]:
+def _self_test(trains: bool) -> dict[str, Any]:
     from joulemesh.planning.static import plan
-    from joulemesh.runs.run import run
     from joulemesh.scenario import Scenario
 
     scenario = Scenario.preset("adaptive").override(
@@ -198,17 +210,21 @@ def _self_test() -> dict[str, Any]:
     )
     begun = time.perf_counter()
     made = plan(scenario)
-    planned = time.perf_counter()
+    if (made.margin_j < -1e-9).any():
+        raise ArithmeticError(f"smallest margin {made.margin_j.min()} J")
+    planned = {"scheme": made.scheme, "plan_s": round(time.perf_counter() - begun, 3)}
+    return {**planned, **_trained(scenario)} if trains else planned
+
+
+def _trained(scenario: Scenario) -> dict[str, Any]:
+    from joulemesh.runs.run import run
+
+    begun = time.perf_counter()
     result = run(scenario)
-    ended = time.perf_counter()
-    if not (result.loss == result.loss).all() or (made.margin_j < -1e-9).any():
-        raise ArithmeticError(f"loss {result.loss[-1]}, smallest margin {made.margin_j.min()} J")
-    return {
-        "scheme": made.scheme,
-        "plan_s": round(planned - begun, 3),
-        "run_s": round(ended - planned, 3),
-        "accuracy": round(float(result.accuracy[-1]), 4),
-    }
+    if not (result.loss == result.loss).all():
+        raise ArithmeticError(f"loss {result.loss[-1]}")
+    run_s = round(time.perf_counter() - begun, 3)
+    return {"run_s": run_s, "accuracy": round(float(result.accuracy[-1]), 4)}
 
 
 def _homely(text: str) -> str:
