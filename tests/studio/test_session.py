@@ -27,6 +27,10 @@ def test_every_step_is_taken_back_and_done_again(session: Session) -> None:
     steps: list[dict[str, Any]] = [
         {"do": "set", "fields": {"budget.deadline_s": "50 ms"}},
         {"do": "move", "device": 3, "x_m": 10.0, "y_m": 20.0},
+        {"do": "cut", "link": [4, 5]},
+        {"do": "kill", "device": 7, "iteration": 20},
+        {"do": "revive", "device": 7},
+        {"do": "mend", "link": [5, 4]},
         {"do": "table", "text": TABLE},
         {"do": "cells", "changes": {"energy_j": {"1": "12"}}},
         {"do": "preset", "name": "paper"},
@@ -53,6 +57,9 @@ def test_every_step_is_taken_back_and_done_again(session: Session) -> None:
         {"do": "set"},
         {"do": "move", "device": 99, "x_m": 0, "y_m": 0},
         {"do": "move", "device": 1, "x_m": "east", "y_m": 0},
+        {"do": "cut", "link": [1, 1]},
+        {"do": "cut", "link": [1]},
+        {"do": "kill", "device": 1, "iteration": 0},
         {"do": "cells", "changes": {"energy_j": {"0": "much"}}},
         {"do": "cells", "changes": {"colour": {"0": "red"}}},
         {"do": "cells", "changes": {"name": {"0": "barn"}}},
@@ -83,6 +90,24 @@ def test_a_device_moves_and_nothing_else_does(session: Session) -> None:
     now = joulemesh.plan(session.scenario).world.graph.positions_m
     assert now[3].tolist() == [10.0, 20.0]
     assert (now == was).all(axis=1).sum() == len(was) - 1
+
+
+def test_a_device_is_killed_and_the_rest_planned_again(session: Session) -> None:
+    session.act({"do": "kill", "device": 7, "iteration": 20})
+    view = session.view()
+    assert [event["kind"] for event in view["plan"]["events"]] == ["gone"]
+    assert view["map"]["binding"][7] == "left"
+    session.act({"do": "revive", "device": 7})
+    assert session.scenario == START
+
+
+def test_a_link_is_removed_and_put_back(session: Session) -> None:
+    session.act({"do": "cut", "link": [5, 4]})
+    view = session.view()
+    assert [4, 5] not in view["map"]["route"]["ends"] + view["map"]["links"]["ends"]
+    assert view["map"]["gone"] == [[4, 5]]
+    session.act({"do": "mend", "link": [4, 5]})
+    assert session.scenario == START
 
 
 def test_a_pasted_table_becomes_the_devices(session: Session) -> None:
@@ -127,6 +152,7 @@ def test_a_plan_that_was_kept_is_compared(session: Session) -> None:
         [{"do": "set", "fields": {"budget.deadline_s": "50 ms", "seed": "3"}}],
         [{"do": "set", "fields": {"devices.profile": "esp32", "budget.deadline_s": "2 s"}}],
         [{"do": "move", "device": 3, "x_m": 10.0, "y_m": 20.0}],
+        [{"do": "kill", "device": 7, "iteration": 20}, {"do": "cut", "link": [4, 5]}],
         [{"do": "table", "text": TABLE}],
         [{"do": "table", "text": TABLE}, {"do": "set", "fields": {"budget.energy_j": "8"}}],
         [{"do": "table", "text": TABLE}, {"do": "move", "device": 1, "x_m": 50.0, "y_m": 0.0}],

@@ -207,10 +207,11 @@ def build(
             f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "
             "return setting.contender(...)"
         )
-    if setting.world.traces.any and not made.traced:
+    traces = setting.world.traces
+    if (traces.any or traces.leaves is not None) and not made.traced:
         raise ScenarioError(
             f"{name} knows nothing of devices that come and go, move or recharge "
-            "(devices.availability, positions, harvest_w); choose a method that is planned "
+            "(devices.availability, leave, positions, harvest_w); choose a method that is planned "
             "(adaptive, spread, inverse), or leave these out"
         )
     if setting.world.packets is not None and not made.drawn:

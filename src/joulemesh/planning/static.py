@@ -25,6 +25,7 @@ from joulemesh.planning.budget import (
 from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
+from joulemesh.planning.leaving import with_departures
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
 from joulemesh.planning.pricing import Prices
@@ -87,6 +88,9 @@ def plan_of(ground: Ground) -> Plan:
         doubts = list(notes_on_inputs(scenario, ground.work, world))
         try:
             timeline = planner.timeline()
+            if world.traces.leaves is not None and not world.changes:
+                timeline, more = with_departures(ground, timeline)
+                planner.notes += more
         except InfeasibleError as refusal:
             for doubt in doubts:
                 refusal.add_note(named(doubt, ground.names))

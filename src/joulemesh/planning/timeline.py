@@ -25,8 +25,8 @@ class Event:
         iteration: when, counted from 1.
         kind: ``"outage"`` (exchange skipped), ``"depleted"`` or ``"cut-off"`` (devices left),
             ``"ended"`` (fewer than two devices remain); with traces also ``"absent"`` (devices are
-            not there), ``"returned"`` (devices take part again) and ``"waiting"`` (an iteration
-            passes without anybody).
+            not there), ``"gone"`` (devices leave for good), ``"returned"`` (devices take part
+            again) and ``"waiting"`` (an iteration passes without anybody).
         devices: who.
         detail: one line.
     """

@@ -40,6 +40,7 @@ _ROUNDING = 2.0**-49  # of a capacity: more than rounding adds to the room that 
 
 _WORDS = {
     "absent": "not there by devices.availability",
+    "gone": "leaves for good by devices.leave",
     "depleted": "the battery cannot pay for the iteration",
     "cut-off": "no path leads to the larger part of the network",
 }
@@ -64,7 +65,8 @@ def causal_planner(
     >>> [type(causal_planner(Ground.of(one), 5)).__name__ for one in (still, sunny)]
     ['CausalPlanner', 'TracedPlanner']
     """
-    kind = TracedPlanner if ground.world.traces.any else CausalPlanner
+    traces = ground.world.traces
+    kind = TracedPlanner if traces.any or traces.leaves is not None else CausalPlanner
     return kind(ground, iterations, remedy, rest)
 
 
@@ -137,6 +139,10 @@ class TracedPlanner(CausalPlanner):
         self._look(t)
         before, present = self.active, self.traces.present(t, self.elapsed_s)
         reasons: dict[str, BoolArray] = {}
+        gone = self.traces.gone(t)
+        if gone is not None:
+            reasons["gone"] = self.invited & gone
+            self.invited = self.invited & ~gone
         self.active = self.invited
         if present is not None:
             reasons["absent"] = self.invited & ~present

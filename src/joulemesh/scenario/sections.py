@@ -19,6 +19,8 @@ from joulemesh.scenario.fields import (
     GossipRounds,
     HarvestedWatts,
     Iterations,
+    Leaves,
+    LinkList,
     NonNegative,
     NonNegativeQuantity,
     PacketError,
@@ -96,6 +98,9 @@ class Devices(Section):
         None,
         description="CSV file: t or time_s, device, available (0 or 1); or device, from, to",
     )
+    leave: Leaves = Field(
+        (), description="devices that leave for good: [[device, first iteration without it],..]"
+    )
     harvest_w: HarvestedWatts | None = Field(
         None,
         description="watts that recharge the battery, or a CSV file: t or time_s, device, watts",
@@ -125,6 +130,7 @@ class Network(Section):
         "ring",
         description=f"{' | '.join(TOPOLOGIES.built_in)} | CSV file (i,j) | [[i,j],..]",
     )
+    without: LinkList = Field((), description="links of it that are gone: [[i,j],..]")
     area_m: Positive = Field(500.0, description="side of the square that holds the devices")
     placement: Literal["auto", "layout", "uniform"] = Field(
         "auto", description="layout: along the topology's shape; uniform: anywhere in the square"
@@ -317,7 +323,7 @@ class PlanOptions(Section):
         return self.timing or ("paper" if self.physics == "paper" else "critical-path")
 
 
-NO_COLUMN = ("count", "table", "availability", "positions", "trace_end")
+NO_COLUMN = ("count", "table", "availability", "leave", "positions", "trace_end")
 """Fields of the section ``devices`` that are no column of the device table."""
 
 SECTIONS: dict[str, type[Section]] = {

@@ -27,6 +27,7 @@ def map_of_ground(ground: Ground) -> dict[str, Any]:
         "links": {"ends": graph.edges[links].tolist(), "energy": None},
         "route": {"ends": [], "energy": None},
         "count": len(graph.edges),
+        "gone": [list(link) for link in ground.scenario.network.without],
         "words": "none",
         "root": -1,
     }
@@ -51,6 +52,7 @@ def map_of_plan(plan: Plan) -> dict[str, Any]:
         "links": _links(plan, other),
         "route": _links(plan, route),
         "count": len(graph.edges),
+        "gone": [list(link) for link in plan.scenario.network.without],
         "words": route_words(plan),
         "root": plan.timeline.route.root,
         "binding": plan.binding[shown].tolist(),

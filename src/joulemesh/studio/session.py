@@ -177,11 +177,45 @@ def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tupl
             device = int(order["device"])
             cells = {name: {device: float(order[name])} for name in ("x_m", "y_m")}
             return with_cells(scenario, cells, folder), f"move device {device}"
+        if kind in _ON_MAP:
+            return _ON_MAP[kind](scenario, order)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, ScenarioError):
             raise
         raise ScenarioError(f"the page asks for {kind!r:.40} without what it takes") from None
     raise ScenarioError(f"there is nothing to do for {kind!r:.40}")
+
+
+def _cut(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
+    """Take a link away."""
+    i, j = sorted(map(int, order["link"]))
+    gone = [*scenario.network.without, (i, j)]
+    return scenario.override({"network.without": gone}), f"remove the link {i}–{j}"
+
+
+def _mend(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
+    """Put a link back."""
+    i, j = sorted(map(int, order["link"]))
+    gone = [link for link in scenario.network.without if link != (i, j)]
+    return scenario.override({"network.without": gone}), f"put back the link {i}–{j}"
+
+
+def _kill(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
+    """Let a device leave for good."""
+    device, iteration = int(order["device"]), int(order["iteration"])
+    others = [pair for pair in scenario.devices.leave if pair[0] != device]
+    leave = [*others, (device, iteration)]
+    return scenario.override({"devices.leave": leave}), f"kill device {device}"
+
+
+def _revive(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
+    """Let a device stay after all."""
+    device = int(order["device"])
+    leave = [pair for pair in scenario.devices.leave if pair[0] != device]
+    return scenario.override({"devices.leave": leave}), f"revive device {device}"
+
+
+_ON_MAP = {"cut": _cut, "mend": _mend, "kill": _kill, "revive": _revive}
 
 
 def _typed(name: str, text: Any) -> Any:

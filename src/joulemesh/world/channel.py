@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -168,6 +168,8 @@ def build_channel(scenario: Scenario, graph: Graph, motion: Motion | None = None
         return Channel(np.ones(len(graph.edges)))  # rates are measured: no gain is asked
     if motion is not None:
         return _moving_channel(scenario, motion)
+    if graph.whole is not None:
+        return _kept(build_channel(scenario, graph.before), graph.kept)
     if isinstance(network.gains, str):
         gain = _gains_from_file(network.gains, graph)
     elif network.gains is not None:
@@ -182,6 +184,42 @@ def build_channel(scenario: Scenario, graph: Graph, motion: Motion | None = None
         argument,
     )
     return Channel(gain, fades, network.coherence_iterations, network.channel_known)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """The fading of some links.
+
+    Attributes:
+        whole: of all.
+        links: int64 [E]: which of them.
+    """
+
+    whole: Fading
+    links: NDArray[np.int64]
+
+    def gain(self, block: int) -> FloatArray:
+        """The realised gains in a block."""
+        return np.asarray(self.whole.gain(block)[self.links])
+
+    def forecast(self, quantile: float, seen: int) -> FloatArray:
+        """The gains whose link energy is exceeded with probability 1 − quantile."""
+        return np.asarray(self.whole.forecast(quantile, seen)[self.links])
+
+    def edition(self, seen: int) -> int:
+        """A number that changes when the forecast does."""
+        return self.whole.edition(seen)
+
+    @property
+    def data(self) -> tuple[FloatArray, ...]:
+        """What was read from files."""
+        return self.whole.data
+
+
+def _kept(channel: Channel, links: NDArray[np.int64]) -> Channel:
+    """A channel with some of its links only, each as it was."""
+    fades = None if channel.fades is None else _Kept(channel.fades, links)
+    return replace(channel, mean_gain=channel.mean_gain[links], fades=fades)
 
 
 def _gains_by_distance(scenario: Scenario, graph: Graph) -> FloatArray:

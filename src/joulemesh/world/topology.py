@@ -92,12 +92,26 @@ class Graph:
         edges: int64 [E, 2], i < j, sorted, each link once.
         positions_m: float64 [N, 2].
         ring: int64 [N]: a ring that the topology is known to contain, or None.
+        whole: the topology's links before ``network.without`` takes some away; None if it takes
+            none. What is drawn for a link does not depend on which others are gone.
     """
 
     devices: int
     edges: IntArray
     positions_m: FloatArray
     ring: IntArray | None = None
+    whole: IntArray | None = None
+
+    @property
+    def before(self) -> Graph:
+        """The graph with the links that are gone."""
+        return self if self.whole is None else Graph(self.devices, self.whole, self.positions_m)
+
+    @property
+    def kept(self) -> IntArray:
+        """int64 [E]: places of the links among those of the graph `before`."""
+        weights = [self.devices, 1]
+        return np.searchsorted(self.before.edges @ weights, self.edges @ weights)
 
 
 def components(edges: IntArray, devices: int) -> tuple[int, IntArray]:
@@ -162,12 +176,15 @@ def build_graph(scenario: Scenario) -> Graph:
         )
     positions = _positions(scenario, topology)
     site = Site(count, positions, network, stream(scenario.seed, "links"))
-    edges = _checked_links(topology, site)
-    _require_connected(edges, count, topology.name)
+    whole = _checked_links(topology, site)
+    edges = _without(whole, network, count)
+    gone = len(edges) < len(whole)
+    _require_connected(edges, count, topology.name, gone=gone)
     ring = None if topology.ring is None else topology.ring(count)
     if ring is not None:
-        ring = _checked_ring(ring, edges, count, topology.name)
-    return Graph(count, edges, positions, ring)
+        ring = _checked_ring(ring, whole, count, topology.name)
+        ring = ring if _has_ring(ring, edges, count) else None
+    return Graph(count, edges, positions, ring, whole if gone else None)
 
 
 def links_at(scenario: Scenario, positions_m: FloatArray) -> IntArray:
@@ -177,7 +194,22 @@ def links_at(scenario: Scenario, positions_m: FloatArray) -> IntArray:
     [[0, 1], [0, 2], [1, 2]]
     """
     site = Site(len(positions_m), positions_m, scenario.network, stream(scenario.seed, "links"))
-    return _checked_links(topology_of(scenario.network), site)
+    links = _checked_links(topology_of(scenario.network), site)
+    return _without(links, scenario.network, len(positions_m))
+
+
+def _without(links: IntArray, network: Network, devices: int) -> IntArray:
+    """The links that ``network.without`` leaves; a pair without a link is no harm."""
+    if not network.without:
+        return links
+    gone = np.array(network.without, np.int64)
+    if gone.max() >= devices:
+        i, j = gone[int(np.argmax(gone.max(axis=1)))]
+        raise ScenarioError(
+            f"network.without: the link {i}-{j} must join two of the devices 0..{devices - 1}; "
+            "correct it"
+        )
+    return links[~np.isin(links @ [devices, 1], gone @ [devices, 1])]
 
 
 def _checked_links(topology: Topology, site: Site) -> IntArray:
@@ -202,13 +234,14 @@ def _checked_links(topology: Topology, site: Site) -> IntArray:
     return np.stack(np.divmod(keys, site.devices), axis=1)
 
 
-def _require_connected(edges: IntArray, devices: int, name: str) -> None:
+def _require_connected(edges: IntArray, devices: int, name: str, *, gone: bool = False) -> None:
     count, label = components(edges, devices)
     if count > 1:
         outside = int(np.argmax(label != label[0]))
         raise ScenarioError(
             f"network.topology: the graph of {name} falls into {count} parts "
             f"(no path from device 0 to device {outside}); add a link between them"
+            + (", or take one out of network.without" if gone else "")
         )
 
 
@@ -221,8 +254,7 @@ def _checked_ring(ring: ArrayLike, edges: IntArray, devices: int, name: str) -> 
             "once; correct it, or give no ring"
         )
     order = order.astype(np.int64)
-    steps = np.sort(np.stack([order, np.roll(order, -1)], axis=1), axis=1)
-    missing = ~np.isin(steps @ [devices, 1], edges @ [devices, 1])
+    steps, missing = _steps(order, edges, devices)
     if missing.any():
         i, j = steps[int(np.argmax(missing))]
         raise ScenarioError(
@@ -230,6 +262,16 @@ def _checked_ring(ring: ArrayLike, edges: IntArray, devices: int, name: str) -> 
             "correct it, or give no ring"
         )
     return order
+
+
+def _steps(ring: IntArray, edges: IntArray, devices: int) -> tuple[IntArray, NDArray[np.bool_]]:
+    """The links that a ring goes along, and which of them do not exist."""
+    steps = np.sort(np.stack([ring, np.roll(ring, -1)], axis=1), axis=1)
+    return steps, ~np.isin(steps @ [devices, 1], edges @ [devices, 1])
+
+
+def _has_ring(ring: IntArray, edges: IntArray, devices: int) -> bool:
+    return not bool(_steps(ring, edges, devices)[1].any())
 
 
 def _positions(scenario: Scenario, topology: Topology) -> FloatArray:

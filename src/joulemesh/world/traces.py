@@ -42,6 +42,8 @@ class Traces:
         positions: x and y of each device, in metres.
         steady_w: float64 [N]: watts gathered at all times, where they are given as a figure.
         capacity_j: float64 [N]: what each battery holds at most; infinite unless given.
+        leaves: int64 [N]: the first iteration (from 0) without each device; very large for those
+            who stay. None if nobody leaves.
     """
 
     available: Timed | None = None
@@ -49,6 +51,7 @@ class Traces:
     positions: Timed | None = None
     steady_w: FloatArray | None = None
     capacity_j: FloatArray | None = None
+    leaves: IntArray | None = None
 
     @property
     def harvests(self) -> bool:
@@ -57,7 +60,10 @@ class Traces:
 
     @property
     def any(self) -> bool:
-        """Does anything change, so that iterations are planned one after another?"""
+        """Does anything change, so that iterations are planned one after another?
+
+        Devices that leave for good divide a plan into stretches, and do not count.
+        """
         return self.harvests or self.available is not None or self.positions is not None
 
     @property
@@ -73,6 +79,10 @@ class Traces:
         if self.available is None:
             return None
         return self.available.at(self.available.when(iteration, elapsed_s))[:, 0] > 0
+
+    def gone(self, iteration: int) -> BoolArray | None:
+        """bool [N]: who has left for good when an iteration (from 0) begins; None for nobody."""
+        return None if self.leaves is None else self.leaves <= iteration
 
     def watts(self, iteration: int, elapsed_s: float) -> FloatArray | None:
         """float64 [N]: watts gathered when an iteration begins; None where nobody ever does."""
@@ -122,12 +132,28 @@ def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatAr
         None if devices.positions is None else reader.positions(devices.positions, positions_m),
         steady_w,
         _capacity_j(scenario, battery_j),
+        _leaves(scenario),
     )
 
 
 def read_availability(scenario: Scenario) -> Timed:
     """The table of who is there when, which the scenario names."""
     return _reader(scenario).availability(str(scenario.devices.availability))
+
+
+def _leaves(scenario: Scenario) -> IntArray | None:
+    """The first iteration without each device, by ``devices.leave``."""
+    count = scenario.devices.count
+    if not scenario.devices.leave:
+        return None
+    until = np.full(count, np.iinfo(np.int64).max)
+    for device, iteration in scenario.devices.leave:
+        if device >= count:
+            raise ScenarioError(
+                f"devices.leave: device {device} is not one of 0..{count - 1}; correct it"
+            )
+        until[device] = iteration - 1
+    return until
 
 
 def _reader(scenario: Scenario) -> _Reader:

@@ -33,8 +33,8 @@ def check_deployable(plan: Plan) -> None:
     >>> import joulemesh
     >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     """
-    for name in ("availability", "harvest_w", "capacity_j", "positions"):
-        if getattr(plan.scenario.devices, name) is not None:
+    for name in ("availability", "leave", "harvest_w", "capacity_j", "positions"):
+        if getattr(plan.scenario.devices, name) not in (None, ()):
             raise ScenarioError(
                 f"devices.{name} is for simulation: in the field devices themselves come, go, move "
                 "and recharge; leave it out (`joulemesh deploy local` follows availability)"
