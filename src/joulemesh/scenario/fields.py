@@ -15,8 +15,8 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES, TOPOLOGIES
-from joulemesh.scenario.registered import ModelNames, NamesSchema, Registered, RegisteredNames
+from joulemesh.registries import METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES
+from joulemesh.scenario.registered import ModelNames, Registered, RegisteredNames
 from joulemesh.units import example, is_quantity, parse
 
 __all__ = [
@@ -27,12 +27,9 @@ __all__ = [
     "DeviceProfile",
     "FadingName",
     "Finite",
-    "Gains",
     "GossipRounds",
     "HarvestedWatts",
     "Iterations",
-    "Leaves",
-    "LinkList",
     "MetricNames",
     "ModelName",
     "NonNegative",
@@ -47,11 +44,11 @@ __all__ = [
     "RicianK",
     "RoundsPolicy",
     "Samples",
-    "Topology",
     "TracePath",
     "Tries",
     "Unit",
     "Zeta",
+    "checked_number",
     "in_si",
     "schema_with_units",
 ]
@@ -129,7 +126,8 @@ def schema_with_units(schema: dict[str, Any], unit: str) -> dict[str, Any]:
     return {**schema, "anyOf": kinds}
 
 
-def _number(value: Any, minimum: float, *, strict: bool) -> float:
+def checked_number(value: Any, minimum: float, *, strict: bool) -> float:
+    """A finite number that is at least, or if strict greater than, the minimum."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be a number, not {value!r}")
     if not abs(value) <= _LARGEST:
@@ -150,8 +148,8 @@ def _quantity_check(minimum: float, *, strict: bool) -> Callable[[Any], Quantity
         if not isinstance(items, list | tuple):
             if isinstance(value, Mapping):
                 raise ValueError("must be {range = [low, high]} or {values = [...]}")
-            return _number(value, minimum, strict=strict)
-        numbers = tuple(_number(item, minimum, strict=strict) for item in items)
+            return checked_number(value, minimum, strict=strict)
+        numbers = tuple(checked_number(item, minimum, strict=strict) for item in items)
         if explicit and kind not in ("range", "values"):
             raise ValueError(f"must be {{range = ...}} or {{values = ...}}, not {kind!r}")
         if not numbers:
@@ -179,64 +177,13 @@ def _profile(value: Any) -> str | tuple[str, ...]:
     raise ValueError(f"must be a name, or a list of names, not {value!r}")
 
 
-def _topology(value: Any) -> str | tuple[tuple[int, int], ...]:
-    """A name, the path of a file, or the links themselves: [[0, 1], [1, 2]]."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f"must be a name, a path, or a list of links [[0, 1], ...], not {value!r}")
-    for link in value:
-        ends = list(link) if isinstance(link, list | tuple) else []
-        whole = all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
-        if len(ends) != 2 or not whole or min(ends) < 0 or max(ends) >= 2**31 or len({*ends}) < 2:
-            raise ValueError(f"a link joins two different devices: [0, 1], not {link!r}")
-    return tuple((link[0], link[1]) for link in value)
-
-
-def _links(value: Any) -> tuple[tuple[int, int], ...]:
-    """Links themselves, each once, the lower end first."""
-    if value in ([], ()):
-        return ()
-    if isinstance(value, str):
-        raise ValueError(f"must be a list of links [[0, 1], ...], not {value!r}")
-    listed = _topology(value)
-    return tuple(sorted({(min(link), max(link)) for link in listed if isinstance(link, tuple)}))
-
-
-def _leaves(value: Any) -> tuple[tuple[int, int], ...]:
-    """Pairs of a device and the first iteration without it, each device once."""
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"must be a list of [device, iteration], not {value!r}")
-    for pair in value:
-        both = list(pair) if isinstance(pair, list | tuple) else []
-        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in both)
-        if len(both) != 2 or not whole or both[0] < 0 or both[1] < 1 or max(both) > _MOST:
-            raise ValueError(
-                f"must be [device, iteration from 1 on], such as [3, 41], not {pair!r}"
-            )
-    devices = [pair[0] for pair in value]
-    again = next((device for device in devices if devices.count(device) > 1), None)
-    if again is not None:
-        raise ValueError(f"device {again} can leave only once")
-    return tuple(sorted((pair[0], pair[1]) for pair in value))
-
-
-def _gains(value: Any) -> str | tuple[float, ...]:
-    """The path of a file, or a gain for each link of the topology, in its order."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f"must be a path, or a list with one gain a link, not {value!r}")
-    return tuple(_number(gain, 0.0, strict=True) for gain in value)
-
-
 def _rician_k(value: Any) -> float | str:
     """Decibels, or the word for none: JSON has no infinity."""
     if value in ("-inf", -math.inf):
         return "-inf"
     if isinstance(value, str):
         raise ValueError(f'must be a number or "-inf", not {value!r}')
-    decibels = _number(value, -_LARGEST, strict=False)
+    decibels = checked_number(value, -_LARGEST, strict=False)
     if decibels > _MOST_K_DB:
         raise ValueError(
             f"must be at most {_MOST_K_DB:g}, not {value!r}; such links hardly fade: use "
@@ -271,15 +218,15 @@ def _count(value: Any) -> int:
 
 
 def _constant(value: Any) -> float:
-    return _number(value, 0.0, strict=False)
+    return checked_number(value, 0.0, strict=False)
 
 
 def _positive(value: Any) -> float:
-    return _number(value, 0.0, strict=True)
+    return checked_number(value, 0.0, strict=True)
 
 
 def _error(value: Any) -> float:
-    probability = _number(value, 0.0, strict=False)
+    probability = checked_number(value, 0.0, strict=False)
     if probability >= 1:
         raise ValueError(f"must be a probability below 1, not {value!r}")
     return probability
@@ -343,27 +290,6 @@ PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:
 ModelName = Annotated[str, ModelNames(lambda: (*MODELS.names(), "FILE.py:NAME"))]
 MetricNames = Annotated[tuple[str, ...], RegisteredNames(METRICS.names)]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
-_LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-Topology = Annotated[
-    Any,
-    BeforeValidator(_topology),
-    NamesSchema(TOPOLOGIES.names, [{"type": "string"}, {"type": "array", "items": _LINK}]),
-]
-LinkList = Annotated[
-    Any,
-    BeforeValidator(_links),
-    WithJsonSchema({"type": "array", "items": _LINK}),
-]
-Leaves = Annotated[
-    Any,
-    BeforeValidator(_leaves),
-    WithJsonSchema({"type": "array", "items": _LINK}),
-]
-Gains = Annotated[
-    Any,
-    BeforeValidator(_gains),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _NUMBER}]}),
-]
 RoundsPolicy = Annotated[str, Registered(POLICIES.names)]
 AggregationName = Annotated[str, Registered(lambda: ("auto", "theorem3", *SCHEMES.names()))]
 FadingName = Annotated[str, Registered(fading.spellings)]

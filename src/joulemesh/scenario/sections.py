@@ -15,12 +15,9 @@ from joulemesh.scenario.fields import (
     DeviceProfile,
     FadingName,
     Finite,
-    Gains,
     GossipRounds,
     HarvestedWatts,
     Iterations,
-    Leaves,
-    LinkList,
     NonNegative,
     NonNegativeQuantity,
     PacketError,
@@ -30,13 +27,13 @@ from joulemesh.scenario.fields import (
     RicianK,
     RoundsPolicy,
     Samples,
-    Topology,
     TracePath,
     Tries,
     Unit,
     Zeta,
 )
 from joulemesh.scenario.learning import Bounds, Training
+from joulemesh.scenario.linked import Gains, Leaves, LinkList, Topology
 from joulemesh.scenario.pattern import ExchangePattern, pattern_of
 from joulemesh.scenario.section import Section
 
