@@ -37,6 +37,8 @@ HOME = Path(joulemesh.__file__).parent
 ORDER = (
     (
         "_version",
+        "bibliography",
+        "citation",
         "countable",
         "errors",
         "files",

@@ -21,6 +21,7 @@ from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.citation import Citation
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts
 
@@ -157,6 +158,7 @@ class SchemeKind:
             weighed by ``plan.aggregation = "auto"``?
         least: joules of all devices and seconds that an exchange takes at the least, on any route
             that may be found; where it cannot win by these, ``auto`` does not search for one.
+        citation: where it was published, or None.
     """
 
     name: str
@@ -170,6 +172,7 @@ class SchemeKind:
     case: Case | None = None
     advised: bool = False
     least: Callable[[Conditions], tuple[float, float]] | None = None
+    citation: Citation | None = None
 
 
 class Scheme(Protocol):

@@ -15,6 +15,7 @@ from joulemesh._version import __version__
 from joulemesh.cli import (
     bounds,
     calibrate,
+    cite,
     compare,
     completion,
     deploy,
@@ -87,6 +88,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh methods balanced",
         "joulemesh methods --load lazy.py --json",
     ),
+    cite.cite: ("joulemesh cite study", "joulemesh cite runs/default-001 --out references.bib"),
     report.report: ("joulemesh report runs/default-001",),
     verify.verify: ("joulemesh verify runs/default-001",),
     reproduce.reproduce: ("joulemesh reproduce fig7", "joulemesh reproduce all --quick"),

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
+from joulemesh.bibliography import CIFAR_10, DIGITS, FASHION_MNIST, MNIST
+from joulemesh.citation import Citation
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.npz import read_npz_sizes
 from joulemesh.data.reading import Reading, check_only_tables, is_own, is_table
@@ -27,6 +29,7 @@ class DataSpec:
         test: number of test samples.
         shape: of one sample; images are (height, width, channels).
         classes: number of classes.
+        citation: where it was published, if that is known.
     """
 
     name: str
@@ -34,15 +37,16 @@ class DataSpec:
     test: int
     shape: tuple[int, ...]
     classes: int
+    citation: Citation | None = None
 
 
 _SPECS = {
     one.name: one
     for one in (
-        DataSpec("digits", 1437, 360, (8, 8, 1), 10),
-        DataSpec("mnist", 60_000, 10_000, (28, 28, 1), 10),
-        DataSpec("fashion-mnist", 60_000, 10_000, (28, 28, 1), 10),
-        DataSpec("cifar-10", 50_000, 10_000, (32, 32, 3), 10),
+        DataSpec("digits", 1437, 360, (8, 8, 1), 10, DIGITS),
+        DataSpec("mnist", 60_000, 10_000, (28, 28, 1), 10, MNIST),
+        DataSpec("fashion-mnist", 60_000, 10_000, (28, 28, 1), 10, FASHION_MNIST),
+        DataSpec("cifar-10", 50_000, 10_000, (32, 32, 3), 10, CIFAR_10),
     )
 }
 

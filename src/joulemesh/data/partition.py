@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from joulemesh.citation import Citation
 from joulemesh.data.held import Ints, Partition, regroup
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
@@ -33,6 +34,7 @@ class PartitionKind:
             `regroup` makes a Partition of the device of each sample.
         parameters: fields of the scenario's section ``training`` that it takes.
         repeats: whether a sample may be given to several devices, or several times.
+        citation: where it was published, or None.
     """
 
     name: str
@@ -40,6 +42,7 @@ class PartitionKind:
     deal: Callable[..., Partition]
     parameters: tuple[str, ...] = ()
     repeats: bool = False
+    citation: Citation | None = None
 
 
 def chance(seed: int) -> np.random.Generator:

@@ -5,10 +5,10 @@ May not know: how runs are compared or drawn (``studies``, ``views``), any bound
 
 from __future__ import annotations
 
+from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender, Ledger
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import Parameter, choice, number, whole
-from joulemesh.methods.registry import Method, build, lookup, names, register, split
+from joulemesh.methods.registry import Method, build, citations, lookup, names, register, split
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.terms import EQUAL
 
@@ -22,6 +22,7 @@ __all__ = [
     "Setting",
     "build",
     "choice",
+    "citations",
     "lookup",
     "names",
     "number",

@@ -16,8 +16,8 @@ import numpy as np
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.bibliography import PAPER
 from joulemesh.methods.base import Contender, FloatArray, Ledger
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.horizon import cut, notes_on, stop_notes
 from joulemesh.methods.parameters import entry
 from joulemesh.methods.registry import register
@@ -28,13 +28,6 @@ from joulemesh.planning.pricing import Pricer
 from joulemesh.registries import POLICIES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
-
-PAPER = Citation(
-    "Yan, Li",
-    "Adaptive Decentralized Federated Learning in Energy and Latency Constrained Wireless Networks",
-    2024,
-    arxiv="2403.20075",
-)
 
 
 def plan_bits(plan: Plan) -> FloatArray:

@@ -23,9 +23,10 @@ import numpy as np
 
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.spectrum import contraction, metropolis_weights
+from joulemesh.bibliography import ALISTARH, KOLOSKOVA
+from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.methods.losses import neighbours, with_losses
 from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
@@ -202,6 +203,7 @@ register(
         2022,
         "IEEE Transactions on Signal and Information Processing over Networks 8:131-143",
         arxiv="2107.12048",
+        names="Liu, Wei and Chen, Li and Zhang, Wenyi",
     ),
     parameters={
         "tau1": whole(meaning="rounds per iteration", default=_BALANCED + AS_PLANNED),
@@ -211,6 +213,7 @@ register(
             "identity, topk:FRACTION, randk:FRACTION or qsgd:LEVELS",
             meaning="compression of the messages, with CHOCO-G's error feedback (arXiv:1902.00340)",
             default="none",
+            cites=lambda sent: (KOLOSKOVA, ALISTARH) if sent.kind == "qsgd" else (KOLOSKOVA,),
         ),
         "gamma": number(
             meaning="compress: step towards the neighbours' public copies",

@@ -12,9 +12,9 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
+from joulemesh.citation import Citation
 from joulemesh.methods.balanced import mixing_contender
 from joulemesh.methods.base import Contender
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 
@@ -36,5 +36,7 @@ register(
         2017,
         "NeurIPS",
         arxiv="1705.09056",
+        names="Lian, Xiangru and Zhang, Ce and Zhang, Huan and Hsieh, Cho-Jui and Zhang, Wei and "
+        "Liu, Ji",
     ),
 )

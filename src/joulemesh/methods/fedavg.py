@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
+from joulemesh.bibliography import MCMAHAN
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
@@ -109,13 +109,7 @@ register(
     _build,
     description="Every device sends its model to a server, which sends the mean back: federated "
     "averaging; no battery pays for the server.",
-    citation=Citation(
-        "McMahan, Moore, Ramage, Hampson, Agüera y Arcas",
-        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-        2017,
-        "AISTATS",
-        arxiv="1602.05629",
-    ),
+    citation=MCMAHAN,
     parameters={"tau": whole(meaning="rounds per iteration", default=AS_PLANNED)},
     main="tau",
 )

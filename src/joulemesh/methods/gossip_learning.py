@@ -31,9 +31,9 @@ import numpy as np
 from jax import lax
 
 from joulemesh.aggregation.route import Route
+from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import AS_PLANNED, choice, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import (
@@ -240,6 +240,7 @@ register(
         2021,
         "Journal of Parallel and Distributed Computing 148:109-124",
         doi="10.1016/j.jpdc.2020.10.006",
+        names="Hegedűs, István and Danner, Gábor and Jelasity, Márk",
     ),
     parameters={
         "s": number(meaning="fraction of the parameters that a message holds", default="0.1"),

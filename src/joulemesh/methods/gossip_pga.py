@@ -16,8 +16,8 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
+from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import whole
 from joulemesh.methods.pattern import Pattern, steady
 from joulemesh.methods.registry import register
@@ -42,6 +42,8 @@ register(
         2021,
         "ICML",
         arxiv="2105.09080",
+        names="Chen, Yiming and Yuan, Kun and Zhang, Yingya and Pan, Pan and Xu, Yinghui and "
+        "Yin, Wotao",
     ),
     parameters={
         "period": whole(meaning="iterations from one exact average to the next", default="6"),

@@ -29,8 +29,8 @@ from scipy import sparse
 
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import AS_PLANNED, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
@@ -95,6 +95,8 @@ register(
         2024,
         "IEEE Transactions on Automatic Control",
         arxiv="2302.00620",
+        names="Alghunaim, Sulaiman A.",
+        kind="article",
     ),
     parameters={
         "tau": whole(meaning="rounds per iteration", default=AS_PLANNED),

@@ -17,8 +17,8 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
+from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import whole
 from joulemesh.methods.pattern import Pattern, steady
 from joulemesh.methods.registry import register
@@ -40,6 +40,7 @@ register(
         2026,
         "ICLR",
         arxiv="2507.06542",
+        names="Zhu, Tongtian and Zhang, Tianyu and Wang, Mingze and Zhou, Zhanpeng and Wang, Can",
     ),
     parameters={"tau": whole(meaning="rounds per iteration", default="1")},
     main="tau",

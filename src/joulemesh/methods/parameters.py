@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from joulemesh.citation import Citation
 from joulemesh.registry import Registry
 
 AS_PLANNED = "the adaptive plan's mean"
@@ -24,6 +25,7 @@ class Parameter:
         meaning: what it decides, in words.
         default: what holds if it is not given: a text that ``read`` takes, or words.
         words: all texts that may be given, if they can be listed.
+        cites: publications that a value rests on, besides the method's own.
     """
 
     read: Callable[[str], Any]
@@ -31,6 +33,7 @@ class Parameter:
     meaning: str = ""
     default: str = ""
     words: tuple[str, ...] = ()
+    cites: Callable[[Any], tuple[Citation, ...]] = lambda value: ()
 
 
 def whole(least: int = 1, *, meaning: str = "", default: str = "") -> Parameter:

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.bibliography import ONOSZKO
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.pens_exchange import Pens, Sent
 from joulemesh.methods.registry import register
@@ -150,13 +150,7 @@ register(
     _build,
     description="Every device finds out whose models do well on its own data, and then averages "
     "with those neighbours only (PENS).",
-    citation=Citation(
-        "Onoszko, Karlsson, Mogren, Listo Zec",
-        "Decentralized Federated Learning of Deep Neural Networks on non-iid Data",
-        2021,
-        "FL-ICML workshop",
-        arxiv="2107.08517",
-    ),
+    citation=ONOSZKO,
     parameters={
         "sampled": whole(meaning="phase 1: neighbours whose models are tried", default="10"),
         "top": whole(

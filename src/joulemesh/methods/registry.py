@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["METHODS", "Method", "build", "lookup", "names", "register", "split"]
+__all__ = ["METHODS", "Method", "build", "citations", "lookup", "names", "register", "split"]
 
 import re
 import sys
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from joulemesh.citation import Citation
 from joulemesh.data.naming import named_refusals
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.parameters import Parameter
 from joulemesh.methods.setting import Setting
 from joulemesh.own_code import place_of, require_call
@@ -141,6 +141,23 @@ def lookup(name: str) -> Method:
     ('2403.20075', ['tau'])
     """
     return METHODS[name.strip().partition(":")[0]]
+
+
+def citations(name: str) -> tuple[Citation, ...]:
+    """The publications of a method as it stands in a comparison, with those of its parameters.
+
+    Raises:
+        ScenarioError: the method or a parameter is unknown.
+
+    >>> [cited.arxiv for cited in citations("balanced:compress=qsgd:8")]
+    ['2107.12048', '1902.00340', '1610.02132']
+    >>> citations("spread")
+    ()
+    """
+    method, given = _parse(name)
+    own = () if method.citation is None else (method.citation,)
+    more = (cited for key, value in given.items() for cited in method.parameters[key].cites(value))
+    return (*own, *more)
 
 
 def split(text: str) -> list[str]:

@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
-from joulemesh.methods.citation import Citation
 from joulemesh.methods.horizon import payable, refusal
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.pattern import Pattern, steady
@@ -200,6 +200,8 @@ register(
         2024,
         "IPDPS Workshops",
         arxiv="2407.01283",
+        names="Dhasade, Akash and Dini, Paolo and Guerra, Elia and Kermarrec, Anne-Marie and "
+        "Miozzo, Marco and Pires, Rafael and Sharma, Rishi and de Vos, Martijn",
     ),
     parameters={
         "train": whole(meaning="consecutive iterations with training", default=str(_BLOCK)),

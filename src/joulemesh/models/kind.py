@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from joulemesh.citation import Citation
 from joulemesh.scenario import Training
 from joulemesh.scenario.registered import parameters_of
 
@@ -32,6 +33,7 @@ class ModelKind:
             JAX loaded, to plan.
         multiply_adds: multiply-adds of one sample's forward pass in its matrix products; without
             it the plausibility of a device's figures is judged by the number of parameters.
+        citation: where it was published, or None.
 
     >>> ModelKind("lenet", "five layers", lambda shape, classes: None).phrase
     'a model lenet'
@@ -45,6 +47,7 @@ class ModelKind:
     check: Callable[..., None] | None = None
     parameter_count: Callable[..., int] | None = None
     multiply_adds: Callable[..., int] | None = None
+    citation: Citation | None = None
 
     def __post_init__(self) -> None:
         if not self.phrase:

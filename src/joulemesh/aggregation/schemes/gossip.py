@@ -30,6 +30,7 @@ from joulemesh.aggregation.schemes.iterated import (
     with_decided_rounds,
 )
 from joulemesh.aggregation.schemes.metropolis import Metropolis
+from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
@@ -169,6 +170,13 @@ GOSSIP = SCHEMES.register(
         case=Case(
             3,
             "the channel is unknown and the graph contains no ring: {before} (Theorem 3, case 3)",
+        ),
+        citation=Citation(
+            "Boyd, Ghosh, Prabhakar, Shah",
+            "Randomized Gossip Algorithms",
+            2006,
+            "IEEE Transactions on Information Theory 52(6):2508-2530",
+            names="Boyd, Stephen and Ghosh, Arpita and Prabhakar, Balaji and Shah, Devavrat",
         ),
     )
 )

@@ -18,6 +18,7 @@ from joulemesh.aggregation.schemes.iterated import (
     with_decided_rounds,
 )
 from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.citation import Citation
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
@@ -86,5 +87,13 @@ METROPOLIS = SCHEMES.register(
         words="by mixing with neighbours (Metropolis weights)",
         exact=False,
         parameters=PARAMETERS,
+        citation=Citation(
+            "Xiao, Boyd, Lall",
+            "A Scheme for Robust Distributed Sensor Fusion Based on Average Consensus",
+            2005,
+            "IPSN",
+            doi="10.1109/IPSN.2005.1440896",
+            names="Xiao, Lin and Boyd, Stephen and Lall, Sanjay",
+        ),
     )
 )

@@ -10,6 +10,7 @@ from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.scheme import Case, Conditions, Fit, SchemeKind
 from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.bibliography import PAPER
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts
@@ -117,5 +118,6 @@ RING = SCHEMES.register(
             "the channel is unknown, so that links cannot be chosen by their energy, and the "
             "graph contains a ring: {fit} (Theorem 3, case 2)",
         ),
+        citation=PAPER,
     )
 )

@@ -17,6 +17,7 @@ from joulemesh.aggregation.scheme import Conditions, Fit, SchemeKind
 from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.schemes.ring import fit_ring, order_of
 from joulemesh.aggregation.tree import spanning_tree
+from joulemesh.citation import Citation
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
@@ -132,5 +133,13 @@ RING_CHUNKED = SCHEMES.register(
         fit=fit_ring,
         advised=True,
         least=_least,
+        citation=Citation(
+            "Patarasuk, Yuan",
+            "Bandwidth Optimal All-Reduce Algorithms for Clusters of Workstations",
+            2009,
+            "Journal of Parallel and Distributed Computing 69(2):117-124",
+            doi="10.1016/j.jpdc.2008.09.002",
+            names="Patarasuk, Pitch and Yuan, Xin",
+        ),
     )
 )

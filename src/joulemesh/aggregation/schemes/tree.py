@@ -19,6 +19,7 @@ from joulemesh.aggregation.scheme import (
 )
 from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.tree import branch_sizes, shortest_path_tree, spanning_tree, tree_route
+from joulemesh.bibliography import PAPER
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
@@ -129,5 +130,6 @@ TREE = SCHEMES.register(
             "tree costs the least energy (Theorem 3, case 1)",
             channel_known=True,
         ),
+        citation=PAPER,
     )
 )

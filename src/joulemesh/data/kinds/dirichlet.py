@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.citation import Citation
 from joulemesh.data.held import Ints, Partition, regroup
 from joulemesh.data.kinds.shares import log_mixes, require_alpha
 from joulemesh.data.partition import PartitionKind
@@ -93,5 +94,13 @@ PARTITIONS.register(
         "label mixes drawn from Dirichlet(alpha); classes are shared out by them, so sizes differ",
         _deal,
         ("alpha",),
+        citation=Citation(
+            "Hsu, Qi, Brown",
+            "Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
+            "Classification",
+            2019,
+            arxiv="1909.06335",
+            names="Hsu, Tzu-Ming Harry and Qi, Hang and Brown, Matthew",
+        ),
     )
 )

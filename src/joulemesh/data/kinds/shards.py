@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from joulemesh.bibliography import MCMAHAN
 from joulemesh.data.held import Ints, Partition, regroup
 from joulemesh.data.kinds.shares import apportion
 from joulemesh.data.partition import PartitionKind
@@ -61,5 +62,6 @@ PARTITIONS.register(
         "each device holds shards_per_device runs of the label-sorted samples",
         _deal,
         ("shards_per_device",),
+        citation=MCMAHAN,
     )
 )

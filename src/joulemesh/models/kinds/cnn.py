@@ -8,6 +8,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from joulemesh.bibliography import ONOSZKO
 from joulemesh.errors import ScenarioError
 from joulemesh.models.kind import ModelKind
 from joulemesh.models.kinds.layers import dense_multiply_adds, dense_parameters
@@ -75,5 +76,6 @@ MODELS.register(
         check=_check,
         parameter_count=_parameter_count,
         multiply_adds=_multiply_adds,
+        citation=ONOSZKO,
     )
 )
