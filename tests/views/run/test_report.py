@@ -16,7 +16,7 @@ import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
-from joulemesh.views.plan import digest
+from joulemesh.views.plan import network
 from joulemesh.views.plan.digest import link_energy_j
 from joulemesh.views.run import charts, fragments
 from joulemesh.views.run.report import ReportView, Summary, render_report, write_report
@@ -158,23 +158,32 @@ def test_the_map_lists_each_link_once(plans: dict[str, Plan]) -> None:
     assert shown == pytest.approx([energy[tuple(pair)] for pair in ends], rel=1e-3)
 
 
-def test_a_crowded_map_is_a_picture_and_says_what_is_left_out(
+def test_a_crowded_map_says_how_many_links_it_leaves_out(
     plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plans["many"]
     links, used = len(plan.world.graph.edges), len(plan.edges)
-    assert charts.map_data(plan)["drawn"][1] == ["links of the route", used, used]
-    monkeypatch.setattr(digest, "_MOST_DRAWN", 50)
-    drawn = [["links", 50, links], ["links of the route", 50, used]]
-    assert charts.map_data(plan)["drawn"] == drawn
+    monkeypatch.setattr(network, "_MOST_LINKS", 50)
+    data = charts.map_data(plan)
+    assert data["drawn"] == [["links", 100, links]]
+    assert (data["count"], data["used"], len(data["at"])) == (links, used, 700)
 
 
-def test_a_crowded_map_is_a_picture(plans: dict[str, Plan]) -> None:
-    data = charts.map_data(plans["many"])
+def test_very_many_devices_are_summarised_in_cells(
+    plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plans["many"]
+    monkeypatch.setattr(network, "MOST_DOTS", 500)
+    data = charts.map_data(plan)
     assert "at" not in data
-    kind, _, picture = data["picture"].partition(",")
-    assert kind == "data:image/png;base64"
-    assert base64.b64decode(picture).startswith(b"\x89PNG")
+    cells, joints = data["cells"], data["joints"]
+    assert sum(cell["count"] for cell in cells) == 700
+    bound = [sum(cell["binding"].get(kind, 0) for cell in cells) for kind in data["bound"]]
+    assert bound == [int((plan.binding == kind).sum()) for kind in data["bound"]]
+    # Links within a cell are not drawn; all others are between two different cells.
+    assert sum(joint["links"] for joint in joints) <= len(plan.world.graph.edges)
+    assert all(len(set(joint["ends"])) == 2 for joint in joints)
+    assert 0 < sum(joint["route"] for joint in joints) <= len(plan.edges)
 
 
 def test_batteries_are_lines_for_few_and_bands_for_many(plans: dict[str, Plan]) -> None:

@@ -82,12 +82,6 @@ function drawBars() {
   ]);
 }
 
-function unpack(text) {
-  const raw = atob(text), found = new Uint16Array(raw.length / 2);
-  for (let k = 0; k < found.length; k++) found[k] = raw.charCodeAt(2 * k) + 256 * raw.charCodeAt(2 * k + 1);
-  return found;
-}
-
 // Less than planned is blue, more is orange; as planned is the ground between them.
 function diverging(level) {
   const night = isDark(), middle = night ? [58, 68, 82] : [238, 240, 243];

@@ -52,7 +52,6 @@ function present(along) {
   if (!along.devices || !allAgree()) return lines;
   return [{ ...lines[0], text: "mean model and every device’s own, which are the same" }];
 }
-const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
 
 function reach(along, lines, range) {
   const all = [];
@@ -126,6 +125,10 @@ function drawLearning() {
   if (lines.some((line) => data.series[line.key].low)) keys.push({ text: "lines: mean of the seeds; bands around them: their range", colour: "none" });
   legend("learning", keys);
   reader(svg, { xs, raw, box, lines, up, along, across, range });
+  exports("learning", `${along.name} against ${view.x}`, () => ({
+    columns: [across.key, ...lines.flatMap((line) => [line.key, ...(data.series[line.key].low ? [`${line.key}_low`, `${line.key}_high`] : [])])],
+    rows: raw.map((v, k) => [v, ...lines.flatMap((line) => { const s = data.series[line.key]; return [s.mean[k], ...(s.low ? [s.low[k], s.high[k]] : [])]; })]),
+  }));
 }
 
 // Reads the chart at the nearest evaluation, by pointer or by arrow keys.

@@ -1,7 +1,5 @@
 // Curves with bands, read by pointer or by arrow keys; each curve has its own points.
 
-const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
-
 // Times of a run, in the unit that suits its length.
 function clockOf(span) {
   if (span < 180) return { scale: 1, unit: "s" };
@@ -20,9 +18,9 @@ function rangeOf(values, { share = false, zero = false } = {}) {
   return [low - room, high + room];
 }
 
-// spec: label, x { name, whole, write }, y { name, write, tick, share, zero }, lines [{ text, ink, dash, xs, ys, low, high, note }]
-function lineChart(id, spec, height = 340) {
-  const chart = document.querySelector(`#${id} .chart`);
+// lineChart(container, spec, height); spec: label, title of its files, x { name, whole, write }, y { name, write, tick, share, zero }, lines [{ text, ink, dash, xs, ys, low, high, note }]
+function lineChart(container, spec, height = 340) {
+  const chart = part(container, "chart");
   const { svg, width } = sheet(chart, height, `${spec.label}. Arrow keys read the values.`);
   svg.setAttribute("tabindex", "0");
   const box = { left: 62, right: width - 16, top: 30, bottom: height - 46 };
@@ -40,11 +38,21 @@ function lineChart(id, spec, height = 340) {
     svg.append(node("path", { class: line.dash ? "line" : "line solid", "data-line": line.text, stroke: line.ink, d: path(xs, up(line.ys)), ...(line.dash ? { "stroke-dasharray": line.dash } : {}) }));
     if (numbers(line.ys).length === 1) xs.forEach((at, k) => line.ys[k] !== null && svg.append(node("circle", { r: 4, fill: line.ink, cx: at, cy: y(line.ys[k]) })));
   }
-  legend(id, spec.lines.flatMap((line) => [
+  legend(container, spec.lines.flatMap((line) => [
     { text: line.text, colour: line.ink, kind: line.dash ? "dashes" : "stroke" },
     ...(line.band ? [{ text: line.band, colour: line.ink, kind: "veil" }] : []),
   ]).concat((spec.notes ?? []).map((text) => ({ text, colour: "none" }))));
   readLines(svg, spec, box, x, y);
+  exports(container, spec.title ?? spec.label, () => lineFigures(spec));
+}
+
+// One row for each point of each line.
+function lineFigures(spec) {
+  const banded = spec.lines.some((line) => line.low);
+  return {
+    columns: ["line", spec.x.name, spec.y.name, ...(banded ? ["low", "high"] : [])],
+    rows: spec.lines.flatMap((line) => line.xs.map((x, k) => [line.text, x, line.ys[k], ...(banded ? [line.low?.[k], line.high?.[k]] : [])])),
+  };
 }
 
 function readLines(svg, spec, box, x, y) {

@@ -1,8 +1,16 @@
 // Small tools for drawing: elements, scales, ticks, axes, colours, the tooltip.
+//
+// Components are functions (container, data, options). A container is any element: its children
+// with the classes "chart" and "legend" are used, or made if there are none. Text of the data is only
+// ever set as text.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.getElementById("data")?.textContent || "{}");
 const still = { printing: false };
-const deviceName = (i) => (data.names ? `device ${i} (${data.names[i]})` : `device ${i}`);
+const named = (names) => (i) => (names?.length ? `device ${i} (${names[i]})` : `device ${i}`);
+const deviceName = named(data.names);
+const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
+const clip = (name, most) => (name.length > most ? `${name.slice(0, Math.max(1, most - 1))}…` : name);
+const whole = (n) => Math.round(n).toLocaleString("en");
 const isDark = () => !still.printing && matchMedia("(prefers-color-scheme: dark)").matches;
 
 function node(name, attributes = {}, ...children) {
@@ -10,6 +18,20 @@ function node(name, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
+}
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+// The part of a container that has a class; made where it is missing.
+function part(container, name, kind = "div") {
+  const host = typeof container === "string" ? document.getElementById(container) : container;
+  let found = host.querySelector(`.${name}`);
+  if (!found) host.append((found = element(kind, { className: name })));
+  return found;
 }
 
 // On paper two charts stand side by side, whatever the screen's width.
@@ -148,8 +170,8 @@ function colourBar(svg, left, right, y, label, texts, night) {
   label.forEach((line, k) => svg.append(node("text", { class: "name", x: left, y: y + 9 + 14 * k }, line)));
 }
 
-function legend(section, entries) {
-  const list = document.querySelector(`#${section} .legend`);
+function legend(container, entries) {
+  const list = part(container, "legend", "ul");
   list.replaceChildren(...entries.map(({ text, colour: ink, kind = "" }) => {
     const item = document.createElement("li"), mark = document.createElement("i");
     mark.className = kind;
@@ -161,7 +183,11 @@ function legend(section, entries) {
 }
 
 const tip = {
-  box: document.getElementById("tip"),
+  get box() {
+    this.made ??= document.getElementById("tip") ?? document.body.appendChild(element("div", { id: "tip", hidden: true }));
+    this.made.setAttribute("role", "status");
+    return this.made;
+  },
   show(text, x, y) {
     const box = this.box;
     if (box.textContent !== text) box.textContent = text;

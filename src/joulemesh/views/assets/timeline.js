@@ -21,8 +21,6 @@ for (const kind of ["digest", "infeasible", "not-evaluated", "not-saved", "not-t
 const OTHER = { shape: "cross", ink: "var(--ink)", text: "other notes" };
 const markOf = (kind) => MARKS[kind] ?? OTHER;
 
-const clip = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
-
 function clockText(seconds) {
   if (seconds < 60) return `${plain(Number(seconds.toFixed(2)))} s`;
   const whole = Math.round(seconds), parts = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60, whole % 60];

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ __all__ = [
     "device_labels",
     "drawn",
     "every",
+    "few_digits",
     "frame_m",
     "link_energy_j",
     "rounds_grid",
@@ -84,6 +86,17 @@ def every(count: int, most: int) -> IntArray:
     if count <= most:
         return np.arange(count, dtype=np.int64)
     return np.unique(np.rint(np.linspace(0, count - 1, most)).astype(np.int64))
+
+
+def few_digits(values: NDArray[Any], digits: int = 5) -> Any:
+    """Nested lists of figures with few digits; what is not finite becomes None.
+
+    >>> few_digits(np.array([[1 / 3, np.inf]]), 2)
+    [[0.33, None]]
+    """
+    if values.ndim > 1:
+        return [few_digits(row, digits) for row in values]
+    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values.tolist()]
 
 
 def frame_m(plan: Plan) -> tuple[float, float, float, float]:
@@ -217,6 +230,8 @@ def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
             spent = spent + (until - since) * plan.exchange_j[0]
         else:
             spent = spent + plan.exchange_j[since:until].sum(axis=0)
+        if plan.world.devices.idle_w is not None:
+            spent = spent + sum(plan.idle_j(row) for row in range(since, until))
         if plan.timeline.stored_j is not None:
             spent = spent - plan.timeline.stored_j[since:until].sum(axis=0)
         since = until

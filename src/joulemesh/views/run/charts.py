@@ -16,14 +16,13 @@ from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,
     battery_left,
-    departed,
-    drawn,
     every,
-    frame_m,
-    link_energy_j,
+    few_digits,
     rounds_grid,
-    route_words,
 )
+from joulemesh.views.plan.iteration import gantt_data
+from joulemesh.views.plan.network import MOST_DOTS, map_data
+from joulemesh.views.plan.supply import flow_data, harvest_data
 
 __all__ = [
     "Histogram",
@@ -42,9 +41,7 @@ Histogram: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _MOST_LINES, _MOST_POINTS = 200, 200
 _MOST_BARS = 200
-_MOST_DOTS, _MOST_LINKS = 600, 2500
 _ABSENT = 65535
-_PIXELS = 960
 
 
 def chart_data(
@@ -58,9 +55,9 @@ def chart_data(
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> sorted(chart_data(made, {}, None))
-    ['battery', 'kinds', 'labels', 'map', 'metrics', 'rounds', 'series']
+    ['battery', 'flow', 'gantt', 'harvest', 'kinds', 'labels', 'map', 'metrics', 'rounds', 'series']
     """
-    names = {"names": plan.names} if 0 < len(plan.names) <= _MOST_DOTS else {}
+    names = {"names": plan.names} if 0 < len(plan.names) <= MOST_DOTS else {}
     return {
         **names,
         "kinds": BINDING_WORDS,
@@ -69,16 +66,11 @@ def chart_data(
         "rounds": rounds_data(plan),
         "battery": battery_data(plan) if isinstance(plan, Plan) else None,
         "labels": None if histogram is None else label_data(plan, histogram, class_names),
-        # Last: a picture takes most memory, and finds what others have left.
+        "harvest": harvest_data(plan) if isinstance(plan, Plan) else None,
+        "gantt": gantt_data(plan) if isinstance(plan, Plan) else [],
+        "flow": flow_data(plan),
         "map": map_data(plan) if isinstance(plan, Plan) else None,
     }
-
-
-def _short(values: NDArray[Any], digits: int = 5) -> Any:
-    """Nested lists of figures with few digits; what is not finite becomes null."""
-    if values.ndim > 1:
-        return [_short(row, digits) for row in values]
-    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values.tolist()]
 
 
 def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -91,10 +83,10 @@ def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, values in series.items():
         rows = np.atleast_2d(np.asarray(values, np.float64))
-        data[name] = {"mean": _short(rows.mean(axis=0))}
+        data[name] = {"mean": few_digits(rows.mean(axis=0))}
         if len(rows) > 1:
-            data[name]["low"] = _short(rows.min(axis=0))
-            data[name]["high"] = _short(rows.max(axis=0))
+            data[name]["low"] = few_digits(rows.min(axis=0))
+            data[name]["high"] = few_digits(rows.max(axis=0))
     return data
 
 
@@ -108,48 +100,6 @@ def metric_data(metrics: Iterable[str]) -> list[dict[str, Any]]:
         {name: getattr(metric, name) for name in ("name", "label", "share", "devices")}
         for metric in metrics_of(metrics)[2:]
     ]
-
-
-def map_data(plan: Plan) -> dict[str, Any]:
-    """Devices, links and route; a picture of them when there are too many to point at."""
-    graph, used = plan.world.graph, plan.timeline.route.link_index
-    energy = link_energy_j(plan, drawn(len(graph.edges)))
-    data: dict[str, Any] = {
-        "frame": _short(np.array(frame_m(plan)), 6),
-        "energy": _short(np.array([energy.min(), energy.max()])),
-        "words": route_words(plan),
-        "devices": graph.devices,
-        "count": len(graph.edges),
-        "used": len(np.unique(used)),
-        "root": plan.timeline.route.root,
-        "bound": [kind for kind in BINDING_KINDS if (plan.binding == kind).any()],
-        "picture": None,
-    }
-    if graph.devices > _MOST_DOTS:
-        from joulemesh.views.plan.figure import map_image  # needs matplotlib, which takes a second
-
-        picture = base64.b64encode(map_image(plan, _PIXELS)).decode("ascii")
-        data["picture"] = f"data:image/png;base64,{picture}"
-        counts = {"links": len(graph.edges), "links of the route": len(used)}
-        data["drawn"] = [[what, len(drawn(count)), count] for what, count in counts.items()]
-        return data
-    route = np.unique(used)
-    other = np.setdiff1d(np.arange(len(graph.edges)), route)
-    other = other[every(len(other), _MOST_LINKS)]
-    route = route[every(len(route), _MOST_LINKS)]
-    for name, links in (("route", route), ("links", other)):
-        data[name] = {
-            "ends": graph.edges[links].tolist(),
-            "energy": _short(link_energy_j(plan, links), 4),
-        }
-    data["drawn"] = [["links", len(route) + len(other), len(graph.edges)]]
-    data["at"] = _short(graph.positions_m, 5)
-    data["binding"] = plan.binding.tolist()
-    data["departed"] = departed(plan).tolist()
-    data["battery"] = _short(plan.energy_budget_j, 4)
-    data["spent"] = _short(plan.spent_j, 4)
-    data["rounds"] = plan.rounds.sum(axis=0).tolist()
-    return data
 
 
 def rounds_data(plan: Account) -> dict[str, Any]:
@@ -190,7 +140,7 @@ def battery_data(plan: Plan) -> dict[str, Any]:
     if few:
         left = np.stack(list(battery_left(plan, when)), axis=1)
         data["lines"] = [
-            {"device": i, "kind": str(kind), "left": _short(own, 3)}
+            {"device": i, "kind": str(kind), "left": few_digits(own, 3)}
             for i, (kind, own) in enumerate(zip(plan.binding, left, strict=True))
         ]
         return data
@@ -204,7 +154,7 @@ def battery_data(plan: Plan) -> dict[str, Any]:
         ]
     )
     for k, (kind, mine) in enumerate(groups):
-        low, middle, high = (_short(level, 3) for level in levels[:, k].T)
+        low, middle, high = (few_digits(level, 3) for level in levels[:, k].T)
         band = {"kind": kind, "count": int(mine.sum()), "low": low, "middle": middle, "high": high}
         data["bands"].append(band)
     return data

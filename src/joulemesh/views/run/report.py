@@ -75,6 +75,12 @@ class Summary:
         )
 
 
+_CHARTS = (
+    *("learning.js", "lines.js", "map.js", "rounds.js", "devices.js"),
+    *("gantt.js", "flow.js", "report.js"),
+)
+
+
 @dataclass(frozen=True, eq=False)
 class ReportView:
     """Everything that a report shows.
@@ -150,10 +156,11 @@ def render_report(view: ReportView) -> str:
         "report.html",
         title=words.page_title("Run" if view.series else "Plan", view.subject),
         styles=("report.css",),
-        scripts=("learning.js", "network.js", "devices.js", "report.js"),
+        scripts=_CHARTS,
         data=chart_data(view.plan, view.series, view.histogram, view.class_names),
         summary=fragments.text(said),
         answer=_answer(view.plan),
+        harvest="" if isinstance(view.plan, Plan) and view.plan.harvests else "hidden",
         planned="" if isinstance(view.plan, Plan) else "hidden",
         what="plan" if isinstance(view.plan, Plan) else "run",
         assumed=fragments.assumed(view.plan),

@@ -1,0 +1,76 @@
+// Every chart as a file: its drawing as SVG, its figures as CSV, and a table that can be read aloud.
+
+const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
+  "opacity", "visibility", "font-family", "font-size", "font-weight", "text-anchor", "shape-rendering", "image-rendering", "filter"];
+const MOST_ROWS = 500; // of a table on the page; the file has them all
+
+const csvCell = (value) => {
+  const text = value === null || value === undefined ? "" : String(value);
+  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+};
+const csvText = ({ columns, rows }) => `${[columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\n")}\n`;
+
+// A drawing that needs no page: every style that counts is written into its elements.
+function svgText(svg) {
+  const copy = svg.cloneNode(true), { width, height } = svg.viewBox.baseVal;
+  const ground = getComputedStyle(svg.closest(".card") ?? document.body).backgroundColor;
+  const copies = [copy, ...copy.querySelectorAll("*")];
+  for (const [k, from] of [svg, ...svg.querySelectorAll("*")].entries()) {
+    const to = copies[k], style = getComputedStyle(from);
+    to.removeAttribute("style");
+    for (const name of DRAWN) {
+      const value = style.getPropertyValue(name);
+      if (value && !(name === "filter" && value === "none")) to.setAttribute(name, value);
+    }
+    for (const name of ["class", "data-tip", "tabindex"]) to.removeAttribute(name);
+  }
+  svg.exported?.(copy); // what is drawn beside it, on a canvas
+  copy.prepend(node("rect", { width, height, fill: ground }));
+  for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width, height })) copy.setAttribute(name, value);
+  return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
+}
+
+function download(name, type, text) {
+  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function fillTable(table, { columns, rows }) {
+  const write = (v) => (typeof v === "number" ? plain(v) : v === null || v === undefined ? "–" : String(v));
+  const line = (cells, kind) => element("tr", {}, ...cells.map((cell) => {
+    const made = element(kind, { textContent: write(cell), className: typeof cell === "number" ? "n" : "" });
+    if (kind === "th") made.scope = "col";
+    return made;
+  }));
+  const shown = rows.slice(0, MOST_ROWS);
+  table.replaceChildren(element("thead", {}, line(columns, "th")), element("tbody", {}, ...shown.map((row) => line(row, "td"))));
+  if (shown.length < rows.length) table.createCaption().textContent = `The first ${MOST_ROWS} of ${whole(rows.length)} rows; the CSV file has all.`;
+}
+
+// Buttons and a table under a chart. `figures` gives { columns, rows } when it is asked.
+function exports(container, name, figures) {
+  const host = typeof container === "string" ? document.getElementById(container) : container;
+  Object.assign(host, { figures, titled: name });
+  if (host.querySelector(".tools")) {
+    const open = host.querySelector(".tools details");
+    if (open?.open) fillTable(open.querySelector("table"), figures());
+    return;
+  }
+  const button = (text, label, act) => {
+    const made = element("button", { type: "button", textContent: text });
+    made.setAttribute("aria-label", label);
+    made.addEventListener("click", act);
+    return made;
+  };
+  const table = element("table"), scroll = element("div", { className: "scroll", tabIndex: 0 }, table);
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", `Table of ${name}`);
+  const details = element("details", {}, element("summary", { textContent: "Table" }), scroll);
+  details.addEventListener("toggle", () => { if (details.open) fillTable(table, host.figures()); });
+  const file = () => host.titled.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+  host.append(element("div", { className: "tools" },
+    button("SVG", `Save the chart of ${name} as SVG`, () => download(`${file()}.svg`, "image/svg+xml", svgText(host.querySelector(".chart svg")))),
+    button("CSV", `Save the figures of ${name} as CSV`, () => download(`${file()}.csv`, "text/csv", csvText(host.figures()))),
+    details));
+}

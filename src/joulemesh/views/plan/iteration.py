@@ -1,0 +1,83 @@
+"""The time lines of a few iterations, as few bars as a page can show."""
+
+from __future__ import annotations
+
+__all__ = ["gantt_data"]
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from joulemesh.errors import ScenarioError
+from joulemesh.planning.gantt import Gantt
+from joulemesh.planning.plan import Plan
+
+_MOST_BARS = 3_000
+_MOST_ROWS = 60
+
+
+def gantt_data(plan: Plan) -> list[dict[str, Any]]:
+    """What ``gantt.js`` draws: the first iteration that exchanges, and the longest.
+
+    With many messages, plays and chunks of a transmission are one bar; with many devices, those
+    that finish last have a row (``shown``).
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> [one["title"] for one in gantt_data(made)]
+    ['iteration 1', 'iteration 100 (the longest)']
+    """
+    exchanging = np.flatnonzero(plan.exchanged)
+    first = int(exchanging[0]) if len(exchanging) else 0
+    seconds = plan.planned.latency_s
+    longest = int(np.argmax(seconds))
+    rows = [first] if seconds[longest] <= seconds[first] * (1 + 1e-9) else [first, longest]
+    titles = [f"iteration {first + 1}", f"iteration {longest + 1} (the longest)"]
+    return [
+        {"title": title, **chart}
+        for title, row in zip(titles, rows, strict=False)
+        if (chart := _few(plan, row + 1)) is not None
+    ]
+
+
+def _few(plan: Plan, iteration: int) -> dict[str, Any] | None:
+    """One iteration with few bars; None where it sends more messages than can be looked at."""
+    try:
+        chart = _listed(plan, iteration)
+    except ScenarioError:  # of very many messages no time line is drawn
+        return None
+    shown = _last(chart)
+    bars = tuple(bar for bar in chart.bars if bar.device in set(shown) and bar.kind != "rest")
+    return {**_short(replace(chart, bars=bars[:_MOST_BARS], names=())), "shown": shown}
+
+
+def _listed(plan: Plan, iteration: int) -> Gantt:
+    """Every message, or with many of them every transmission of the pattern."""
+    route = plan.route(iteration)
+    crowded = route is not None and 2 * route.count > _MOST_BARS
+    return plan.gantt(iteration, merged=crowded)
+
+
+def _last(chart: Gantt) -> list[int]:
+    """All devices, or of many those that finish last, by their numbers."""
+    if chart.devices <= _MOST_ROWS and len(chart.bars) <= _MOST_BARS:
+        return list(range(chart.devices))
+    ends: dict[int, tuple[float, int]] = {}
+    for bar in chart.bars:
+        until, bars = ends.get(bar.device, (0.0, 0))
+        if bar.kind != "rest":
+            ends[bar.device] = (max(until, bar.end_s), bars + 1)
+    order = sorted(ends, key=lambda device: (-ends[device][0], device))
+    most = np.cumsum([ends[device][1] for device in order])
+    fitting = max(1, int(np.searchsorted(most, _MOST_BARS, side="right")))
+    return sorted(order[: min(_MOST_ROWS, fitting)])
+
+
+def _short(chart: Gantt) -> dict[str, Any]:
+    """As plain values, the figures of the bars with few digits."""
+    data = chart.to_dict()
+    for bar in data["bars"]:
+        for name in ("ready_s", "start_s", "end_s", "joules"):
+            bar[name] = float(f"{bar[name]:.9g}")
+    return data
