@@ -21,7 +21,7 @@ function drawCurves() {
   const chart = document.querySelector("#curves .chart");
   const height = innerWidth < 600 ? 320 : 420;
   const across = ACROSS[view.x], along = ALONG[view.y];
-  const { svg, width } = sheet(chart, height, `${along.name} against ${view.x}, by method`);
+  const { svg, width } = sheet(chart, height, `${along.name} against ${view.x}, by method. Arrow keys read the values.`);
   svg.setAttribute("tabindex", "0");
   const shown = data.methods.filter((method) => !view.hidden.has(method.name));
   const box = { left: 56, right: width - 14, top: 30, bottom: height - 46 };
@@ -54,6 +54,10 @@ function drawCurves() {
   }
   keys();
   reader(svg, { box, x, y, shown, across, along });
+  exports("curves", `${along.name} against ${view.x}`, () => ({
+    columns: ["method", view.x, along.name, "low", "high"],
+    rows: data.methods.flatMap((method) => method[view.x].map((v, k) => [method.name, v, method[view.y].mean[k], method[view.y].low[k], method[view.y].high[k]])),
+  }));
 }
 
 // The legend is also the switch of each method.
@@ -150,4 +154,7 @@ for (const axis of ["x", "y"]) {
     });
 }
 document.getElementById("curves").hidden = !data.methods.length;
-page(() => { if (data.methods.length) drawCurves(); });
+page(() => {
+  if (data.methods.length) drawCurves();
+  if (data.flow) flowChart("flow", data.flow, { from: "methods" });
+}, "#curves svg");

@@ -80,6 +80,8 @@ function drawBars() {
     { text: "simulated", colour: KINDS.simulated.ink, kind: "tick" },
     ...(held.length ? [{ text: "battery", colour: "var(--grid)" }] : []),
   ]);
+  exports("bars", `${shown.bar} of devices`, () => ({ columns: ["device", ...Object.keys(KINDS), ...(held.length ? ["battery"] : [])],
+    rows: data.names.map((one, k) => [one, ...Object.keys(KINDS).map((kind) => rows[kind][k]), ...(held.length ? [held[k]] : [])]) }));
 }
 
 // Less than planned is blue, more is orange; as planned is the ground between them.
@@ -129,24 +131,20 @@ function drawCells() {
   svg.append(node("rect", { class: "frame", x: box.left, y: box.top, width: box.right - box.left, height: tall }));
   readCells(svg, box, values, map, ratio, unit);
   legend("cells", values.includes(65535) ? [{ text: "empty: nothing in the journal, or not a member", colour: "none" }] : []);
+  const figure = (cell) => (cell === 65535 ? null : ratio ? Number((2 ** (((cell / 65534) * 2 - 1) * Math.log2(map.top))).toPrecision(4)) : (cell / 65534) * map.top);
+  exports("cells", `devices and iterations ${shown.map}`, () => ({
+    columns: ["iteration", ...[...Array(rows).keys()].map((r) => data.names[Math.floor(((r + 0.5) * count) / rows)])],
+    rows: [...Array(columns).keys()].map((c) => [Math.floor((c * iterations) / columns) + 1, ...[...Array(rows).keys()].map((r) => figure(values[r * columns + c]))]) }));
 }
 
 function readCells(svg, box, values, map, ratio, unit) {
   const { shape: [rows, columns], iterations } = data.cells, count = data.names.length;
-  const shield = node("rect", { class: "shield", x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });
-  svg.append(shield);
-  const place = (share, most) => Math.min(most - 1, Math.max(0, Math.floor(share * most)));
-  const read = (event) => {
-    const frame = shield.getBoundingClientRect();
-    const c = place((event.clientX - frame.left) / frame.width, columns), r = place((event.clientY - frame.top) / frame.height, rows);
+  readCellsOf(svg, box, rows, columns, (r, c) => {
     const cell = values[r * columns + c], level = cell / 65534;
     const who = rows < count ? `devices about ${data.names[Math.floor(((r + 0.5) * count) / rows)]}` : data.names[r];
     const figure = ratio ? `${plain(Number((2 ** ((level * 2 - 1) * Math.log2(map.top))).toFixed(3)))} times the planned` : si(level * map.top, unit);
-    tip.show(`${who}, iteration ${Math.floor((c * iterations) / columns) + 1}: ${cell === 65535 ? "nothing metered" : figure}`, event.clientX, event.clientY);
-  };
-  shield.addEventListener("pointermove", read);
-  shield.addEventListener("pointerdown", read);
-  shield.addEventListener("pointerleave", () => tip.hide());
+    return `${who}, iteration ${Math.floor((c * iterations) / columns) + 1}: ${cell === 65535 ? "nothing metered" : figure}`;
+  });
 }
 
 const linkText = (one) => [`${data.names[one.from]} → ${data.names[one.to] ?? `device ${one.to}`}`, `measured ${si(one.measured, "bit/s")}`,
@@ -162,6 +160,8 @@ function drawLinks() {
   (links.length <= 24 ? drawLinkRows : drawLinkDots)(links, low, high, unitOf(high, "bit/s"));
   legend("links", [{ text: "measured", colour: "var(--metered)", kind: "disc" },
     { text: links.length <= 24 ? "planned" : "as planned", colour: "var(--planned)", kind: links.length <= 24 ? "tick" : "dashes" }]);
+  exports("links", "links", () => ({ columns: ["from", "to", "planned_bps", "measured_bps", "bytes", "messages"],
+    rows: data.links.map((one) => [data.names[one.from], data.names[one.to] ?? one.to, one.planned, one.measured, one.bytes, one.messages]) }));
 }
 
 function drawLinkRows(links, low, high, { scale, unit }) {
@@ -205,6 +205,8 @@ function draw() {
   drawBars();
   drawCells();
   if (data.links.length) drawLinks();
+  if (data.gantt.length) drawIteration();
+  if (data.flow) flowChart("flow", data.flow);
 }
 
 switches("across", (value) => { shown.across = value; drawLearning(); });

@@ -31,20 +31,20 @@ function svgText(svg) {
 }
 
 function download(name, type, text) {
-  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  const link = dom("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
 function fillTable(table, { columns, rows }) {
   const write = (v) => (typeof v === "number" ? plain(v) : v === null || v === undefined ? "–" : String(v));
-  const line = (cells, kind) => element("tr", {}, ...cells.map((cell) => {
-    const made = element(kind, { textContent: write(cell), className: typeof cell === "number" ? "n" : "" });
+  const line = (cells, kind) => dom("tr", {}, ...cells.map((cell) => {
+    const made = dom(kind, { textContent: write(cell), className: typeof cell === "number" ? "n" : "" });
     if (kind === "th") made.scope = "col";
     return made;
   }));
   const shown = rows.slice(0, MOST_ROWS);
-  table.replaceChildren(element("thead", {}, line(columns, "th")), element("tbody", {}, ...shown.map((row) => line(row, "td"))));
+  table.replaceChildren(dom("thead", {}, line(columns, "th")), dom("tbody", {}, ...shown.map((row) => line(row, "td"))));
   if (shown.length < rows.length) table.createCaption().textContent = `The first ${MOST_ROWS} of ${whole(rows.length)} rows; the CSV file has all.`;
 }
 
@@ -58,18 +58,18 @@ function exports(container, name, figures) {
     return;
   }
   const button = (text, label, act) => {
-    const made = element("button", { type: "button", textContent: text });
+    const made = dom("button", { type: "button", textContent: text });
     made.setAttribute("aria-label", label);
     made.addEventListener("click", act);
     return made;
   };
-  const table = element("table"), scroll = element("div", { className: "scroll", tabIndex: 0 }, table);
+  const table = dom("table"), scroll = dom("div", { className: "scroll", tabIndex: 0 }, table);
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", `Table of ${name}`);
-  const details = element("details", {}, element("summary", { textContent: "Table" }), scroll);
+  const details = dom("details", {}, dom("summary", { textContent: "Table" }), scroll);
   details.addEventListener("toggle", () => { if (details.open) fillTable(table, host.figures()); });
   const file = () => host.titled.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
-  host.append(element("div", { className: "tools" },
+  host.append(dom("div", { className: "tools" },
     button("SVG", `Save the chart of ${name} as SVG`, () => download(`${file()}.svg`, "image/svg+xml", svgText(host.querySelector(".chart svg")))),
     button("CSV", `Save the figures of ${name} as CSV`, () => download(`${file()}.csv`, "text/csv", csvText(host.figures()))),
     details));

@@ -20,25 +20,25 @@ function ganttChart(container, chart, options = {}) {
 }
 
 // The section "gantt" of a page, of whose iterations the reader chooses one.
-function drawIteration() {
+function drawIteration(names = data.names) {
   const many = data.gantt.length > 1, host = part("gantt", "switches");
   if (many && !host.querySelector(".iterations")) {
-    const group = element("div", { className: "switch iterations" });
+    const group = dom("div", { className: "switch iterations" });
     group.setAttribute("role", "group");
     group.setAttribute("aria-label", "Iteration");
     data.gantt.forEach((one, k) => {
-      const button = element("button", { type: "button", textContent: one.title ?? `iteration ${one.iteration}` });
+      const button = dom("button", { type: "button", textContent: one.title ?? `iteration ${one.iteration}` });
       button.setAttribute("aria-pressed", String(k === kept.which));
       button.addEventListener("click", () => {
         kept.which = k;
         for (const other of group.children) other.setAttribute("aria-pressed", String(other === button));
-        drawIteration();
+        drawIteration(names);
       });
       group.append(button);
     });
     host.append(group);
   }
-  const made = new Gantt("gantt", data.gantt[kept.which], { names: data.names, onWindow: (window) => (kept.windows[kept.which] = window) });
+  const made = new Gantt("gantt", data.gantt[kept.which], { names, onWindow: (window) => (kept.windows[kept.which] = window) });
   made.window = kept.windows[kept.which] ?? made.window;
   made.draw();
 }
@@ -97,7 +97,7 @@ class Gantt {
 
   switches() {
     const host = part(this.container, "switches");
-    const group = element("div", { className: "switch" });
+    const group = dom("div", { className: "switch" });
     group.setAttribute("role", "group");
     group.setAttribute("aria-label", "Stretch of time");
     const choose = (window) => { this.window = window; this.options.onWindow?.(window); this.draw(); };
@@ -107,7 +107,7 @@ class Gantt {
     const [low, high] = this.window, middle = (low + high) / 2, half = (high - low) / 2;
     const zoom = (by) => [Math.max(0, middle - half * by), Math.min(this.chart.seconds, middle + half * by)];
     const button = (text, label, window, pressed) => {
-      const made = element("button", { type: "button", textContent: text });
+      const made = dom("button", { type: "button", textContent: text });
       if (label) made.setAttribute("aria-label", label);
       if (pressed !== null) made.setAttribute("aria-pressed", String(pressed));
       made.addEventListener("click", () => choose(window));

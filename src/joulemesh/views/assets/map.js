@@ -83,7 +83,7 @@ class MapOfDevices extends MapSheet {
     const { width, height } = this.box, sharp = still.printing ? 3 : Math.min(2, devicePixelRatio || 1);
     this.chart.classList.add("layered");
     this.canvases = ["still", "moving"].map((name) => {
-      const canvas = element("canvas", { className: name, width: Math.round(width * sharp), height: Math.round(height * sharp) });
+      const canvas = dom("canvas", { className: name, width: Math.round(width * sharp), height: Math.round(height * sharp) });
       canvas.setAttribute("aria-hidden", "true");
       canvas.getContext("2d").scale(sharp, sharp);
       this.svg.before(canvas);

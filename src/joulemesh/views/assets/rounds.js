@@ -9,7 +9,7 @@ function unpack(text) {
 const NOBODY = 65535;
 
 function heatPicture(values, rows, columns, level) {
-  const canvas = element("canvas", { width: columns, height: rows });
+  const canvas = dom("canvas", { width: columns, height: rows });
   const pen = canvas.getContext("2d"), image = pen.createImageData(columns, rows);
   const palette = [...Array(256).keys()].map((k) => shade(k / 255));
   const absent = isDark() ? [60, 70, 83] : [207, 212, 218];

@@ -20,7 +20,7 @@ function node(name, attributes = {}, ...children) {
   return made;
 }
 
-function element(name, properties = {}, ...children) {
+function dom(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
@@ -30,7 +30,7 @@ function element(name, properties = {}, ...children) {
 function part(container, name, kind = "div") {
   const host = typeof container === "string" ? document.getElementById(container) : container;
   let found = host.querySelector(`.${name}`);
-  if (!found) host.append((found = element(kind, { className: name })));
+  if (!found) host.append((found = dom(kind, { className: name })));
   return found;
 }
 
@@ -184,7 +184,7 @@ function legend(container, entries) {
 
 const tip = {
   get box() {
-    this.made ??= document.getElementById("tip") ?? document.body.appendChild(element("div", { id: "tip", hidden: true }));
+    this.made ??= document.getElementById("tip") ?? document.body.appendChild(dom("div", { id: "tip", hidden: true }));
     this.made.setAttribute("role", "status");
     return this.made;
   },

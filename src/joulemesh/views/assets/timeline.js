@@ -51,6 +51,9 @@ function drawTimeline() {
     svg.append(node("path", { class: "mark", d: SHAPES[shape](Number(at(when).toFixed(1)), y(device), r), fill: ink, "data-kind": kind, "data-tip": `${data.names[device]}, after ${clockText(when)}\n${text}` }));
   }
   timelineLegend(line);
+  exports("timeline", "time line", () => ({ columns: ["device", "seconds", "kind", "what"],
+    rows: [...line.up.flatMap((spans, device) => spans.flatMap(([from, to]) => [[data.names[device], from, "up", "node is up"], [data.names[device], to, "down", "node is up no more"]])),
+      ...line.marks.map(([device, when, kind, text]) => [data.names[device], when, kind, text])] }));
 }
 
 function drawLanes(svg, box, pitch, y, at, letters) {

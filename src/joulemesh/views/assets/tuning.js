@@ -22,6 +22,7 @@ const described = (p) => [`${p.candidate}: ${data.names[p.candidate]}`,
   `${p.iterations} iterations, ${si(p.joules, "J")}, ${si(p.seconds, "s")}`].join("\n");
 
 function hover(mark, text) {
+  mark.said = text;
   const show = (event) => { mark.classList.add("near"); tip.show(text, event.clientX, event.clientY); };
   mark.addEventListener("pointermove", show);
   mark.addEventListener("pointerdown", show);
@@ -31,7 +32,7 @@ function hover(mark, text) {
 function drawFront(axis) {
   const [unit, name] = UNITS[axis];
   const chart = document.querySelector(`#${axis} .chart`), height = 360;
-  const { svg, width } = sheet(chart, height, `accuracy of every candidate over ${axis}`);
+  const { svg, width } = sheet(chart, height, `Accuracy of every candidate over ${axis}. Arrow keys read the candidates.`);
   const box = { left: 56, right: width - 16, top: 30, bottom: height - 46 };
   const costs = [...judged, ...ends].map((p) => p[axis]).filter((v) => v > 0);
   const [low, high] = [Math.min(...costs) / 1.15, Math.max(...costs) * 1.15];
@@ -56,6 +57,31 @@ function drawFront(axis) {
     { text: "winner, fresh seeds", colour: "var(--m1)" },
     ...(ends.length > 1 ? [{ text: "as given, fresh seeds", colour: "var(--m2)" }] : []),
   ]);
+  dots(svg);
+  exports(axis, `accuracy over ${axis}`, figures);
+}
+
+const figures = () => ({
+  columns: ["candidate", "name", "share", "accuracy", "joules", "seconds", "iterations", "kept"],
+  rows: data.points.map((p) => [p.candidate, data.names[p.candidate], data.shares[p.rung], p.accuracy, p.joules, p.seconds, p.iterations, p.kept]),
+});
+
+// Arrow keys go from dot to dot, in the order in which they were drawn.
+function dots(svg) {
+  let at = null;
+  svg.setAttribute("tabindex", "0");
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
+    const all = [...svg.querySelectorAll(".dot, .mark")];
+    if (step === undefined || !all.length) return;
+    event.preventDefault();
+    all[at]?.classList.remove("near");
+    at = Math.max(0, Math.min(all.length - 1, (at ?? (step > 0 ? -1 : all.length)) + step));
+    all[at].classList.add("near");
+    const frame = all[at].getBoundingClientRect();
+    tip.show(all[at].said, frame.left, frame.top);
+  });
+  svg.addEventListener("blur", () => { svg.querySelectorAll(".near").forEach((one) => one.classList.remove("near")); tip.hide(); });
 }
 
 function star(svg, at, clip, end) {
@@ -75,7 +101,7 @@ function count(rung) {
 
 function drawRungs() {
   const chart = document.querySelector("#rungs .chart"), height = 360;
-  const { svg, width } = sheet(chart, height, "accuracy of every candidate, rung by rung");
+  const { svg, width } = sheet(chart, height, "Accuracy of every candidate, rung by rung. Arrow keys read the candidates.");
   const box = { left: 56, right: width - 16, top: 30, bottom: height - 46 };
   const [bottom, top] = range(), y = linear(bottom, top, box.bottom, box.top);
   const clip = (v) => Math.min(box.bottom, Math.max(box.top, y(v)));
@@ -105,6 +131,8 @@ function drawRungs() {
     { text: "dropped", colour: "var(--left)" },
     ...(judged.some((p) => p.accuracy < bottom) ? [{ text: "on the lower edge: less accurate than shown", colour: "none" }] : []),
   ]);
+  dots(svg);
+  exports("rungs", "successive halving", figures);
 }
 
 function draw() {
@@ -116,5 +144,7 @@ function draw() {
   drawFront("joules");
   drawFront("seconds");
   drawRungs();
+  if (data.gantt.length) drawIteration(data.devices);
+  if (data.flow) flowChart("flow", data.flow);
 }
-page(draw);
+page(draw, ".dot, .mark, .shield");

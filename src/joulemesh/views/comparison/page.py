@@ -28,6 +28,7 @@ from joulemesh.views.comparison.table import (
 )
 from joulemesh.views.page import render_page
 from joulemesh.views.plan.digest import every
+from joulemesh.views.plan.supply import method_flow
 from joulemesh.views.run import fragments
 
 _MOST_POINTS = 300
@@ -53,15 +54,17 @@ def render_comparison(
     Returns:
         HTML with its style, its script and its data inside.
     """
+    data = _data(study)
     return render_page(
         "comparison.html",
         title=words.page_title("Comparison", words.Subject(study.scenario.name, when)),
         styles=("report.css", "comparison.css"),
-        scripts=("comparison.js",),
-        data=_data(study),
+        scripts=("flow.js", "comparison.js"),
+        data=data,
         summary=fragments.text(sentence(study)),
         terms=fragments.text(f"Equal {study.equal}: {_EQUAL[study.equal]}."),
         curves=_switches(study),
+        flowing="" if data["flow"] else "hidden",
         methods=_methods(study),
         table=table_html(study),
         legend=fragments.text(reading(study)),
@@ -276,7 +279,8 @@ def _data(study: Comparison) -> dict[str, Any]:
     curves = {
         curve.name: {"name": curve.words.replace("'", "’"), "share": curve.share} for curve in shown
     }
-    return {"methods": methods, "curves": curves, "target": target, **repeats}
+    flow = method_flow(study.table())
+    return {"methods": methods, "curves": curves, "target": target, "flow": flow, **repeats}
 
 
 def _method(entry: Entry, index: int, shown: Sequence[Curve]) -> dict[str, Any]:

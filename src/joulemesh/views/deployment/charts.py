@@ -18,6 +18,8 @@ from joulemesh.deploy.record.costs import Costs
 from joulemesh.deploy.record.history import Event, History
 from joulemesh.deploy.record.receipt import KINDS
 from joulemesh.views.plan.digest import every
+from joulemesh.views.plan.iteration import gantt_data
+from joulemesh.views.plan.supply import flow_data
 
 if TYPE_CHECKING:
     from joulemesh.views.deployment.page import DeploymentView
@@ -90,6 +92,8 @@ def chart_data(view: DeploymentView) -> dict[str, Any]:
         "bars": _bars(view),
         "cells": _cells(view),
         "links": _links(view),
+        "gantt": gantt_data(view.plan),
+        "flow": flow_data(view.plan),
     }
 
 

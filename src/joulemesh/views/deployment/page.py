@@ -19,6 +19,11 @@ from joulemesh.views.page import render_page
 from joulemesh.views.run.fragments import provenance, text
 from joulemesh.views.words import Subject
 
+_CHARTS = (
+    *("lines.js", "rounds.js", "timeline.js", "gantt.js", "flow.js"),
+    "deployment.js",
+)
+
 
 @dataclass(frozen=True, eq=False)
 class DeploymentView:
@@ -103,12 +108,13 @@ def render_deployment(view: DeploymentView) -> str:
         "deployment.html",
         title=words.page_title("Deployment", view.subject),
         styles=("report.css", "deployment.css"),
-        scripts=("lines.js", "timeline.js", "deployment.js"),
+        scripts=_CHARTS,
         data=data,
         summary=text(fragments.sentence(view)),
         notes=fragments.notes(view),
         tiles=fragments.tiles(view),
         learning="" if learned else "hidden",
+        iterations="" if data["gantt"] else "hidden",
         linked="" if data["links"] else "hidden",
         devices=rows.devices(view),
         views=rows.views(view),

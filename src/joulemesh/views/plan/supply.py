@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["flow_data", "harvest_data"]
+__all__ = ["flow_data", "harvest_data", "method_flow"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,32 @@ def _groups(account: Account) -> Sequence[tuple[str, NDArray[Any]]]:
         for kind in BINDING_KINDS
         if (binding == kind).any()
     ]
+
+
+def method_flow(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The same for methods that are compared, from the rows of their table; None without any.
+
+    >>> row = {"method": "a", "compute_j": 3.0, "transmit_j": 1.0, "receive_j": 0.0, "idle_j": None,
+    ...        "leftover_j": -0.5, "iterations": 2}
+    >>> method_flow([row])["sources"]
+    [{'name': 'a', 'joules': [3.0, 1.0]}]
+    """
+    names = dict(zip(_USES, ("compute", "transmit", "receive", "idle", "leftover"), strict=False))
+    ran = [row for row in rows if row["iterations"] is not None]
+    table = {
+        key: [max(0.0, float(row[f"{name}_j"] or 0.0)) for row in ran]
+        for key, name in names.items()
+    }
+    kept = [key for key, joules in table.items() if any(joules)]
+    if not kept:
+        return None
+    return {
+        "uses": [{"key": key, "text": _USES[key]} for key in kept],
+        "sources": [
+            {"name": str(row["method"]), "joules": [table[key][k] for key in kept]}
+            for k, row in enumerate(ran)
+        ],
+    }
 
 
 def harvest_data(plan: Plan) -> dict[str, Any] | None:

@@ -9,12 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joulemesh.errors import JoulemeshError
+from joulemesh.planning.plan import Plan
+from joulemesh.planning.static import plan as plan_of
 from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
 from joulemesh.views import words
 from joulemesh.views.comparison.table import figure_text
 from joulemesh.views.page import render_page
+from joulemesh.views.plan.iteration import gantt_data
+from joulemesh.views.plan.supply import flow_data
 from joulemesh.views.run import fragments
 from joulemesh.views.tuning.table import difference_words, figure_words, reasons, share_words
 
@@ -34,13 +39,15 @@ def render_tuning(
     Returns:
         HTML with its style, its script and its data inside.
     """
-    subject = words.Subject(found.scenario.name, when)
+    subject, data = words.Subject(found.scenario.name, when), _data(found)
     return render_page(
         "tuning.html",
         title=words.page_title("Tuning", subject),
         styles=("report.css", "comparison.css", "tuning.css"),
-        scripts=("tuning.js",),
-        data=_data(found),
+        scripts=("gantt.js", "flow.js", "tuning.js"),
+        data=data,
+        iterations="" if data["gantt"] else "hidden",
+        flowing="" if data["flow"] else "hidden",
         summary=fragments.text(_sentence(found)),
         terms=fragments.text(difference_words(found)),
         winner=_finals(found),
@@ -212,6 +219,7 @@ def _data(found: Tuning) -> dict[str, Any]:
         for number, one in judged
     ]
     accuracy = [one.accuracy for _, one in judged]
+    plan = _winning_plan(found)
     names = {number: priced.candidate.name for number, priced in found.priced.items()}
     return {
         "names": names,
@@ -224,7 +232,21 @@ def _data(found: Tuning) -> dict[str, Any]:
         "winner": _end(found.winner),
         "given": None if found.given is None else _end(found.given),
         "target": found.objective.target,
+        "devices": [] if plan is None else list(plan.names),
+        "gantt": [] if plan is None else gantt_data(plan),
+        "flow": None if plan is None else flow_data(plan),
     }
+
+
+def _winning_plan(found: Tuning) -> Plan | None:
+    """The winner's plan, made again; None where that needs the user's own model or data."""
+    try:
+        made = plan_of(found.best)
+    except JoulemeshError:
+        return None
+    priced = found.priced.get(found.winner.candidate.number)
+    rounds = None if priced is None else priced.rounds
+    return made if int(made.rounds.sum()) == rounds else None
 
 
 def _end(one: Final) -> dict[str, Any]:
