@@ -56,16 +56,27 @@ class Unfinished:
         """Keep a chunk if it is time, or if none is to follow for now."""
         self._traces.append(chunk.trace)
         due = time.perf_counter() - self._saved_at >= self._every_s
-        if self._checkpoints is None or chunk.finished or not (due or chunk.stopping):
+        if chunk.finished or not (due or chunk.stopping):
             return
         begun = time.perf_counter()
-        arrays = self.trace().to_arrays()
-        beside = {f"{BESIDE}{name}": array for name, array in arrays.items()}
-        self._checkpoints.save(chunk.learner, chunk.state, beside)
-        with suppress(OSError):
-            self._checkpoints.drop(keep=(chunk.completed,))
+        self._save(chunk)
         self._saved_at = time.perf_counter()
         self._every_s = max(SAVE_EVERY_S, _SHARE * (self._saved_at - begun))
+
+    def _save(self, chunk: TrainedChunk[Any]) -> None:
+        if self._checkpoints is None or self._folder is None:
+            return
+        arrays = self.trace().to_arrays()
+        beside = {f"{BESIDE}{name}": array for name, array in arrays.items()}
+        try:
+            self._checkpoints.save(chunk.learner, chunk.state, beside)
+        except ScenarioError:
+            if self._folder.exists():
+                raise
+            # A process that was faster with the same training has removed it meanwhile.
+            self._checkpoints.save(chunk.learner, chunk.state, beside)
+        with suppress(OSError):
+            self._checkpoints.drop(keep=(chunk.completed,))
 
     def trace(self) -> Trace:
         """All evaluations, those before it was taken up included."""
