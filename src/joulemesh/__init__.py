@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from joulemesh.planning.static import plan
     from joulemesh.results.comparison import Comparison
     from joulemesh.results.result import Result
+    from joulemesh.results.sweep import Sweep
     from joulemesh.runs.compare import compare
     from joulemesh.runs.run import run
     from joulemesh.runs.saving import save_comparison as save_comparison
     from joulemesh.runs.saving import save_result as save_result
+    from joulemesh.runs.sweep import save_sweep as save_sweep
+    from joulemesh.runs.sweep import sweep
     from joulemesh.runs.tune import Tuned, tune
     from joulemesh.scenario import Scenario
     from joulemesh.views.comparison.figure import comparison_figure as comparison_figure
     from joulemesh.views.notebook.html import notebook_html
+    from joulemesh.views.sweep.figure import sweep_figure as sweep_figure
 
 __all__ = [
     "Answer",
@@ -41,6 +45,7 @@ __all__ = [
     "Result",
     "Scenario",
     "ScenarioError",
+    "Sweep",
     "Tuned",
     "__version__",
     "advice",
@@ -49,6 +54,7 @@ __all__ = [
     "notebook_html",
     "plan",
     "run",
+    "sweep",
     "tune",
 ]
 
@@ -64,6 +70,7 @@ _HOME = {
     "Result": "joulemesh.results.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
+    "Sweep": "joulemesh.results.sweep",
     "Tuned": "joulemesh.runs.tune",
     "advice": "joulemesh.planning.advice",
     "calibrate": "joulemesh.calibration.calibrate",
@@ -74,6 +81,9 @@ _HOME = {
     "run": "joulemesh.runs.run",
     "save_comparison": "joulemesh.runs.saving",
     "save_result": "joulemesh.runs.saving",
+    "save_sweep": "joulemesh.runs.sweep",
+    "sweep": "joulemesh.runs.sweep",
+    "sweep_figure": "joulemesh.views.sweep.figure",
     "tune": "joulemesh.runs.tune",
 }
 

@@ -34,6 +34,7 @@ from joulemesh.cli import (
     run,
     schema,
     studio,
+    sweep,
     tune,
     verify,
 )
@@ -77,6 +78,11 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh compare",
         "joulemesh compare fleet.toml --equal time --out study",
         "joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2",
+    ),
+    sweep.sweep: (
+        "joulemesh sweep --vary devices.count=10,20,50 --vary training.alpha=0.1,1",
+        "joulemesh sweep fleet.toml --vary budget.energy_j=0.01:1:x10 --methods adaptive,fixed:3",
+        'joulemesh sweep --vary "budget.total_s=2s:8s:2s" --dry-run',
     ),
     tune.tune: (
         "joulemesh tune",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["about", "figures_of", "row_of", "worlds_row"]
+__all__ = ["LABELS", "about", "figures_of", "row_of", "worlds_row"]
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-_LABELS = ("compute_j", "exchange_j", "server_j", "bits", "receive_j", "idle_j")
+LABELS = ("compute_j", "exchange_j", "server_j", "bits", "receive_j", "idle_j")
 _WORDS = ("description", "citation")  # of a method, whatever the world
 
 
@@ -88,7 +88,7 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
             apart = paired(figures, against) if entry is not first else None
             row |= _cells(f"{name}_difference", apart)
     row["leftover_j"] = _plain(estimate(entry.leftover_j.sum(axis=1)).mean)
-    for k, label in enumerate(_LABELS):  # the last two only where they cost anything
+    for k, label in enumerate(LABELS):  # the last two only where they cost anything
         known = k < entry.totals.shape[1]
         row[label] = _plain(estimate(entry.totals[:, k]).mean) if known else 0.0
     both = row["exchange_j"], row["receive_j"]

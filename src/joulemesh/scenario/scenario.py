@@ -129,11 +129,7 @@ class Scenario(BaseModel):
         devices.cpu_hz from profile esp32
         budget.deadline_s assumed
         """
-        names = field_names()
-        if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else "write section.field"
-            raise ScenarioError(f"{name[:60]!r} is not a field of a scenario; {hint}")
+        require_field(name)
         return self._origins.get(name, self.base)
 
     def origins(self) -> dict[str, Origin]:
@@ -276,6 +272,22 @@ def field_names() -> tuple[str, ...]:
     """Full names of all fields: ``"seed"``, ``"devices.count"``, …"""
     own = (f"{name}.{field}" for name, kind in SECTIONS.items() for field in kind.model_fields)
     return ("seed", *own)
+
+
+def require_field(name: str) -> None:
+    """Refuse a name that is not the full name of a field, with the one that was probably meant.
+
+    >>> require_field("alpha")
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: 'alpha' is not a field of a scenario; did you mean ...
+    """
+    names = field_names()
+    if name in names:
+        return
+    own = [known for known in names if known.partition(".")[2] == name.rpartition(".")[2]]
+    close = [*difflib.get_close_matches(name[:60], names, 1), *own]
+    hint = f"did you mean {close[0]!r}?" if close else "write section.field"
+    raise ScenarioError(f"{name[:60]!r} is not a field of a scenario; {hint}")
 
 
 def _mapping(values: Any, where: str) -> dict[str, Any]:

@@ -69,12 +69,24 @@ class Bench:
             computed += new
         return TunedRate(grid, seeds, accuracy), computed
 
+    def missing(
+        self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool = False
+    ) -> int:
+        """How many runs of one method at one learning rate are not kept."""
+        keys = self._keys(made, seeds, rate, trial=trial)
+        return sum(self.store.find(key) is None for key in keys.values())
+
+    def _keys(
+        self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool
+    ) -> dict[int, str | None]:
+        key_of = partial(run_key, self.setting, made, learned=self.digest, rate=rate, trial=trial)
+        return {seed: key_of(seed=seed) for seed in seeds}
+
     def _runs(
         self, made: Contender, seeds: tuple[int, ...], rate: float, tell: Tell, *, trial: bool
     ) -> tuple[dict[int, Record], int]:
         """Those kept, and the rest, trained together and kept."""
-        key_of = partial(run_key, self.setting, made, learned=self.digest, rate=rate, trial=trial)
-        keys = {seed: key_of(seed=seed) for seed in seeds}
+        keys = self._keys(made, seeds, rate, trial=trial)
         kept = {s: record for s, k in keys.items() if (record := self.store.find(k)) is not None}
         missing = tuple(seed for seed in seeds if seed not in kept)
         tried = rate if trial else None

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_METHODS", "Progress", "compare_methods"]
+__all__ = [
+    "DEFAULT_METHODS",
+    "Options",
+    "Prepared",
+    "Progress",
+    "chosen_seeds",
+    "compare_methods",
+    "method_names",
+    "prepare_comparison",
+]
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -93,51 +102,127 @@ def compare_methods(
 
     Arguments and behaviour are those of `joulemesh.compare`.
     """
-    wanted, chosen = _methods(methods), _seeds(scenario, seeds)
+    prepared = prepare_comparison(
+        scenario,
+        methods,
+        equal,
+        seeds,
+        model=model,
+        data=data,
+        target=target,
+        tune_lr=tune_lr,
+        tune_seeds=tune_seeds,
+        cache=cache,
+        on_stage=on_stage,
+    )
+    return prepared.carry_out(on_progress)
+
+
+class Options(TypedDict, total=False):
+    """Those of `joulemesh.compare` that decide how methods are trained and judged."""
+
+    model: Any
+    data: Any
+    target: float | None
+    tune_lr: Rates
+    tune_seeds: int
+    cache: str | Path | None
+    on_stage: Callable[[str], None] | None
+
+
+def prepare_comparison(
+    scenario: Scenario,
+    methods: Sequence[str] | str,
+    equal: str,
+    seeds: int | Sequence[int],
+    **options: Unpack[Options],
+) -> Prepared:
+    """Load the data, plan every method, and train nothing yet.
+
+    Arguments are those of `joulemesh.compare`.
+
+    Raises:
+        ScenarioError: what is asked is wrong.
+    """
+    wanted, chosen = method_names(methods), chosen_seeds(scenario, seeds)
+    data, target = options.get("data"), options.get("target")
     check_target(target)
-    rates = rates_of(scenario, tune_lr)
+    rates = rates_of(scenario, options.get("tune_lr"))
+    tune_seeds = options.get("tune_seeds", TUNING_SEEDS)
     tuned_on = tuning_seeds(scenario, tune_seeds, chosen) if rates else ()
-    stage = on_stage or (lambda words: None)
+    stage = options.get("on_stage") or (lambda words: None)
     configure()
     stage("loading data")
     dataset = the_dataset(scenario, data)
-    learner = the_model(scenario, model, dataset)
+    learner = the_model(scenario, options.get("model"), dataset)
     stage("planning")
     if data is not None:
         scenario = _sized(scenario, dataset)
     setting = Setting(scenario, equal, chosen, model=learner, data=dataset)
-    ready = [_ready(name, setting) for name in wanted]  # a wrong name must not cost an hour first
+    ready = tuple(_ready(name, setting) for name in wanted)  # a wrong name must not cost an hour
     learning = Learning(scenario, learner, dataset)
     digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)
-    store, entries, computed = Cache(cache), [], 0
+    store = Cache(options.get("cache"))
     store.require_usable()
-    bench, further = Bench(setting, learning, store, digest), scenario.training.metrics
-    for position, (name, made) in enumerate(zip(wanted, ready, strict=True)):
-        turn = _Turn(name, position, len(wanted), on_progress)
-        if isinstance(made, str):
-            entries.append(Entry.refused(name, made, len(chosen), setting.devices, further))
-            turn.cannot_run()
-            continue
-        entry, new = _entry(made, bench, chosen, rates, tuned_on, turn)
-        computed += new
-        entries.append(entry)
-    return Comparison(
-        scenario,
-        equal,
-        chosen,
-        tuple(entries),
-        target,
-        computed,
-        dataset.notes,
-        dataset.name,
-        learner.name,
-        learner.parameters,
-        rates,
-        tuned_on,
-    )
+    bench = Bench(setting, learning, store, digest)
+    return Prepared(bench, wanted, ready, chosen, target, rates, tuned_on)
 
 
-def _methods(methods: Sequence[str] | str) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Prepared:
+    """A comparison in which everything is decided and nothing is trained.
+
+    Attributes:
+        bench: what all methods are trained with.
+        methods: as the user wrote them.
+        ready: each of them made ready, or why it cannot run.
+        seeds: repetition seeds.
+        target: the accuracy asked for; None for 95 % of the best.
+        rates: the learning rates that are tried; empty without tuning.
+        tuned_on: the seeds on which they are tried.
+    """
+
+    bench: Bench
+    methods: tuple[str, ...]
+    ready: tuple[Contender | str, ...]
+    seeds: tuple[int, ...]
+    target: float | None
+    rates: tuple[float, ...]
+    tuned_on: tuple[int, ...]
+
+    def carry_out(self, on_progress: OnProgress | None = None) -> Comparison:
+        """Train what is not kept, and put all methods side by side."""
+        setting, learning = self.bench.setting, self.bench.learning
+        entries, computed = [], 0
+        for position, (name, made) in enumerate(zip(self.methods, self.ready, strict=True)):
+            turn = _Turn(name, position, len(self.methods), on_progress)
+            if isinstance(made, str):
+                further = setting.scenario.training.metrics
+                refused = Entry.refused(name, made, len(self.seeds), setting.devices, further)
+                entries.append(refused)
+                turn.cannot_run()
+                continue
+            entry, new = _entry(made, self.bench, self.seeds, self.rates, self.tuned_on, turn)
+            computed += new
+            entries.append(entry)
+        return Comparison(
+            setting.scenario,
+            setting.equal,
+            self.seeds,
+            tuple(entries),
+            self.target,
+            computed,
+            learning.dataset.notes,
+            learning.dataset.name,
+            learning.model.name,
+            learning.model.parameters,
+            self.rates,
+            self.tuned_on,
+        )
+
+
+def method_names(methods: Sequence[str] | str) -> tuple[str, ...]:
+    """The methods of a list, or of a text with commas, each known and none twice."""
     if isinstance(methods, str):
         methods = [name for part in methods.split(";") for name in split(part)]
     wanted = tuple(name.strip() for name in methods)
@@ -153,7 +238,8 @@ def _methods(methods: Sequence[str] | str) -> tuple[str, ...]:
     return wanted
 
 
-def _seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[int, ...]:
+def chosen_seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """The repetition seeds: those given, or as many as wanted from the scenario's on."""
     if isinstance(seeds, int):
         seeds = range(scenario.seed, scenario.seed + seeds)
     chosen = tuple(int(seed) for seed in seeds)

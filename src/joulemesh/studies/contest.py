@@ -102,7 +102,7 @@ class Contest:
         progress: Callable[[int, float], None],
         interrupt: Interrupt,
     ) -> list[Record]:
-        engine: Learner[Any] = self._engine(seeds)
+        engine: Learner[Any] = self.learner(seeds)
         self._unfinished = unfinished = Unfinished(self._place(seeds))
         state = unfinished.restore(engine)
         state = engine.begin() if state is None else state
@@ -126,7 +126,8 @@ class Contest:
         """Remove what was kept of the training under way: its runs are kept."""
         self._unfinished.remove()
 
-    def _engine(self, seeds: tuple[int, ...]) -> AnyLearner:
+    def learner(self, seeds: tuple[int, ...]) -> AnyLearner:
+        """What trains all seeds together, before its beginning."""
         what, schedule = self.learning, self.contender.schedule
         samples = self.setting.work.round_samples
         return learner_of(

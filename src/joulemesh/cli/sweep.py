@@ -1,0 +1,249 @@
+"""`joulemesh sweep`: methods compared at every combination of some fields' values."""
+
+from __future__ import annotations
+
+import json as json_format
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from joulemesh.cli import completion
+from joulemesh.cli.common import (
+    FileArgument,
+    JsonOption,
+    LoadOption,
+    PresetOption,
+    SetOption,
+    read_scenario,
+)
+from joulemesh.errors import ScenarioError
+from joulemesh.printable import say
+
+if TYPE_CHECKING:
+    from joulemesh.results.sweep import Sweep
+    from joulemesh.scenario import Scenario
+    from joulemesh.scenario.varied import Combination
+    from joulemesh.studies.outlook import Asked, Outlook
+    from joulemesh.studies.sweep import Progress
+
+__all__ = ["sweep"]
+
+_METHODS = "spread,adaptive,fixed:3"
+
+
+def sweep(
+    file: FileArgument = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="SECTION.FIELD=VALUES",
+            help="Values of one field, with commas; 10:50:10 is a range by steps, 0.01:1:x10 one "
+            "by factors; repeatable.",
+            autocompletion=completion.settings,
+        ),
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            help="Methods, with commas; parameters follow a colon (joulemesh methods).",
+            autocompletion=completion.compared_methods,
+        ),
+    ] = _METHODS,
+    equal: Annotated[
+        str,
+        typer.Option(
+            "--equal",
+            help="What is equal for all methods of a combination: batteries, time, budget (both) "
+            "or iterations.",
+            autocompletion=completion.equalities,
+        ),
+    ] = "batteries",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Repetitions, the same in every combination.")
+    ] = 5,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="A folder for tables, figure and report; sweeps/NAME."),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option("--target", help="Accuracy to reach; 95 % of each combination's best."),
+    ] = None,
+    tune_lr: Annotated[
+        bool,
+        typer.Option("--tune-lr", help="Give each method its own learning rate, as in compare."),
+    ] = False,
+    lr_grid: Annotated[
+        str | None,
+        typer.Option(
+            "--lr-grid", help="The learning rates to try, with commas; implies --tune-lr."
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="List the combinations and what they take; train nothing."),
+    ] = False,
+    load: LoadOption = None,
+    preset: PresetOption = "default",
+    changes: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare methods at every combination of some fields' values.
+
+    Every combination is a comparison on equal terms, with the same seeds in all of them. Runs are
+    kept: the same command after a stop computes only what is missing, and so does one with another
+    value, method or seed. A combination that has no plan is a row that says why.
+    """
+    scenario = read_scenario(file, preset, changes, load)
+    options: dict[str, Any] = {"target": target, "cache": cache}
+    options["tune_lr"] = lr_grid if lr_grid is not None else tune_lr
+    asked = (_fields(vary), methods, equal, seeds)
+    if dry_run:
+        _look_ahead(scenario, *asked, json=json, **options)
+        return
+    place = out or Path("sweeps", file.stem if file is not None else preset)
+    try:
+        found = _with_progress(scenario, *asked, quiet=json, out=place, code=load or [], **options)
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from the runs that are kept", err=True)
+        raise typer.Exit(130) from None
+    if json:
+        typer.echo(json_format.dumps(found.summary()))
+    else:
+        from joulemesh.views.sweep.table import show_sweep
+        from joulemesh.views.terminal import open_console
+
+        show_sweep(found, open_console())
+        say(f"kept in {place}; the report is {place / 'report.html'}")
+    if not found.ran:
+        say("error: none of the methods could run in any combination", err=True)
+        raise typer.Exit(2)
+
+
+def _fields(vary: Sequence[str] | None) -> dict[str, str]:
+    """Texts of values by field."""
+    found: dict[str, str] = {}
+    for text in vary or []:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise ScenarioError(f"--vary {text}: write --vary section.field=value,value")
+        if name.strip() in found:
+            raise ScenarioError(f"--vary {name.strip()} is given twice: put all values into one")
+        found[name.strip()] = values
+    if not found:
+        raise ScenarioError("nothing is varied: give --vary section.field=value,value")
+    return found
+
+
+def _with_progress(
+    scenario: Scenario,
+    vary: dict[str, str],
+    methods: str,
+    equal: str,
+    seeds: int,
+    *,
+    quiet: bool,
+    **options: Any,
+) -> Sweep:
+    """Sweep and keep, and say on standard error what is being done, and how much is left."""
+    from joulemesh.runs.sweep import sweep as study
+    from joulemesh.views.progress import Display, Pace
+
+    pace, parts = Pace(), 1_000_000
+    with Display(quiet=quiet) as display:
+        total = 0
+
+        def plan(one: Combination) -> None:
+            display.stage(f"planning combination {one.number + 1}")
+
+        def know(asked: Asked, ahead: Sequence[Outlook]) -> None:
+            nonlocal total
+            total = sum(one.missing for one in ahead)
+            kept = sum(one.runs for one in ahead) - total
+            display.stage(f"{total:,} runs to train, {kept:,} kept from before")
+
+        def show(step: Progress) -> None:
+            from joulemesh.units import duration
+
+            said = [f"combination {step.position + 1} of {step.combinations}", step.step.method]
+            left_s = pace.left_s("sweep", round(parts * step.share), parts)
+            if math.isfinite(left_s) and step.share < 1:
+                said.append(f"{duration(float(math.ceil(left_s)))} left")
+            if math.isfinite(step.step.accuracy):
+                said.append(f"accuracy {step.step.accuracy:.3f}")
+            display.step("training", step.share if total else 1.0, said, name="sweep")
+
+        return study(
+            scenario,
+            vary,
+            methods,
+            equal,
+            seeds,
+            on_plan=plan,
+            on_outlook=know,
+            on_progress=show,
+            **options,
+        )
+
+
+def _look_ahead(
+    scenario: Scenario,
+    vary: dict[str, str],
+    methods: str,
+    equal: str,
+    seeds: int,
+    *,
+    json: bool,
+    **options: Any,
+) -> None:
+    """Say what a sweep will take."""
+    from joulemesh.studies.outlook import ask, outlooks
+    from joulemesh.studies.pace import seconds_left, timed
+    from joulemesh.views.progress import Display
+
+    asked = ask(scenario, vary, methods, equal, seeds)
+    with Display(quiet=json) as display:
+        ahead = outlooks(
+            asked,
+            lambda one: display.stage(f"planning combination {one.number + 1}"),
+            **options,
+        )
+        display.stage("timing a little of it")
+        pace = timed(asked, ahead, **options)
+    left_s = 0.0 if pace is None else seconds_left(asked, ahead, pace)
+    if json:
+        typer.echo(json_format.dumps(_outlook_record(asked, ahead, left_s)))
+        return
+    from joulemesh.units import duration
+    from joulemesh.views.sweep.table import show_outlook
+    from joulemesh.views.terminal import open_console
+
+    show_outlook(asked, ahead, open_console())
+    missing = sum(one.missing for one in ahead)
+    times = f"{len(asked.combinations):,} combinations × {len(asked.methods)} methods × "
+    times += f"{len(asked.seeds)} seeds: {asked.runs:,} runs, {missing:,} to train"
+    say(f"{times}; about {duration(float(math.ceil(left_s)))}" if missing else times)
+
+
+def _outlook_record(asked: Asked, ahead: Sequence[Outlook], left_s: float) -> dict[str, Any]:
+    each = [
+        {
+            "fields": {f.name: f.plain[k] for f, k in zip(asked.varied, at, strict=True)},
+            "runs": one.runs,
+            "to_train": one.missing,
+            "device_steps": one.steps,
+            "reason": one.reason,
+        }
+        for one in ahead
+        for at in [one.combination.at]
+    ]
+    missing = sum(one.missing for one in ahead)
+    return {"runs": asked.runs, "to_train": missing, "seconds": left_s, "combinations": each}

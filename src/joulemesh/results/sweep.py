@@ -1,0 +1,366 @@
+"""What a sweep found: one row per combination, method and seed, and a summary with intervals."""
+
+from __future__ import annotations
+
+__all__ = ["FIGURES", "Figure", "Point", "Sweep", "column_of", "rows_of"]
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset
+from joulemesh.errors import ScenarioError
+from joulemesh.files import write_text
+from joulemesh.files.whole import write_whole
+from joulemesh.metrics.curves import own_curves
+from joulemesh.optional import frame, require
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.statistics import Reached
+from joulemesh.results.table import LABELS, figures_of
+from joulemesh.scenario import Scenario
+from joulemesh.scenario.varied import Varied
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column of the table that can be drawn.
+
+    Attributes:
+        name: of the column.
+        words: what it is, for axes.
+        short: what a switch that shows it says.
+        unit: joules, seconds, or none.
+        share: does it lie between 0 and 1, and is written in per cent?
+    """
+
+    name: str
+    words: str
+    short: str
+    unit: str = ""
+    share: bool = False
+
+
+FIGURES = (
+    Figure("accuracy", "test accuracy of the mean model", "accuracy", share=True),
+    Figure("device_accuracy", "test accuracy of devices' own models", "devices’ own", share=True),
+    Figure("energy_j", "energy of all devices", "energy", "J"),
+    Figure("time_s", "simulated time", "time", "s"),
+    Figure("energy_to_target_j", "energy to the target", "energy to target", "J"),
+    Figure("time_to_target_s", "time to the target", "time to target", "s"),
+)
+"""What can be drawn of every sweep."""
+
+_WORDS = ("description", "citation")  # of methods, the same in every combination
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the varied fields, and what was found there.
+
+    Attributes:
+        at: of each varied field, the place of its value.
+        runs: one row for each method and seed, without the varied fields.
+        methods: one row for each method, with intervals and differences.
+        reason: why nothing could run there; empty if something did.
+        refused: did its values not go together, so that there was nothing to plan?
+    """
+
+    at: tuple[int, ...]
+    runs: tuple[Row, ...]
+    methods: tuple[Row, ...]
+    reason: str = ""
+    refused: bool = False
+
+    @classmethod
+    def found(cls, at: tuple[int, ...], comparison: Comparison) -> Point:
+        """What a comparison found."""
+        table = [
+            {name: value for name, value in row.items() if name not in _WORDS}
+            | {"target": comparison.target if math.isfinite(comparison.target) else None}
+            for row in comparison.table()
+        ]
+        ran = any(entry.ran for entry in comparison.entries)
+        reason = "" if ran else comparison.entries[0].remarks[0]
+        return cls(at, tuple(rows_of(comparison)), tuple(table), reason)
+
+    @classmethod
+    def without_runs(
+        cls, at: tuple[int, ...], methods: Sequence[str], seeds: Sequence[int], reason: str
+    ) -> Point:
+        """A combination whose values do not go together, or that cannot be planned."""
+        told: Row = {"status": "refused"}
+        runs = [{"method": m, "seed": s, **told, "reason": reason} for m in methods for s in seeds]
+        rows = [{"method": m, **told, "seeds": 0, "notes": [reason]} for m in methods]
+        return cls(at, tuple(runs), tuple(rows), reason, refused=True)
+
+
+def rows_of(found: Comparison) -> Iterable[Row]:
+    """One row for each method and seed of a comparison, of plain values; None for no figure."""
+    for entry in found.entries:
+        figures = {
+            name: figure.value if isinstance(figure, Reached) else figure
+            for name, figure in figures_of(entry, found.target).items()
+        }
+        for k, seed in enumerate(found.seeds):
+            ran = entry.ran and seed not in entry.diverged
+            row: Row = {"method": entry.name, "seed": seed}
+            row["status"] = "ran" if ran else "diverged" if entry.diverged else entry.status
+            row["iterations"] = int(entry.iteration[-1]) if ran else None
+            row |= {name: _plain(values[k]) for name, values in figures.items()}
+            row["target"] = _plain(found.target)
+            row["leftover_j"] = _plain(entry.leftover_j[k].sum())
+            for place, label in enumerate(LABELS):
+                known = place < entry.totals.shape[1]
+                row[label] = _plain(entry.totals[k, place]) if known else 0.0 if ran else None
+            row["learning_rate"] = _plain(entry.learning_rate)
+            row["reason"] = "" if ran else _why(entry.infeasible, entry.diverged.get(seed))
+            yield row
+
+
+def _why(infeasible: str | None, diverged: int | None) -> str:
+    return infeasible if infeasible is not None else f"diverged in iteration {diverged}"
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Several methods at every combination of some fields' values, on equal terms in each.
+
+    Attributes:
+        scenario: what was not varied.
+        varied: the fields that were, each with its values.
+        methods: in the order asked for; differences are against the first.
+        equal: what was equal for all methods of a combination.
+        seeds: repetition seeds, the same in every combination.
+        points: what was found in every combination; the last field varies fastest.
+        wanted: the accuracy asked for as target; None for 95 % of each combination's best.
+        computed: runs that were trained for this sweep, not found in the cache.
+        rates: the learning rates of which each method has got its own; empty without tuning.
+        own_data: the user's, if it was given in memory.
+        own_model: whether the model was the user's own, not the scenario's.
+    """
+
+    scenario: Scenario
+    varied: tuple[Varied, ...]
+    methods: tuple[str, ...]
+    equal: str
+    seeds: tuple[int, ...]
+    points: tuple[Point, ...]
+    wanted: float | None = None
+    computed: int = 0
+    rates: tuple[float, ...] = ()
+    own_data: Dataset | None = None
+    own_model: bool = False
+
+    def __repr__(self) -> str:
+        """In one line; `table` has the figures."""
+        fields = " × ".join(f"{len(one.values)} {one.name}" for one in self.varied)
+        times = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"Sweep({fields}; {', '.join(self.methods)}; equal {self.equal}, {times})"
+
+    @property
+    def ran(self) -> bool:
+        """Is there a run in any combination?"""
+        return not all(point.reason for point in self.points)
+
+    def fields_of(self, point: Point) -> Row:
+        """The values of the varied fields in a combination, by the table's columns."""
+        return {
+            column_of(one.name): one.plain[k] for one, k in zip(self.varied, point.at, strict=True)
+        }
+
+    def table(self) -> list[Row]:
+        """One row per combination, method and seed.
+
+        Returns:
+            Dicts of plain values: the varied fields, then what was reached and spent. ``status``
+            is ``"ran"``, ``"diverged"``, ``"infeasible"`` (the method cannot run there) or
+            ``"refused"`` (the values do not go together), and ``reason`` says why. None where
+            there is no figure.
+        """
+        return self._rows([(point, point.runs) for point in self.points])
+
+    def summary_table(self) -> list[Row]:
+        """One row per combination and method: means over ``seeds`` seeds with 95 % intervals.
+
+        Returns:
+            The columns of `Comparison.table`, after the varied fields.
+        """
+        return self._rows([(point, point.methods) for point in self.points])
+
+    def _rows(self, parts: Sequence[tuple[Point, Sequence[Row]]]) -> list[Row]:
+        columns = dict.fromkeys(name for _, rows in parts for row in rows for name in row)
+        order = sorted(columns, key=lambda name: name in ("notes", "reason"))  # texts stand last
+        return [
+            {**self.fields_of(point), **{name: row.get(name) for name in order}}
+            for point, rows in parts
+            for row in rows
+        ]
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The table as CSV, one line per combination, method and seed.
+
+        Args:
+            path: where to write it too, whole or not at all.
+
+        Returns:
+            The text.
+        """
+        return _csv(self.table(), path)
+
+    def summary_csv(self, path: str | Path | None = None) -> str:
+        """The summary as CSV, one line per combination and method."""
+        return _csv(self.summary_table(), path)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the table as Parquet, whole or not at all; this needs pyarrow."""
+        arrow = require("pyarrow", "writing Parquet")
+        parquet = require("pyarrow.parquet", "writing Parquet", "pyarrow")
+        columns = {name: _alike(cells) for name, cells in _columns(self.table()).items()}
+        table = arrow.table(columns)
+        write_whole(Path(path), lambda draft: parquet.write_table(table, draft))
+
+    def to_pandas(self, what: str = "runs") -> Any:
+        """The table or its summary, as a pandas DataFrame.
+
+        Args:
+            what: ``"runs"`` (a row for every combination, method and seed) or ``"summary"`` (a row
+                for every combination and method, with intervals and differences).
+
+        Returns:
+            The columns of ``table.csv`` or of ``summary.csv``.
+        """
+        if what not in ("runs", "summary"):
+            raise ScenarioError(f"to_pandas({what!r}) is unknown; use 'runs' or 'summary'")
+        return frame(_columns(self.table() if what == "runs" else self.summary_table()))
+
+    frame = to_pandas
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, NDArray[np.float64]]:
+        shape = (*(len(one.values) for one in self.varied), len(self.methods), len(self.seeds))
+        cells = {name: np.full(shape, np.nan) for name in self.figures}
+        for point in self.points:
+            for k, row in enumerate(point.runs):
+                place = (*point.at, *divmod(k, len(self.seeds)))
+                for name, array in cells.items():
+                    value = row.get(name)
+                    array[place] = math.nan if value is None else value
+        return cells
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Columns that can be drawn: `FIGURES`, and the scenario's further metrics."""
+        further = [
+            Figure(curve.name, curve.words, curve.short, share=curve.share)
+            for curve in own_curves(self.scenario.training.metrics)
+            if curve.short
+        ]
+        return {one.name: one for one in (*FIGURES, *further)}
+
+    def array(self, figure: str = "accuracy") -> NDArray[np.float64]:
+        """A figure of every run.
+
+        Args:
+            figure: one of `figures`.
+
+        Returns:
+            float64, one axis for each varied field, then methods, then seeds; NaN where there is
+            no figure.
+        """
+        if figure not in self._arrays:
+            raise ScenarioError(
+                f"{figure!r:.60} is not a figure of a sweep: use one of {', '.join(self.figures)}"
+            )
+        return self._arrays[figure]
+
+    def summary(self) -> Row:
+        """The figures of `joulemesh sweep --json`."""
+        return {
+            "varied": {one.name: list(one.plain) for one in self.varied},
+            "methods": list(self.methods),
+            "equal": self.equal,
+            "seeds": list(self.seeds),
+            "target": self.wanted,
+            "computed": self.computed,
+            "combinations": [
+                {
+                    "fields": self.fields_of(point),
+                    "reason": point.reason,
+                    "methods": list(point.methods),
+                }
+                for point in self.points
+            ],
+        }
+
+    def figure(self, y: str = "accuracy") -> Drawing:
+        """Draw a figure against every varied field, with 95 % bands.
+
+        Args:
+            y: one of `figures`.
+
+        Returns:
+            A figure with one panel for each varied field; the others are averaged over.
+        """
+        import joulemesh  # the front door knows the views; this room does not
+
+        drawn: Drawing = joulemesh.sweep_figure(self, y)
+        return drawn
+
+    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
+        """Write ``table.csv``, ``table.parquet``, ``summary.csv``, the figures and the page.
+
+        Args:
+            folder: made if need be; files of these names in it are replaced.
+            code: Python files of the user's own that register methods, to be kept too.
+        """
+        import joulemesh  # the front door knows who writes folders; this room does not
+
+        joulemesh.save_sweep(self, folder, code)
+
+
+def column_of(field: str) -> str:
+    """A varied field's column; the scenario's own seed is not that of a repetition.
+
+    >>> column_of("devices.count"), column_of("seed")
+    ('devices.count', 'scenario.seed')
+    """
+    return "scenario.seed" if field == "seed" else field
+
+
+def _alike(cells: list[Any]) -> list[Any]:
+    """A column of one kind: numbers, or texts where something else is among them."""
+    known = {type(cell) for cell in cells if cell is not None}
+    if len(known) < 2 or known == {int, float}:
+        return cells
+    return [None if cell is None else str(cell) for cell in cells]
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _csv(rows: Sequence[Row], path: str | Path | None) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow("; ".join(v) if isinstance(v, list) else v for v in row.values())
+    if path is not None:
+        write_text(path, text.getvalue())
+    return text.getvalue()

@@ -1,0 +1,131 @@
+"""A sweep as a table: one line per combination and method."""
+
+from __future__ import annotations
+
+__all__ = ["cells_of", "head_of", "reading", "reasons", "show_outlook", "show_sweep"]
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.text import Text
+
+from joulemesh.results.sweep import Point, Sweep
+from joulemesh.scenario.varied import Varied
+from joulemesh.studies.outlook import Asked, Outlook
+from joulemesh.views.comparison.table import difference_text, figure_text, target_text
+from joulemesh.views.sweep.marginal import words_of
+from joulemesh.views.terminal import Column, show_table
+
+_MOST_ROWS, _MOST_REASONS = 60, 6
+
+
+def head_of(study: Sweep) -> list[str]:
+    """The names of the columns."""
+    return [
+        *(one.name for one in study.varied),
+        "method",
+        "accuracy [%]",
+        f"vs {study.methods[0]}",
+        "iterations",
+        "energy",
+        "time",
+        "energy to target",
+        "n",
+    ]
+
+
+def cells_of(study: Sweep, most: int) -> Iterator[list[str]]:
+    """The lines; one of a method that did not run has its status and the reason behind its name."""
+    lines = ((point, row) for point in study.points for row in point.methods)
+    for point, row in islice(lines, most):
+        yield [*_at(study.varied, point), row["method"], *_figures(row)]
+
+
+def _at(varied: Sequence[Varied], point: Point) -> list[str]:
+    return [words_of(one, k) for one, k in zip(varied, point.at, strict=True)]
+
+
+def _figures(row: Mapping[str, Any]) -> list[str]:
+    if row.get("iterations") is None:
+        why = row["notes"][0] if row["notes"] else ""
+        return [f"{row['status']}: {why}" if why else str(row["status"])]
+    apart = difference_text(row["accuracy_difference"], row["accuracy_difference_ci95"])
+    return [
+        figure_text(row["accuracy"], row["accuracy_ci95"]),
+        apart,
+        f"{row['iterations']:,}",
+        figure_text(row["energy_j"], row["energy_j_ci95"], "J"),
+        figure_text(row["time_s"], row["time_s_ci95"], "s"),
+        target_text(dict(row), "energy_to_target_j", "J"),
+        str(row["seeds"]),
+    ]
+
+
+def reasons(study: Sweep) -> Counter[str]:
+    """Why methods have no figures, and in how many combinations."""
+    return Counter(
+        f"{row['method']}: {row['notes'][0] if row['notes'] else row['status']}"
+        for point in study.points
+        for row in point.methods
+        if row.get("iterations") is None
+    )
+
+
+def reading(study: Sweep) -> str:
+    """How to read the table (plain text)."""
+    if len(study.seeds) < 2:
+        return "One seed has no intervals."
+    first = study.methods[0]
+    return (
+        f"Means over {len(study.seeds)} seeds ± half the 95 % interval (Student's t); n is how "
+        f"many did not diverge. Differences are against {first}, paired by seed; * where the "
+        "interval excludes 0, each interval by itself (not corrected for the number of "
+        "combinations)."
+    )
+
+
+def show_sweep(study: Sweep, console: Console) -> None:
+    """Print a sweep: the table, how to read it, and why something did not run."""
+    names = head_of(study)
+    first = len(study.varied) + 1
+    columns = [Column(name, figures=k >= first) for k, name in enumerate(names)]
+    rows = [
+        cells if len(cells) == len(names) else _out(cells, first, len(names))
+        for cells in cells_of(study, _MOST_ROWS)
+    ]
+    show_table(console, columns, rows, box=SIMPLE_HEAD)
+    total = len(study.points) * len(study.methods)
+    if total > _MOST_ROWS:
+        console.print(Text(f"{total - _MOST_ROWS:,} more rows; --out keeps all of them"))
+    console.print(Text(f"Equal {study.equal}. {reading(study)}"))
+    for why, count in reasons(study).most_common(_MOST_REASONS):
+        console.print(Text(f"{count} of {len(study.points)} combinations: {why}"))
+
+
+def _out(cells: Sequence[str], first: int, width: int) -> list[str]:
+    status = cells[first].partition(":")[0]
+    return [*cells[:first], status, *["–"] * (width - first - 1)]
+
+
+def show_outlook(asked: Asked, ahead: Sequence[Outlook], console: Console) -> None:
+    """Print every combination with the runs that it takes, and how many of them are kept."""
+    names = [*(one.name for one in asked.varied), "runs", "to train", "device-steps", ""]
+    first = len(asked.varied)
+    columns = [
+        Column(name, figures=first <= k < first + 3, prose=None if name else 40)
+        for k, name in enumerate(names)
+    ]
+    rows = []
+    for one in ahead[:_MOST_ROWS]:
+        at = zip(asked.varied, one.combination.at, strict=True)
+        figures = ["–", "–", "–", one.reason]
+        if not one.reason:
+            figures = [f"{one.runs:,}", f"{one.missing:,}", f"{one.steps:,}", ""]
+        rows.append([*(words_of(field, k) for field, k in at), *figures])
+    show_table(console, columns, rows, box=SIMPLE_HEAD)
+    if len(ahead) > _MOST_ROWS:
+        console.print(Text(f"{len(ahead) - _MOST_ROWS:,} more combinations"))
