@@ -12,6 +12,7 @@ import pytest
 import joulemesh
 from joulemesh.data import Dataset, load
 from joulemesh.results.comparison import Comparison
+from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.setup import learner as learners
 from joulemesh.studies.compare import DEFAULT_METHODS
@@ -84,3 +85,19 @@ def seven_methods() -> tuple[Comparison, list[Engine]]:
             cache=kept_folder(),
         )
         return found, list(Counting.made)
+
+
+VARIED = {"budget.energy_j": [[0.5, 1.5], 1e-6], "training.learning_rate": [0.05, 0.1, 0.2]}
+
+
+@cache
+def small_sweep() -> Sweep:
+    """Two methods at two seeds, three learning rates, and batteries of which one is too small."""
+    return joulemesh.sweep(
+        small_scenario(),
+        VARIED,
+        ["adaptive", "fixed:1"],
+        seeds=SEEDS,
+        data=few_digits(),
+        cache=kept_folder(),
+    )

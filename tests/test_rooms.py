@@ -34,6 +34,8 @@ UPWARD = {
     ("results/comparison.py", "joulemesh.views.notebook.html"),
     ("results/result.py", "joulemesh.runs.saving"),
     ("results/result.py", "joulemesh.views.notebook.html"),
+    ("results/sweep.py", "joulemesh.runs.sweep"),
+    ("results/sweep.py", "joulemesh.views.sweep.figure"),
     ("scenario/scenario.py", "joulemesh.views.notebook.html"),
 }
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}
@@ -189,6 +191,7 @@ PUBLIC = {
     "calibration/calibrate.py:calibrate",
     "runs/run.py:run",
     "runs/compare.py:compare",
+    "runs/sweep.py:sweep",
     "runs/tune.py:tune",
     "studies/compare.py:compare_methods",
     "tuning/tune.py:tune_scenario",
