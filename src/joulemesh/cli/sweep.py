@@ -226,11 +226,17 @@ def _look_ahead(
     from joulemesh.views.sweep.table import show_outlook
     from joulemesh.views.terminal import open_console
 
-    show_outlook(asked, ahead, open_console())
+    show_outlook(asked.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
     missing = sum(one.missing for one in ahead)
     times = f"{len(asked.combinations):,} combinations × {len(asked.methods)} methods × "
     times += f"{len(asked.seeds)} seeds: {asked.runs:,} runs, {missing:,} to train"
     say(f"{times}; about {duration(float(math.ceil(left_s)))}" if missing else times)
+
+
+def _takes(one: Outlook) -> list[str]:
+    if one.reason:
+        return ["–", "–", "–", one.reason]
+    return [f"{one.runs:,}", f"{one.missing:,}", f"{one.steps:,}", ""]
 
 
 def _outlook_record(asked: Asked, ahead: Sequence[Outlook], left_s: float) -> dict[str, Any]:

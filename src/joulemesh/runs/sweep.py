@@ -22,7 +22,8 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.verify import commit_all
 from joulemesh.files.whole import sweep as sweep_drafts
 from joulemesh.optional import MissingPackageError
-from joulemesh.results.sweep import Point, Sweep
+from joulemesh.results.sweep import Sweep
+from joulemesh.results.sweep_point import Point
 from joulemesh.runs.identity import difference, versions
 from joulemesh.runs.inputs import FOLDER, asked, keep_inputs, portable
 from joulemesh.scenario import Scenario

@@ -14,6 +14,7 @@ import numpy as np
 from joulemesh.studies.compare import Options
 from joulemesh.studies.contest import Contest
 from joulemesh.studies.outlook import Asked, Outlook, device_steps, prepared
+from joulemesh.training.driver import chunks
 from joulemesh.training.learner import Learner
 
 
@@ -51,7 +52,7 @@ def timed(asked: Asked, ahead: Sequence[Outlook], **options: Unpack[Options]) ->
     took = []
     for _ in range(2):  # the first time it is compiled
         begun = time.perf_counter()
-        state, _ = learner.advance(learner.begin())
+        state, _ = next(chunks(learner))
         np.asarray(state.iteration)  # waits for what is under way
         took.append(time.perf_counter() - begun)
     steps = len(ready.seeds) * int(device_steps(made, ready)[: int(state.iteration)].sum())

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from joulemesh.results.sweep import Point, Sweep
+from joulemesh.results.sweep import Sweep
+from joulemesh.results.sweep_point import Point
 from joulemesh.studies.compare import Options
 from joulemesh.studies.compare import Progress as Step
 from joulemesh.studies.outlook import Asked, Outlook, prepared

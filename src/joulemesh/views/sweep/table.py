@@ -13,9 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
-from joulemesh.results.sweep import Point, Sweep
+from joulemesh.results.sweep import Sweep
+from joulemesh.results.sweep_point import Point
 from joulemesh.scenario.varied import Varied
-from joulemesh.studies.outlook import Asked, Outlook
 from joulemesh.views.comparison.table import difference_text, figure_text, target_text
 from joulemesh.views.sweep.marginal import words_of
 from joulemesh.views.terminal import Column, show_table
@@ -111,21 +111,28 @@ def _out(cells: Sequence[str], first: int, width: int) -> list[str]:
     return [*cells[:first], status, *["–"] * (width - first - 1)]
 
 
-def show_outlook(asked: Asked, ahead: Sequence[Outlook], console: Console) -> None:
-    """Print every combination with the runs that it takes, and how many of them are kept."""
-    names = [*(one.name for one in asked.varied), "runs", "to train", "device-steps", ""]
-    first = len(asked.varied)
+def show_outlook(
+    varied: Sequence[Varied],
+    combinations: Sequence[tuple[tuple[int, ...], Sequence[str]]],
+    console: Console,
+) -> None:
+    """Print every combination with what it takes.
+
+    Args:
+        varied: the fields that are varied.
+        combinations: the places of their values, and runs, runs to train, device-steps, remarks.
+        console: where.
+    """
+    names = [*(one.name for one in varied), "runs", "to train", "device-steps", ""]
+    first = len(varied)
     columns = [
         Column(name, figures=first <= k < first + 3, prose=None if name else 40)
         for k, name in enumerate(names)
     ]
-    rows = []
-    for one in ahead[:_MOST_ROWS]:
-        at = zip(asked.varied, one.combination.at, strict=True)
-        figures = ["–", "–", "–", one.reason]
-        if not one.reason:
-            figures = [f"{one.runs:,}", f"{one.missing:,}", f"{one.steps:,}", ""]
-        rows.append([*(words_of(field, k) for field, k in at), *figures])
+    rows = [
+        [*(words_of(field, k) for field, k in zip(varied, at, strict=True)), *figures]
+        for at, figures in combinations[:_MOST_ROWS]
+    ]
     show_table(console, columns, rows, box=SIMPLE_HEAD)
-    if len(ahead) > _MOST_ROWS:
-        console.print(Text(f"{len(ahead) - _MOST_ROWS:,} more combinations"))
+    if len(combinations) > _MOST_ROWS:
+        console.print(Text(f"{len(combinations) - _MOST_ROWS:,} more combinations"))
