@@ -91,6 +91,16 @@ VARIED = {"budget.energy_j": [[0.5, 1.5], 1e-6], "training.learning_rate": [0.05
 
 
 @cache
+def _swept() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="joulemesh-swept-")
+
+
+def swept_folder() -> Path:
+    """Where the runs of the session's sweeps are kept."""
+    return Path(_swept().name)
+
+
+@cache
 def small_sweep() -> Sweep:
     """Two methods at two seeds, three learning rates, and batteries of which one is too small."""
     return joulemesh.sweep(
@@ -99,5 +109,5 @@ def small_sweep() -> Sweep:
         ["adaptive", "fixed:1"],
         seeds=SEEDS,
         data=few_digits(),
-        cache=kept_folder(),
+        cache=swept_folder(),
     )

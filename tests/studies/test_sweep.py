@@ -22,7 +22,7 @@ from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.studies.sweep import Progress
 from joulemesh.training.jax.engine import Engine
-from tests.comparisons import SEEDS, few_digits, kept_folder, small_scenario, small_sweep
+from tests.comparisons import SEEDS, few_digits, small_scenario, small_sweep, swept_folder
 from tests.compiled import compiled_programs
 
 METHODS = ["adaptive", "fixed:1"]
@@ -31,6 +31,12 @@ METHODS = ["adaptive", "fixed:1"]
 @pytest.fixture(scope="module")
 def swept() -> Sweep:
     return small_sweep()
+
+
+@pytest.fixture(scope="module")
+def kept() -> Path:
+    """Where the sweep's runs are kept."""
+    return swept_folder()
 
 
 def test_runs_are_those_of_comparisons(swept: Sweep, digits: Dataset, kept: Path) -> None:
@@ -163,7 +169,7 @@ def test_the_table_is_exactly_the_product(vary: dict[str, list[Any]], seeds: int
     """With methods that no battery pays for, so that nothing is trained."""
     methods = ["fixed:9998", "fixed:9999"]
     found = joulemesh.sweep(
-        small_scenario(), vary, methods, seeds=seeds, data=few_digits(), cache=kept_folder()
+        small_scenario(), vary, methods, seeds=seeds, data=few_digits(), cache=swept_folder()
     )
     rows = [(*(row[name] for name in vary), row["method"], row["seed"]) for row in found.table()]
     assert len(rows) == len(set(rows))
