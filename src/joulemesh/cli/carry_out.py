@@ -17,7 +17,7 @@ from joulemesh.printable import say
 if TYPE_CHECKING:
     from joulemesh.results.result import Result
     from joulemesh.results.result_worlds import WorldsResult
-    from joulemesh.runs.tensorboard import TensorBoard
+    from joulemesh.runs.tracking import Tracker
     from joulemesh.scenario import Scenario
 
 __all__ = ["Order", "carry_out"]
@@ -32,7 +32,7 @@ class _RunOptions(TypedDict):
     resume: bool
     deterministic: bool
     target: float | None
-    on_metrics: TensorBoard | None
+    on_metrics: Tracker | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Order:
     equal: str | None
     resume: bool
     deterministic: bool | None
-    tensorboard: Path | None
+    track: tuple[str, ...]
     target: float | None
     json: bool
 
@@ -111,10 +111,10 @@ def carry_out(
                 typer.echo(json_format.dumps(folder.result()))
         return
 
-    def train(mine: Scenario, place: Path, log_folder: Path | None) -> Result:
+    def train(mine: Scenario, place: Path, world: str = "") -> Result:
         count = seeds if isinstance(seeds, int) else len(seeds)
         quiet = order.json or not leads
-        with _logger(log_folder if leads else None, count) as log:
+        with _tracker(order.track if leads else (), place, mine, count, world) as log:
             return _with_progress(
                 mine,
                 place,
@@ -132,7 +132,7 @@ def carry_out(
         assert place is not None
         if leads and not order.json:
             say(f"world {k + 1} of {worlds} (seed {mine.seed})", err=True)
-        return train(mine, place, order.tensorboard and order.tensorboard / place.name)
+        return train(mine, place, place.name)
 
     result: Result | WorldsResult
     try:
@@ -140,7 +140,7 @@ def carry_out(
             wanted = Asked(scenario, worlds, seeds, deterministic, method, equal)
             result = over_worlds(wanted, one_of_several, out=out, resume=order.resume)
         else:
-            result = train(scenario, out, order.tensorboard)
+            result = train(scenario, out)
     except KeyboardInterrupt:
         if leads and not (RunFolder(out).started or several.started):  # looked at anew
             raise
@@ -190,12 +190,15 @@ def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
         say(f"kept in {out}; the report is {out / 'report.html'}")
 
 
-def _logger(folder: Path | None, seeds: int) -> AbstractContextManager[TensorBoard | None]:
-    if folder is None:
+def _tracker(
+    asked: tuple[str, ...], folder: Path, scenario: Scenario, seeds: int, world: str
+) -> AbstractContextManager[Tracker | None]:
+    """Whatever else logs the curves of the run in a folder."""
+    if not asked:
         return nullcontext()
-    from joulemesh.runs.tensorboard import TensorBoard
+    from joulemesh.runs.tracking import Tracked, open_trackers
 
-    return TensorBoard(folder, seeds=seeds)
+    return open_trackers(asked, Tracked(folder, scenario, seeds, world)) or nullcontext()
 
 
 def _with_progress(

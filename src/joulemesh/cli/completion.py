@@ -27,6 +27,7 @@ __all__ = [
     "presets",
     "profile_names",
     "settings",
+    "trackers",
 ]
 
 Candidates = list[tuple[str, str]]
@@ -54,6 +55,17 @@ def presets(incomplete: str) -> Candidates:
     from joulemesh.scenario import PRESETS
 
     return _starting([(name, "") for name in PRESETS], incomplete)
+
+
+def trackers(incomplete: str) -> Candidates:
+    """Trackers of experiments.
+
+    >>> trackers("m")
+    [('mlflow', 'mlflow:URI')]
+    """
+    from joulemesh.runs.tracking import TRACKERS
+
+    return _starting([(name, text) for name, (text, _) in TRACKERS.items()], incomplete)
 
 
 def profile_names(incomplete: str) -> Candidates:

@@ -72,7 +72,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     run.run: (
         "joulemesh run",
-        "joulemesh run fleet.toml --out runs/fleet --seeds 5 --tensorboard logs",
+        "joulemesh run fleet.toml --out runs/fleet --seeds 5 --track mlflow",
     ),
     compare.compare: (
         "joulemesh compare",

@@ -73,7 +73,18 @@ def run(
         typer.Option("--deterministic", help="Ask XLA for deterministic kernels."),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option("--tensorboard", help="Also log the curves to this folder.")
+        Path | None,
+        typer.Option("--tensorboard", help="The same as --track tensorboard:FOLDER."),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track",
+            metavar="NAME[:WHERE]",
+            help="Also log the curves with tensorboard[:FOLDER], mlflow[:URI] or wandb[:PROJECT]; "
+            "repeatable. A resumed run goes on where it was logged.",
+            autocompletion=completion.trackers,
+        ),
     ] = None,
     target: Annotated[
         float | None,
@@ -152,7 +163,7 @@ def run(
         equal=equal,
         resume=resume,
         deterministic=deterministic,
-        tensorboard=tensorboard,
+        track=(*([f"tensorboard:{tensorboard}"] if tensorboard else []), *(track or [])),
         target=target,
         json=json,
     )

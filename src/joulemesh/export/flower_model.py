@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset
 from joulemesh.data.catalog import DATASETS
 from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import read_bounded
+from joulemesh.files.limits import SOURCE
 from joulemesh.models.core import Model
 from joulemesh.models.named import own_parts
 from joulemesh.models.torch_model import TorchModel
@@ -119,4 +121,4 @@ def _torch(scenario: Scenario, model: TorchModel, data: Dataset) -> ModelPart:
 
 
 def _source(path: str) -> str:
-    return Path(path).read_text("utf-8")
+    return read_bounded(Path(path), SOURCE.now).decode("utf-8")
