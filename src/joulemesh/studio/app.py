@@ -33,7 +33,8 @@ _MOST_BYTES = 16 << 20  # of a request: a pasted table of 100,000 devices
 _BEAT_S = 2.0
 _KINDS = {".js": "text/javascript", ".css": "text/css"}
 _SCRIPTS = ("studio.js", *(f"studio-{part}.js" for part in ("form", "plan", "table", "training")))
-_ASSETS = ("report.css", "studio.css", "svg.js", *_SCRIPTS)
+_SHARED = ("svg", "export", "lines", "map", "rounds", "gantt", "devices", "flow")
+_ASSETS = ("report.css", "studio.css", *(f"{part}.js" for part in _SHARED), *_SCRIPTS)
 
 
 @dataclass(eq=False)
@@ -84,6 +85,8 @@ class Studio:
                 return {"stopped": True}
             if kind == "advise":
                 return session.advice()
+            if kind == "gantt":
+                return session.iteration(_whole(order.get("iteration")))
             if kind != "open":
                 session.act(order)
             return {**session.view(), "path": self._named(session)}
@@ -99,6 +102,13 @@ class Studio:
         files = save_scenario(session.scenario, place, tables=self.folder, replace=replace)
         session.saved(files)
         return {"saved": [str(one) for one in files]}
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ScenarioError(f"{value!r:.40} is not a whole number") from None
 
 
 def make_app(studio: Studio) -> Starlette:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["document", "fields_of_scenario", "refusal_of"]
+__all__ = ["Shown", "document", "fields_of_scenario", "refusal_of", "show"]
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from joulemesh.data.naming import called
 from joulemesh.errors import JoulemeshError
@@ -19,15 +22,31 @@ from joulemesh.planning.static import plan_of
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.studio.form import written
-from joulemesh.studio.picture import map_of_ground, map_of_plan
+from joulemesh.studio.picture import UNPLANNED, map_of_ground
 from joulemesh.studio.table import device_table
 from joulemesh.units import duration, energy
 from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
+from joulemesh.views.plan.iteration import gantt_data
+from joulemesh.views.plan.network import map_data
+from joulemesh.views.plan.supply import flow_data
 from joulemesh.views.run.charts import battery_data, rounds_data
 
 _MOST_SHOWN = 64  # characters of a field; longer lists are edited in the table of devices
 _MOST_EVENTS = 20
 _NAME = re.compile(r"\b[a-z]+\.[a-z_0-9]+\b|\bseed\b")
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A scenario that was planned, or refused.
+
+    Attributes:
+        plan: None if it was refused.
+        document: what the page shows of it.
+    """
+
+    plan: Plan | None
+    document: dict[str, Any]
 
 
 def document(scenario: Scenario) -> dict[str, Any]:
@@ -39,8 +58,8 @@ def document(scenario: Scenario) -> dict[str, Any]:
 
     Returns:
         ``fields`` (value and origin of each), ``devices`` (a table), ``map``, and of a plan
-        ``plan`` (figures and sentences), ``rounds``, ``battery``, ``timeline`` and ``flow``;
-        otherwise ``refusal``.
+        ``plan`` (figures and sentences), ``rounds``, ``battery``, ``gantt`` (the first iteration
+        that exchanges, and the longest) and ``flow``; otherwise ``refusal``.
 
     >>> found = document(Scenario.preset("adaptive"))
     >>> found["plan"]["scheme"], found["plan"]["iterations"], found["refusal"]
@@ -49,12 +68,21 @@ def document(scenario: Scenario) -> dict[str, Any]:
     >>> refused["plan"], refused["refusal"]["remedies"][0]["words"]
     (None, 'raise the deadline to 14.12 ms')
     """
+    shown = show(scenario)
+    gantt = [] if shown.plan is None else gantt_data(shown.plan)
+    return shown.document | {"gantt": gantt}
+
+
+def show(scenario: Scenario) -> Shown:
+    """Plan a scenario, and tell everything about it but its time lines; see `document`."""
     made: dict[str, Any] = {
         "name": scenario.name,
         "fields": fields_of_scenario(scenario),
         "plan": None,
         "refusal": None,
-        "kinds": BINDING_WORDS,
+        "kinds": {**BINDING_WORDS, UNPLANNED: "not planned"},
+        "gone": [list(link) for link in scenario.network.without],
+        "leave": [list(pair) for pair in scenario.devices.leave],
     }
     ground = None
     try:
@@ -65,17 +93,18 @@ def document(scenario: Scenario) -> dict[str, Any]:
         made["map"] = None if ground is None else map_of_ground(ground)
         made["devices"] = device_table(scenario, ground)
         made["names"] = [] if ground is None else list(ground.names)
-        return made
-    return made | _of_plan(plan)
+        return Shown(None, made)
+    return Shown(plan, made | _of_plan(plan))
 
 
 def _of_plan(plan: Plan) -> dict[str, Any]:
     return {
         "names": list(plan.names),
         "plan": _figures(plan),
-        "map": map_of_plan(plan),
+        "map": map_data(plan),
         "rounds": rounds_data(plan),
         "battery": battery_data(plan),
+        "flow": flow_data(plan),
         "devices": device_table(plan.scenario, plan.ground, plan),
     }
 
@@ -141,6 +170,8 @@ def _figures(plan: Plan) -> dict[str, Any]:
     root = plan.timeline.route.root
     return {
         "digest": digest_of(plan),
+        "first": int(np.argmax(plan.exchanged)) + 1,
+        "longest": int(np.argmax(plan.planned.latency_s)) + 1,
         "scheme": plan.scheme,
         "reason": plan.reason,
         "root": plan.name(root) if root >= 0 else "",

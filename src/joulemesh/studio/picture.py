@@ -1,76 +1,62 @@
-"""The map as the page draws it: devices, links and the route, and nothing drawn one by one where
-there are too many to see."""
+"""The map of a scenario that has no plan: its devices and links, and no route."""
 
 from __future__ import annotations
 
-__all__ = ["map_of_ground", "map_of_plan"]
+__all__ = ["UNPLANNED", "map_of_ground"]
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.plan import Plan
-from joulemesh.views.plan.digest import departed, every, link_energy_j, route_words
+from joulemesh.views.plan.digest import every, few_digits
+from joulemesh.views.plan.network import MOST_DOTS
 
-MOST_DEVICES, MOST_LINKS = 5_000, 6_000
+UNPLANNED = "unplanned"
+"""What binds a device of which there is no plan."""
 
-
-def map_of_ground(ground: Ground) -> dict[str, Any]:
-    """Devices and links of a scenario that has no plan."""
-    graph = ground.world.graph
-    links = every(len(graph.edges), MOST_LINKS)
-    return {
-        "devices": graph.devices,
-        "at": _rounded(graph.positions_m[every(graph.devices, MOST_DEVICES)]),
-        "links": {"ends": graph.edges[links].tolist(), "energy": None},
-        "route": {"ends": [], "energy": None},
-        "count": len(graph.edges),
-        "gone": [list(link) for link in ground.scenario.network.without],
-        "words": "none",
-        "root": -1,
-    }
+_MOST_LINKS = 4_000
 
 
-def map_of_plan(plan: Plan) -> dict[str, Any]:
-    """Devices, links and the route of a plan.
+def map_of_ground(ground: Ground) -> dict[str, Any] | None:
+    """Devices and links of a scenario that has no plan, as `map_data` writes those of one.
 
-    >>> import joulemesh
-    >>> made = map_of_plan(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    >>> len(made["at"]), len(made["route"]["ends"]), len(made["links"]["ends"])
-    (20, 19, 1)
+    Args:
+        ground: the scenario, made ready.
+
+    Returns:
+        None where there are too many devices to be drawn one by one.
+
+    >>> from joulemesh.scenario import Scenario
+    >>> made = map_of_ground(Ground.of(Scenario(devices={"count": 5})))
+    >>> len(made["at"]), len(made["links"]["ends"]), made["route"]["ends"]
+    (5, 5, [])
     """
-    graph = plan.world.graph
-    route = np.unique(plan.timeline.route.link_index)
-    other = np.setdiff1d(np.arange(len(graph.edges)), route)
-    route, other = (links[every(len(links), MOST_LINKS)] for links in (route, other))
-    shown = every(graph.devices, MOST_DEVICES)
+    graph, count = ground.world.graph, ground.world.graph.devices
+    if count > MOST_DOTS:
+        return None
+    low, high = graph.positions_m.min(axis=0), graph.positions_m.max(axis=0)
+    half = 0.54 * max(float((high - low).max()), 1.0)
+    x, y = ((low + high) / 2).tolist()
+    links = every(len(graph.edges), _MOST_LINKS)
+    payers = 2.0 if ground.scenario.plan.pays == "both-ends" else 1.0
+    energy = ground.forecast_at(0, links).weight() * ground.work.model_bits * payers
     return {
-        "devices": graph.devices,
-        "at": _rounded(graph.positions_m[shown]),
-        "links": _links(plan, other),
-        "route": _links(plan, route),
+        "frame": few_digits(np.array([x - half, x + half, y - half, y + half]), 6),
+        "energy": few_digits(np.array([energy.min(), energy.max()])),
+        "words": "none",
+        "devices": count,
         "count": len(graph.edges),
-        "gone": [list(link) for link in plan.scenario.network.without],
-        "words": route_words(plan),
-        "root": plan.timeline.route.root,
-        "binding": plan.binding[shown].tolist(),
-        "departed": departed(plan)[shown].tolist(),
-        "battery": _figures(plan.energy_budget_j[shown]),
-        "spent": _figures(plan.spent_j[shown]),
-        "rounds": plan.rounds.sum(axis=0)[shown].tolist(),
+        "used": 0,
+        "root": -1,
+        "bound": [UNPLANNED],
+        "route": {"ends": [], "energy": []},
+        "links": {"ends": graph.edges[links].tolist(), "energy": few_digits(energy, 4)},
+        "drawn": [["links", len(links), len(graph.edges)]],
+        "at": few_digits(graph.positions_m, 5),
+        "binding": [UNPLANNED] * count,
+        "departed": [False] * count,
+        "battery": few_digits(ground.world.devices.energy_budget_j, 4),
+        "spent": [0.0] * count,
+        "rounds": [0] * count,
     }
-
-
-def _links(plan: Plan, links: NDArray[np.int64]) -> dict[str, Any]:
-    ends = plan.world.graph.edges[links].tolist()
-    return {"ends": ends, "energy": _figures(link_energy_j(plan, links))}
-
-
-def _rounded(metres: NDArray[np.float64]) -> Any:
-    return np.round(metres, 3).tolist()
-
-
-def _figures(values: NDArray[np.float64]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values.tolist()]

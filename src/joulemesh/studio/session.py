@@ -14,16 +14,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.errors import ScenarioError
 from joulemesh.planning.edits import Edit, apply_edits
-from joulemesh.planning.static import plan
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.typed import typed_value
 from joulemesh.studio.difference import plan_difference
-from joulemesh.studio.document import document
+from joulemesh.studio.document import Shown, show
 from joulemesh.studio.table import folded, with_cells, with_table
+from joulemesh.views.plan.iteration import iteration_data
 
 _MOST_STEPS = 200
+_MOST_BARS = 1_000  # of a time line
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Session:
     _past: list[Step] = field(default_factory=list, init=False)
     _future: list[Step] = field(default_factory=list, init=False)
     _pinned: dict[str, Any] | None = field(default=None, init=False)
-    _known: tuple[Scenario, dict[str, Any]] | None = field(default=None, init=False)
+    _known: tuple[Scenario, Shown] | None = field(default=None, init=False)
     revision: int = field(default=0, init=False)
     path: Path | None = field(default=None, init=False)
 
@@ -71,7 +72,7 @@ class Session:
 
     def view(self) -> dict[str, Any]:
         """The document of the scenario as it is now, and what can be taken back."""
-        shown = self._document()
+        shown = self._shown().document
         pinned = self._pinned
         return {
             **shown,
@@ -82,17 +83,26 @@ class Session:
             "difference": None if pinned is None else plan_difference(pinned, shown),
         }
 
-    def _document(self) -> dict[str, Any]:
+    def _shown(self) -> Shown:
         if self._known is None or self._known[0] is not self.scenario:
-            self._known = self.scenario, document(self.scenario)
+            self._known = self.scenario, show(self.scenario)
         return self._known[1]
+
+    def iteration(self, number: int) -> dict[str, Any]:
+        """The time line of any iteration; empty without a plan.
+
+        Raises:
+            ScenarioError: there is no such iteration.
+        """
+        plan = self._shown().plan
+        return {} if plan is None else {"gantt": iteration_data(plan, number, _MOST_BARS)}
 
     def advice(self) -> dict[str, Any]:
         """What binds the plan, what is left over, and the change that would help most."""
-        try:
-            answer = plan(self.scenario).answer
-        except JoulemeshError:
-            return {"text": "", "change": None}
+        plan = self._shown().plan
+        if plan is None:
+            return {"text": "", "edits": None}
+        answer = plan.answer
         change = answer.change
         edits = None
         if change is not None and not change.field.startswith("budget.energy_j"):
@@ -145,7 +155,7 @@ class Session:
             self.scenario = step.scenario
 
     def _pin(self) -> None:
-        self._pinned = self._document()
+        self._pinned = self._shown().document
 
     def _unpin(self) -> None:
         self._pinned = None

@@ -79,17 +79,18 @@ def _tune(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> None:
     known: set[tuple[int, int]] = set()
 
     def progress(made: Any) -> None:
-        new = [one for one in made.judged if (one[0], one[1].candidate) not in known]
-        known.update((rung, one.candidate) for rung, one in new)
+        new = [one for one in made.judged if (one[0], one[2].candidate) not in known]
+        known.update((rung, one.candidate) for rung, _, one in new)
         points = [
             {
                 "rung": rung,
                 "candidate": one.candidate,
+                "name": name,
                 "accuracy": one.accuracy,
                 "joules": one.energy_j,
                 "seconds": one.time_s,
             }
-            for rung, one in new
+            for rung, name, one in new
             if one.score is not None
         ]
         tell({"stage": made.stage, "share": made.share, "best": made.best, "points": points})

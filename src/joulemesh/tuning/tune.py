@@ -45,7 +45,8 @@ class Progress:
         count: candidates of the stage, as far as known.
         share: of all work that is done.
         best: the best candidate so far and its score; empty before any.
-        judged: how candidates have done so far, each with its rung (from 0).
+        judged: how candidates have done so far: the rung (from 0), the name, and the figures of
+            each.
     """
 
     stage: str
@@ -53,7 +54,7 @@ class Progress:
     count: int
     share: float
     best: str = ""
-    judged: tuple[tuple[int, Judged], ...] = ()
+    judged: tuple[tuple[int, str, Judged], ...] = ()
 
 
 def tune_scenario(
@@ -142,6 +143,7 @@ class _Search:
     ) -> None:
         self.pricing, self.offer, self.objective, self.tuner = pricing, offer, objective, tuner
         self.judge, self.reporter, self._tell = judge, reporter, on_progress
+        self._names = {one.candidate.number: one.candidate.name for one in offer.kept}
         self._rows: dict[int, list[Judged]] = {}
         self._shares: dict[int, float] = {}
         self._work = 0.0  # done, in trainings with the whole budget
@@ -223,7 +225,11 @@ class _Search:
         if self._best is not None:
             best = f"{self.objective.text(self._best[1])} by {self._best[2]}"
         share = done / max(done + left - part, 1e-9)
-        judged = tuple((rung, row) for rung, rows in self._rows.items() for row in rows)
+        judged = tuple(
+            (rung, self._names[row.candidate], row)
+            for rung, rows in self._rows.items()
+            for row in rows
+        )
         self._tell(Progress(stage, position, count, share, best, judged))
 
     def _winner(self) -> Priced:

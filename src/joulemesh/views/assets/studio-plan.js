@@ -1,8 +1,9 @@
 // The plan: figures, refusal, charts, and what can be done to a device or a link.
 
-import { button, change } from "./studio.js";
+import { ask, button, change, state } from "./studio.js";
 
 const $ = (id) => document.getElementById(id);
+const drawn = { frame: null, selected: null, iteration: null, gantt: null };
 
 function item(name, ...children) {
   const made = document.createElement(name);
@@ -13,19 +14,28 @@ function item(name, ...children) {
 export function drawPlan(view) {
   drawRefusal(view.refusal);
   drawTiles(view.plan);
-  redraw(view);
   drawEvents(view);
+  redraw(view);
+  wantGantt(view);
 }
 
 export function redraw(view) {
-  drawStudioMap(view);
+  const shared = { names: view.names, kinds: view.kinds };
+  drawMap(view, shared);
+  drawComparison(view);
+  if (!view.plan) return;
+  roundsMap("rounds", view.rounds, shared);
+  batteryChart("batteries", view.battery, shared);
+  flowChart("flow", view.flow);
+  if (drawn.gantt) ganttChart("gantt", drawn.gantt, shared);
 }
 
 function drawRefusal(refusal) {
   const box = $("refusal");
   box.hidden = !refusal;
   if (!refusal) return;
-  box.querySelector(".words").textContent = refusal.text;
+  const text = refusal.text;
+  box.querySelector(".words").textContent = `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
   box.querySelector(".notes").replaceChildren(...refusal.notes.map((note) => item("li", note)));
   const way = (remedy) => button(remedy.words[0].toUpperCase() + remedy.words.slice(1), () => change({ do: "edits", edits: remedy.edits }), "main");
   box.querySelector(".remedies").replaceChildren(...refusal.remedies.map(way));
@@ -51,52 +61,104 @@ function drawEvents(view) {
 
 // The map ---------------------------------------------------------------------------------------
 
-function drawStudioMap(view) {
-  const map = view.map, chart = document.querySelector("#map .chart");
-  document.getElementById("map").hidden = !map;
-  if (!map) return;
-  const side = Math.min(widthOf(chart), 560);
-  const { svg, width } = sheet(chart, side + 10, `Map of ${map.devices} devices and ${map.count} links; the route is the ${map.words}.`);
-  const xs = map.at.map((p) => p[0]), ys = map.at.map((p) => p[1]);
-  const middle = [(Math.min(...xs) + Math.max(...xs)) / 2, (Math.min(...ys) + Math.max(...ys)) / 2];
-  const half = 0.54 * Math.max(Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys), 1);
-  const x = linear(middle[0] - half, middle[0] + half, (width - side) / 2, (width + side) / 2), y = linear(middle[1] - half, middle[1] + half, side, 0);
-  const place = (i) => [x(map.at[i][0]), y(map.at[i][1])];
-  const lines = [];
-  for (const [kind, links] of [["unused", map.links], ["route", map.route]])
-    for (const [i, j] of links.ends) {
-      const [a, b] = [place(i), place(j)];
-      const line = node("line", { class: `link ${kind}`, x1: a[0], y1: a[1], x2: b[0], y2: b[1], stroke: kind === "route" ? "var(--ink)" : "var(--rule)", "stroke-width": kind === "route" ? 2.5 : 1 });
-      lines.push([i, j, line]);
-      svg.append(line);
-    }
-  map.at.forEach((at, i) => {
-    const [cx, cy] = place(i);
-    const dot = node("circle", { class: "device", cx, cy, r: map.devices > 150 ? 4 : 9, fill: map.binding ? `var(--${map.binding[i]})` : "var(--left)", tabindex: 0, role: "button", "aria-label": view.names.length ? `device ${i} (${view.names[i]})` : `device ${i}`, "data-device": i });
-    svg.append(dot);
-    dot.addEventListener("pointerdown", (event) => drag(event, dot, i, svg, x, y, lines));
-  });
+function drawMap(view, shared) {
+  $("map").hidden = !view.map;
+  if (!view.map) return;
+  const map = { ...view.map, frame: steady(view.map) };
+  const dots = Boolean(map.at), chosen = drawn.selected;
+  if (chosen && "device" in chosen && !(dots && chosen.device < map.at.length)) drawn.selected = null;
+  const moves = dots ? { onDrag: () => {}, onDrop: (device, x, y) => change({ do: "move", device, x_m: x, y_m: y }) } : {};
+  const focused = document.activeElement?.closest("#map .chart") !== null && document.activeElement !== document.body;
+  const made = deviceMap("map", map, { ...shared, ...moves, selected: drawn.selected?.device, onSelect: (what) => { drawn.selected = what; showSelected(view); } });
+  if (focused) made.svg?.focus({ preventScroll: true });
+  showSelected(view);
 }
 
-function drag(down, dot, device, svg, x, y, lines) {
-  dot.setPointerCapture(down.pointerId);
-  let to = null;
-  const move = (event) => {
-    const frame = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / frame.width;
-    const [px, py] = [(event.clientX - frame.left) * scale, (event.clientY - frame.top) * scale];
-    if (!to && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < 4) return;
-    to = [x.invert(px), y.invert(py)];
-    dot.setAttribute("cx", px);
-    dot.setAttribute("cy", py);
-    for (const [i, j, line] of lines) {
-      if (i === device) { line.setAttribute("x1", px); line.setAttribute("y1", py); }
-      if (j === device) { line.setAttribute("x2", px); line.setAttribute("y2", py); }
-    }
-  };
-  const up = () => {
-    dot.removeEventListener("pointermove", move);
-    if (to) change({ do: "move", device, x_m: to[0], y_m: to[1] });
-  };
-  dot.addEventListener("pointermove", move);
-  dot.addEventListener("pointerup", up, { once: true });
+// The same frame as before while all devices fit it and fill most of it: a drop does not move the others.
+function steady(map) {
+  const old = drawn.frame, now = map.frame;
+  const inside = old && now[0] >= old[0] - 1e-9 && now[1] <= old[1] + 1e-9 && now[2] >= old[2] - 1e-9 && now[3] <= old[3] + 1e-9;
+  const near = inside || (old && map.at?.every(([x, y]) => x >= old[0] && x <= old[1] && y >= old[2] && y <= old[3]));
+  if (!near || now[1] - now[0] < 0.6 * (old[1] - old[0])) drawn.frame = now;
+  return drawn.frame;
+}
+
+function showSelected(view) {
+  const box = $("selection"), what = drawn.selected, parts = [];
+  const name = (i) => (view.names.length ? `device ${i} (${view.names[i]})` : `device ${i}`);
+  if (what && "device" in what) {
+    const i = what.device, gone = view.leave.find(([device]) => device === i);
+    const at = view.map.at?.[i].map((v) => `${Math.round(v * 10) / 10} m`).join(", ");
+    parts.push(item("p", `Selected: ${name(i)} at ${at}${gone ? `, gone from iteration ${gone[1]} on` : ""}.`));
+    if (!gone && view.plan) parts.push(button("Kill…", () => askKill(view, i)));
+  } else if (what?.ends) {
+    const [i, j] = what.ends;
+    parts.push(item("p", `Selected: the link between ${name(i)} and ${name(j)}.`));
+    parts.push(button("Remove this link", () => { drawn.selected = null; change({ do: "cut", link: [i, j] }); }));
+  }
+  for (const [device, iteration] of view.leave) parts.push(button(`Revive ${name(device)} (gone from ${iteration} on)`, () => change({ do: "revive", device })));
+  for (const link of view.gone) parts.push(button(`Put back the link ${link[0]}–${link[1]}`, () => change({ do: "mend", link })));
+  box.hidden = !parts.length;
+  box.replaceChildren(...parts);
+}
+
+function askKill(view, device) {
+  const dialog = $("kill-dialog"), when = $("kill-when");
+  $("kill-title").textContent = `Kill device ${device}${view.names.length ? ` (${view.names[device]})` : ""}`;
+  when.max = view.plan.iterations;
+  when.value = Math.max(1, Math.round(view.plan.iterations / 2));
+  $("kill-now").onclick = () => { dialog.close(); change({ do: "kill", device, iteration: Number(when.value) }); };
+  dialog.showModal();
+}
+$("kill-when").addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); $("kill-now").click(); } });
+
+// The time line of one iteration ----------------------------------------------------------------
+
+let wanting = 0;
+function wantGantt(view) {
+  clearTimeout(wanting);
+  drawn.gantt = null;
+  if (!view.plan) return;
+  const input = $("iteration"), { iterations, first, longest } = view.plan;
+  input.max = iterations;
+  if (!(Number(input.value) >= 1 && Number(input.value) <= iterations)) input.value = first;
+  $("of").textContent = `of ${iterations.toLocaleString("en")}`;
+  $("first-iteration").hidden = false;
+  $("first-iteration").onclick = () => { input.value = first; fetchGantt(); };
+  $("longest-iteration").hidden = longest === first;
+  $("longest-iteration").textContent = `The longest: ${longest}`;
+  $("longest-iteration").onclick = () => { input.value = longest; fetchGantt(); };
+  wanting = setTimeout(fetchGantt, 30);
+}
+
+async function fetchGantt() {
+  const iteration = Number($("iteration").value), { view } = state;
+  const answer = await ask({ do: "gantt", iteration }).catch((error) => ({ gantt: null, error }));
+  if (view !== state.view) return;
+  const chart = document.querySelector("#gantt .chart");
+  drawn.gantt = answer.gantt ?? null;
+  if (drawn.gantt) ganttChart("gantt", drawn.gantt, { names: view.names });
+  else chart.replaceChildren(item("p", answer.error ? answer.error.message : "This iteration sends more messages than can be drawn."));
+}
+$("iteration").addEventListener("change", fetchGantt);
+
+// Two plans side by side ------------------------------------------------------------------------
+
+function drawComparison(view) {
+  const box = $("compare"), { pinned, difference } = view;
+  box.hidden = !pinned;
+  if (!pinned) return;
+  for (const [id, one] of [["kept", pinned], ["now", view]]) {
+    const shared = { names: one.names, kinds: one.kinds };
+    if (one.map) deviceMap(`map-${id}`, one.map, { ...shared, most: 420 });
+    $(`rounds-${id}`).hidden = !one.plan;
+    if (one.plan) roundsMap(`rounds-${id}`, one.rounds, shared);
+  }
+  const rows = [["", "kept", "now", "change"]];
+  for (const field of difference.fields) rows.push([field.field, field.before || "not set", field.now || "not set", ""]);
+  for (const row of difference.figures) rows.push([row.name, row.before, row.now, row.change === null ? (row.before === row.now ? "" : "another") : row.change === 0 ? "same" : `${row.change > 0 ? "+" : "−"}${Math.abs(row.change)} %`]);
+  for (const [kind, [before, now]] of Object.entries(difference.bound)) rows.push([view.kinds[kind], `${before} devices`, `${now} devices`, before === now ? "same" : `${now > before ? "+" : "−"}${Math.abs(now - before)}`]);
+  const line = (cells, kind) => item("tr", ...cells.map((text, k) => { const made = item(k === 0 ? "th" : kind, text); if (k) made.className = "n"; made.setAttribute(...(k === 0 && kind === "td" ? ["scope", "row"] : ["scope", "col"])); if (kind === "td" && k) made.removeAttribute("scope"); return made; }));
+  const [head, ...body] = rows;
+  $("differences").replaceChildren(item("thead", line(head, "th")), item("tbody", ...body.map((cells) => line(cells, "td"))));
 }

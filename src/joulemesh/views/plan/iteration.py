@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["gantt_data"]
+__all__ = ["gantt_data", "iteration_data"]
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ def gantt_data(plan: Plan) -> list[dict[str, Any]]:
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
     >>> [one["title"] for one in gantt_data(made)]
-    ['iteration 1', 'iteration 100 (the longest)']
+    ['iteration 1', 'iteration 72 (the longest)']
     """
     exchanging = np.flatnonzero(plan.exchanged)
     first = int(exchanging[0]) if len(exchanging) else 0
@@ -37,31 +37,44 @@ def gantt_data(plan: Plan) -> list[dict[str, Any]]:
     return [
         {"title": title, **chart}
         for title, row in zip(titles, rows, strict=False)
-        if (chart := _few(plan, row + 1)) is not None
+        if (chart := iteration_data(plan, row + 1)) is not None
     ]
 
 
-def _few(plan: Plan, iteration: int) -> dict[str, Any] | None:
-    """One iteration with few bars; None where it sends more messages than can be looked at."""
+def iteration_data(plan: Plan, iteration: int, most: int = _MOST_BARS) -> dict[str, Any] | None:
+    """One iteration (1..n) with few bars; None where it sends more messages than can be looked at.
+
+    Args:
+        plan: the plan.
+        iteration: which.
+        most: bars that may be drawn.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> iteration_data(made, 7)["iteration"]
+    7
+    """
+    if not 1 <= iteration <= plan.iterations:
+        raise ScenarioError(f"iteration {iteration} is not one of 1..{plan.iterations}")
     try:
-        chart = _listed(plan, iteration)
+        chart = _listed(plan, iteration, most)
     except ScenarioError:  # of very many messages no time line is drawn
         return None
-    shown = _last(chart)
+    shown = _last(chart, most)
     bars = tuple(bar for bar in chart.bars if bar.device in set(shown) and bar.kind != "rest")
-    return {**_short(replace(chart, bars=bars[:_MOST_BARS], names=())), "shown": shown}
+    return {**_short(replace(chart, bars=bars[:most], names=())), "shown": shown}
 
 
-def _listed(plan: Plan, iteration: int) -> Gantt:
+def _listed(plan: Plan, iteration: int, most: int) -> Gantt:
     """Every message, or with many of them every transmission of the pattern."""
     route = plan.route(iteration)
-    crowded = route is not None and 2 * route.count > _MOST_BARS
+    crowded = route is not None and 2 * route.count > most
     return plan.gantt(iteration, merged=crowded)
 
 
-def _last(chart: Gantt) -> list[int]:
+def _last(chart: Gantt, most: int) -> list[int]:
     """All devices, or of many those that finish last, by their numbers."""
-    if chart.devices <= _MOST_ROWS and len(chart.bars) <= _MOST_BARS:
+    if chart.devices <= _MOST_ROWS and len(chart.bars) <= most:
         return list(range(chart.devices))
     ends: dict[int, tuple[float, int]] = {}
     for bar in chart.bars:
@@ -69,8 +82,8 @@ def _last(chart: Gantt) -> list[int]:
         if bar.kind != "rest":
             ends[bar.device] = (max(until, bar.end_s), bars + 1)
     order = sorted(ends, key=lambda device: (-ends[device][0], device))
-    most = np.cumsum([ends[device][1] for device in order])
-    fitting = max(1, int(np.searchsorted(most, _MOST_BARS, side="right")))
+    bars = np.cumsum([ends[device][1] for device in order])
+    fitting = max(1, int(np.searchsorted(bars, most, side="right")))
     return sorted(order[: min(_MOST_ROWS, fitting)])
 
 
