@@ -82,8 +82,8 @@ def _last(chart: Gantt, most: int) -> list[int]:
         if bar.kind != "rest":
             ends[bar.device] = (max(until, bar.end_s), bars + 1)
     order = sorted(ends, key=lambda device: (-ends[device][0], device))
-    bars = np.cumsum([ends[device][1] for device in order])
-    fitting = max(1, int(np.searchsorted(bars, most, side="right")))
+    together = np.cumsum([ends[device][1] for device in order])
+    fitting = max(1, int(np.searchsorted(together, most, side="right")))
     return sorted(order[: min(_MOST_ROWS, fitting)])
 
 
