@@ -38,10 +38,14 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """One page of a fresh browser. ``errors`` holds what its console complained about."""
+    """One page of a fresh browser. ``errors`` holds what its console complained about.
+
+    Requests to addresses other than files count as errors, unless they begin with ``allowed``.
+    """
 
     def __init__(self, program: str) -> None:
         self.errors: list[str] = []
+        self.allowed: str | None = None
         self._loaded = False
         self._next = 0
         self._buffer = b""
@@ -67,10 +71,27 @@ class Browser:
             for target in self.send("Target.getTargets")["targetInfos"]
             if target["type"] == "page"
         )
+        self._attach(page)
+
+    def _attach(self, page: str) -> None:
         attached = self.send("Target.attachToTarget", targetId=page, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+
+    def tab(self) -> str:
+        """Open another tab and go on there; the session to come back to (`switch`)."""
+        before, self._session = self._session, None
+        assert before is not None
+        self._attach(self.send("Target.createTarget", url="about:blank")["targetId"])
+        return before
+
+    def switch(self, session: str) -> str:
+        """Go on in another tab; the session of this one."""
+        before, self._session = self._session, session
+        assert before is not None
+        self.send("Page.bringToFront")
+        return before
 
     def __enter__(self) -> Browser:
         return self
@@ -140,14 +161,19 @@ class Browser:
             self.errors.append(detail["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             address = detail["request"]["url"]
-            if not address.startswith(("file:", "data:", "about:")):
+            own = self.allowed is not None and address.startswith(self.allowed)
+            if not own and not address.startswith(("file:", "data:", "about:", "blob:")):
                 self.errors.append(f"asked for {address}")
 
     def open(self, path: Path) -> None:
         """Open a local page and wait until it is loaded."""
+        self.visit(path.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        """Open a page and wait until it is loaded."""
         self.errors.clear()
         self._loaded = False
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=address)
         until = time.monotonic() + _PATIENCE_S
         while not self._loaded:
             self._note(self._read(until))
@@ -160,6 +186,16 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
+
+    def wait(self, expression: str, patience_s: float = _PATIENCE_S) -> Any:
+        """Value of a JavaScript expression once it is true."""
+        until = time.monotonic() + patience_s
+        while not (found := self.evaluate(expression)):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{expression} is still {found!r}; errors: {self.errors}")
+            self.settle()
+            time.sleep(0.02)
+        return found
 
     def settle(self) -> None:
         """Wait until the page has drawn two frames."""
@@ -186,6 +222,33 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
         self.settle()
+
+    def drag(self, selector: str, dx: float, dy: float) -> None:
+        """Take hold of the middle of an element, and let go elsewhere."""
+        x, y = self.centre(selector)
+
+        def mouse(kind: str, share: float) -> None:
+            self.send(
+                "Input.dispatchMouseEvent", type=kind, x=x + share * dx, y=y + share * dy,
+                button="left", buttons=1, clickCount=1,
+            )  # fmt: skip
+
+        mouse("mousePressed", 0.0)
+        for step in range(1, 6):
+            mouse("mouseMoved", step / 5)
+            self.settle()
+        mouse("mouseReleased", 1.0)
+        self.settle()
+
+    def fill(self, selector: str, text: str) -> None:
+        """Type a text into a field in place of its own, and leave the field."""
+        self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
+            "for (let p = e; p; p = p.parentElement) if (p.matches('details')) p.open = true; "
+            "e.focus(); e.select?.(); })()"
+        )
+        self.send("Input.insertText", text=text)
+        self.press("Tab")
 
     def press(self, key: str, text: str = "") -> None:
         """Press a key on whatever has the focus."""

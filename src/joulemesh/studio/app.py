@@ -10,13 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.scenario import Scenario
@@ -28,9 +22,15 @@ from joulemesh.studio.saving import ExistsError, save_scenario
 from joulemesh.studio.session import Session
 from joulemesh.views.asset import asset
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
 _MOST_TABS = 32
 _MOST_BYTES = 16 << 20  # of a request: a pasted table of 100,000 devices
 _BEAT_S = 2.0
+_JSON = "application/json"
 _KINDS = {".js": "text/javascript", ".css": "text/css"}
 _SCRIPTS = ("studio.js", *(f"studio-{part}.js" for part in ("form", "plan", "table", "training")))
 _SHARED = ("svg", "export", "lines", "map", "rounds", "gantt", "devices", "flow")
@@ -117,31 +117,42 @@ def make_app(studio: Studio) -> Starlette:
     Args:
         studio: what it knows.
     """
+    from starlette.applications import Starlette  # of the extra studio
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
+    def answer(text: str, kind: str, status: int = 200) -> Response:
+        return Response(text, status, HEADERS, f"{kind}; charset=utf-8")
 
     def guarded(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
         async def checked(request: Request) -> Response:
             why = studio.guard.refusal(request.path_params["token"], request.headers)
             if why is not None:
-                return _text(why, 403)
-            response: Response = await handler(request)
-            return response
+                return answer(why, "text/plain", 403)
+            made: Response = await handler(request)
+            return made
 
         return checked
 
     async def page(request: Request) -> Response:
-        return _text(asset("studio.html"), kind="text/html")
+        return answer(asset("studio.html"), "text/html")
 
     async def file(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in _ASSETS:
-            return _text("there is no such file", 404)
-        return _text(asset(name), kind=_KINDS[Path(name).suffix])
+            return answer("there is no such file", "text/plain", 404)
+        return answer(asset(name), _KINDS[Path(name).suffix])
 
     async def fields(request: Request) -> Response:
-        return _json(await run_in_threadpool(form))
+        return answer(_json(await run_in_threadpool(form)), _JSON)
 
     async def order(request: Request) -> Response:
-        return await _ordered(studio, request)
+        body = await _body(request)
+        if isinstance(body, tuple):
+            return answer(body[1], "text/plain", body[0])
+        status, text = await run_in_threadpool(_answered, studio, request.path_params["tab"], body)
+        return answer(text, _JSON, status)
 
     async def events(request: Request) -> Response:
         stream = _events(studio, request.path_params["tab"])
@@ -157,28 +168,31 @@ def make_app(studio: Studio) -> Starlette:
     return Starlette(routes=routes)
 
 
-async def _ordered(studio: Studio, request: Request) -> Response:
-    """Answer an order: what came of it, or why it is refused."""
-    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-        return _text("an order is JSON", 415)
+async def _body(request: Request) -> bytes | tuple[int, str]:
+    """What a request sends, or the status and the words of a refusal."""
+    if request.headers.get("content-type", "").partition(";")[0] != _JSON:
+        return 415, "an order is JSON"
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > _MOST_BYTES:
-            return _json({"refused": {"text": "that is more than 16 MiB", "field": None}}, 413)
+            return 413, "that is more than 16 MiB"
+    return bytes(body)
+
+
+def _answered(studio: Studio, tab: str, body: bytes) -> tuple[int, str]:
+    """Carry out an order: the status and the JSON of what came of it, or why it is refused."""
     try:
-        order = json.loads(bytes(body))
-    except ValueError:
-        order = None
-    if not isinstance(order, dict):
-        return _text("an order is a JSON object", 400)
-    try:
-        tab = request.path_params["tab"]
-        return _json(await run_in_threadpool(studio.answer, tab, order))
+        order = json.loads(body)
+        if not isinstance(order, dict):
+            raise ScenarioError("an order is a JSON object")
+        return 200, _json(studio.answer(tab, order))
     except ExistsError as error:
-        return _json({"refused": refusal_of(error), "exists": True}, 409)
+        return 409, _json({"refused": refusal_of(error), "exists": True})
     except JoulemeshError as error:
-        return _json({"refused": refusal_of(error)}, 422)
+        return 422, _json({"refused": refusal_of(error)})
+    except (ValueError, RecursionError):  # not JSON
+        return 400, _json({"refused": refusal_of(ScenarioError("an order is a JSON object"))})
 
 
 async def _events(studio: Studio, tab: str) -> AsyncIterator[str]:
@@ -203,10 +217,5 @@ async def _events(studio: Studio, tab: str) -> AsyncIterator[str]:
             closed.cancel()
 
 
-def _text(text: str, status: int = 200, kind: str = "text/plain") -> Response:
-    return Response(text, status, HEADERS, f"{kind}; charset=utf-8")
-
-
-def _json(data: Any, status: int = 200) -> Response:
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return Response(text, status, HEADERS, "application/json")
+def _json(data: Any) -> str:
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))

@@ -52,7 +52,7 @@ export async function change(order, where = null) {
     const answered = performance.now();
     show(view);
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-    window.studioTimes = { answer: answered - begun, drawn: performance.now() - begun, revision: view.revision };
+    window.studio.times = { answer: answered - begun, drawn: performance.now() - begun, revision: view.revision };
     return true;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
@@ -65,6 +65,7 @@ export async function change(order, where = null) {
 }
 
 export const state = { view: null };
+window.studio = { state, change, times: null }; // for scripts, and for whoever measures
 
 function show(view) {
   state.view = view;
@@ -99,13 +100,14 @@ function say(text, wrong = false) {
 let advising = 0;
 function advise(revision) {
   clearTimeout(advising);
-  $("advice").hidden = true;
+  $("advice").hidden = !state.view.plan;
   if (!state.view.plan) return;
+  $("advice").classList.add("stale");
   advising = setTimeout(async () => {
     const answer = await ask({ do: "advise" }).catch(() => null);
     if (!answer?.text || answer.revision !== revision) return;
     const box = $("advice");
-    box.hidden = false;
+    box.classList.remove("stale");
     box.querySelector(".words").textContent = answer.text;
     box.querySelector(".remedies").replaceChildren(...(answer.edits ? [button(answer.words, () => change({ do: "edits", edits: answer.edits }))] : []));
   }, 500);
