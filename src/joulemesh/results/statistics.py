@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Estimate", "Reached", "estimate", "paired", "reached_at"]
+__all__ = ["Estimate", "Reached", "estimate", "holm", "paired", "reached_at", "t_test"]
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 CONFIDENCE = 0.95
+_NO_SPREAD = 1e-12  # of the largest difference, which floating point may add
 _ROUNDING = 1e-9  # of an iteration, which floating point may add to a whole number of them
 
 
@@ -63,6 +65,54 @@ def paired(values: NDArray[Any], rival: NDArray[Any]) -> Estimate:
     2
     """
     return estimate(np.asarray(values, np.float64) - np.asarray(rival, np.float64))
+
+
+def t_test(differences: NDArray[Any]) -> float:
+    """Two-sided p-value of Student's t-test that a mean difference is 0.
+
+    Args:
+        differences: one per seed or world; NaN where there is none (it is left out).
+
+    Returns:
+        The p-value; NaN for fewer than two differences, or where all are equal: accuracies are
+        counted in whole samples, and no spread among a few of them says nothing.
+
+    >>> round(t_test(np.array([1.0, 2.0, 3.0])), 4)  # t = 2/(1/√3) = 3.4641 with 2 degrees
+    0.0742
+    >>> t_test(np.array([0.5, 0.5, 0.5]))
+    nan
+    """
+    kept = np.asarray(differences, np.float64)
+    kept = kept[np.isfinite(kept)]
+    count = len(kept)
+    spread = float(kept.std(ddof=1)) if count > 1 else 0.0
+    if spread <= _NO_SPREAD * float(np.abs(kept).max(initial=0.0)) or spread == 0.0:
+        return math.nan
+    t = abs(float(kept.mean())) * math.sqrt(count) / spread
+    return 2 * float(special.stdtr(count - 1, -t))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction for several tests: the chance of any false finding stays below the level.
+
+    The k-th smallest of m p-values is multiplied by m − k + 1, and is not less than those before.
+
+    Args:
+        p_values: of the tests that were made; NaN for one that could not be made, which counts as
+            none.
+
+    Returns:
+        The corrected values in the same order.
+
+    >>> holm([0.01, 0.04, 0.03, math.nan])
+    [0.03, 0.06, 0.06, nan]
+    """
+    order = sorted((p, k) for k, p in enumerate(p_values) if not math.isnan(p))
+    corrected, worst = [math.nan] * len(p_values), 0.0
+    for rank, (p, k) in enumerate(order):
+        worst = max(worst, min(1.0, p * (len(order) - rank)))
+        corrected[k] = worst
+    return corrected
 
 
 class Reached(NamedTuple):

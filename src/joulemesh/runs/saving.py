@@ -19,6 +19,7 @@ from joulemesh.runs.again import keep_study
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import flat
 from joulemesh.runs.identity import versions
+from joulemesh.runs.paper import write_comparison_paper
 from joulemesh.views.comparison.page import render_comparison
 from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
@@ -55,6 +56,7 @@ def save_comparison(
         sweep(place)
         _write(found, place, [Path(path) for path in code])
         _write_figures(found, place, printing)
+        write_comparison_paper(found, place, printing, baseline)
         commit_all(place, stage="study")
 
 

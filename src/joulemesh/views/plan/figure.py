@@ -29,14 +29,13 @@ from joulemesh.views.plan.digest import (
 )
 from joulemesh.views.plan.energy import draw_energy
 from joulemesh.views.plan.map import draw_map
-from joulemesh.views.publication.printing import width_in
+from joulemesh.views.publication.printing import TWO_COLUMNS_IN, width_in
 from joulemesh.views.style import styled
 
 __all__ = ["map_image", "plan_figure"]
 
 _STYLE = {"axes.titlesize": 8.5, "legend.fontsize": 7.0}
 _MOST_ROWS, _MOST_COLUMNS = 400, 1000
-_TWO_COLUMNS_INCH = 5.0  # a narrower figure has one panel in a row
 _NAMED_ROWS = 24  # rows that a name fits beside
 _ABSENT = "0.82"
 
@@ -60,7 +59,7 @@ def plan_figure(plan: Plan, width: str | float | None = None) -> Figure:
     ['(a)', '(b)', '(c)']
     """
     inches = 7.2 if width is None else width_in(width)
-    column = inches < _TWO_COLUMNS_INCH
+    column = inches < TWO_COLUMNS_IN
     with styled(_STYLE, printed=width is not None):
         layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05, wspace=0.03, hspace=0.03)
         if column:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMATS", "ON_SCREEN", "WIDTHS", "Printing", "read_formats", "width_in"]
+__all__ = [
+    "FORMATS",
+    "ON_SCREEN",
+    "TWO_COLUMNS_IN",
+    "WIDTHS",
+    "Printing",
+    "read_formats",
+    "width_in",
+]
 
 import math
 from collections.abc import Sequence
@@ -21,6 +29,9 @@ WIDTHS = {
     "acm-wide": 506.295 * _POINT,
 }
 """Inches: a column and both, of IEEEtran (``journal``, ``conference``) and acmart (``sigconf``)."""
+
+TWO_COLUMNS_IN = 5.0
+"""What is wider stands over both columns of a page."""
 
 _NARROWEST, _WIDEST = 1.0, 40.0
 

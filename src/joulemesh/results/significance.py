@@ -1,0 +1,95 @@
+"""Which differences between methods are more than chance: paired tests, corrected."""
+
+from __future__ import annotations
+
+__all__ = ["MERITS", "Judgement", "judged"]
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.comparison_worlds import WorldsEntry
+from joulemesh.results.entry import Entry
+from joulemesh.results.statistics import Reached, holm, t_test
+from joulemesh.results.table import figures_of
+
+FloatArray = NDArray[np.float64]
+
+MERITS = {
+    "accuracy": 1,
+    "device_accuracy": 1,
+    "energy_to_target_j": -1,
+    "time_to_target_s": -1,
+}
+"""Figures of the table that say how well a method does: 1 where more is better, -1 where less."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One figure of all methods, tested against one of them.
+
+    Attributes:
+        best: position of the best method; None where no method has the figure.
+        against: position of the method that the others are tested against, or None.
+        p: for each method, the p-value of the paired t-test, corrected by Holm's method for the
+            tests of this figure; NaN where there is no test.
+    """
+
+    best: int | None
+    against: int | None
+    p: tuple[float, ...]
+
+
+def judged(study: Comparison, figure: str, baseline: str | None = None) -> Judgement:
+    """Test one figure of all methods.
+
+    Args:
+        study: seeds of all methods see the same data, so that differences are paired by seed; in
+            several worlds by seed, then by world, and worlds are what is counted.
+        figure: one of `MERITS`.
+        baseline: the method to test against; the best one unless given.
+
+    Returns:
+        The best, and the p-values.
+
+    Raises:
+        ScenarioError: the baseline was not compared.
+    """
+    rows = study.table()
+    known = [k for k, row in enumerate(rows) if row[figure] is not None]
+    best = max(known, key=lambda k: MERITS[figure] * rows[k][figure], default=None)
+    against = best
+    if baseline is not None:
+        chosen = study.entries.index(study[baseline])
+        against = chosen if chosen in known else None
+    if against is None:
+        return Judgement(best, None, (math.nan,) * len(rows))
+    rival = study.entries[against]
+    raw = [
+        t_test(_differences(entry, rival, figure, study.target))
+        if k in known and k != against
+        else math.nan
+        for k, entry in enumerate(study.entries)
+    ]
+    return Judgement(best, against, tuple(holm(raw)))
+
+
+def _differences(entry: Entry, rival: Entry, figure: str, target: float) -> FloatArray:
+    """One difference for every seed; in several worlds one for every world."""
+    if isinstance(entry, WorldsEntry) and isinstance(rival, WorldsEntry):
+        pairs = zip(entry.each, rival.each, strict=True)
+        return np.array([_mean(_differences(*pair, figure, target)) for pair in pairs])
+    return _values(entry, figure, target) - _values(rival, figure, target)
+
+
+def _values(entry: Entry, figure: str, target: float) -> FloatArray:
+    found = figures_of(entry, target)[figure]
+    return found.value if isinstance(found, Reached) else found
+
+
+def _mean(values: FloatArray) -> float:
+    kept = values[np.isfinite(values)]
+    return float(kept.mean()) if len(kept) else math.nan

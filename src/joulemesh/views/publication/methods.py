@@ -1,0 +1,280 @@
+"""The setting of a run or a comparison as a paragraph with figures, for a paper."""
+
+from __future__ import annotations
+
+__all__ = ["Sizes", "comparison_methods", "run_methods"]
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from joulemesh.planning.plan import Plan
+from joulemesh.registries import PARTITIONS
+from joulemesh.results.comparison import Comparison
+from joulemesh.scenario import Network, Scenario, Training
+from joulemesh.units import duration, energy, si
+from joulemesh.views.words import Subject, dataset_words, device_words, model_words
+
+_WIDTH = 96
+_PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "torch")
+_CAPITALS = {"numpy": "NumPy", "scipy": "SciPy", "jax": "JAX", "torch": "PyTorch"}
+_EQUAL = {
+    "batteries": "every method stopped before the first iteration that some battery could not pay",
+    "time": "every method stopped before it would have exceeded the seconds of the adaptive plan",
+    "budget": "every method stopped before it would have exceeded a battery or the total time",
+    "iterations": "every method ran as many iterations as the adaptive plan, whatever they cost",
+}
+
+
+class Sizes(NamedTuple):
+    """How many samples there are to learn from.
+
+    Attributes:
+        train: training samples.
+        test: test samples.
+        classes: what they are told apart into.
+    """
+
+    train: int
+    test: int
+    classes: int
+
+
+def comparison_methods(
+    study: Comparison, plan: Plan | None, sizes: Sizes | None, versions: Mapping[str, str]
+) -> str:
+    """The setting of a comparison.
+
+    Args:
+        study: what was compared.
+        plan: of the scenario; None where it has none.
+        sizes: of the data, if they are known.
+        versions: software and hardware, name by name.
+
+    Returns:
+        A paragraph of plain text, to be edited.
+    """
+    subject = Subject(dataset=study.dataset, model=study.model)
+    parts = [
+        *_world(study.scenario, plan),
+        *_learning(study.scenario, subject, sizes, study.parameters),
+        *_compared(study),
+        _software(versions),
+    ]
+    return _paragraph(parts)
+
+
+def run_methods(
+    scenario: Scenario,
+    plan: Plan | None,
+    subject: Subject,
+    sizes: Sizes | None,
+    seeds: Sequence[int],
+    versions: Mapping[str, str],
+) -> str:
+    """The setting of a run.
+
+    Args:
+        scenario: what was asked.
+        plan: that was carried out; None for a method without one.
+        subject: data, model and method, as far as they are not the scenario's.
+        sizes: of the data, if they are known.
+        seeds: of the repetitions.
+        versions: software and hardware, name by name.
+
+    Returns:
+        A paragraph of plain text, to be edited.
+    """
+    parameters = 0 if plan is None else plan.work.parameters
+    what = f"The method was {subject.method}. " if subject.method else ""
+    times = "once" if len(seeds) == 1 else f"with {len(seeds)} seeds"
+    repeats = f"{what}Training was run {times} ({_listed(seeds)})."
+    parts = [
+        *_world(scenario, plan),
+        *_learning(scenario, subject, sizes, parameters),
+        *_planned(plan),
+        repeats,
+        _software(versions),
+    ]
+    return _paragraph(parts)
+
+
+def _paragraph(parts: Sequence[str]) -> str:
+    return textwrap.fill(" ".join(filter(None, parts)), _WIDTH, break_on_hyphens=False) + "\n"
+
+
+def _world(scenario: Scenario, plan: Plan | None) -> Iterator[str]:
+    network = scenario.network
+    links = "" if plan is None else f", with {len(plan.world.graph.edges):,} links"
+    area = si(network.area_m, "m")
+    yield (
+        f"We simulated {device_words(scenario)} in a square of {area} × {area}, connected "
+        f"{_topology(network)}{links} (seed {scenario.seed})."
+    )
+    yield _radio(network)
+    if plan is None:
+        return
+    devices = plan.world.devices
+    yield (
+        f"A local round takes {_span(devices.round_latency_s, 's')} and "
+        f"{_span(devices.round_energy_j, 'J')} on a device, and devices send with "
+        f"{_span(devices.transmit_power_w, 'W')}."
+    )
+    budget, held = scenario.budget, plan.energy_budget_j
+    limits = []
+    if budget.deadline_s is not None:
+        limits.append(f"an iteration must end within {duration(budget.deadline_s)}")
+    if budget.total_s is not None:
+        limits.append(f"the whole training must end within {duration(budget.total_s)}")
+    clock = f"; {' and '.join(limits)}" if limits else ""
+    yield f"Batteries hold {_span(held, 'J')} ({energy(float(held.sum()))} in all){clock}."
+
+
+def _topology(network: Network) -> str:
+    name = str(network.topology)
+    known = {
+        "ring": "in a ring",
+        "quasi-ring": f"in a ring with {network.chords} chords",
+        "grid": "in a grid",
+        "complete": "all with all",
+        "geometric": "with all within range of each other "
+        f"(mean degree {network.mean_degree:g} asked for)",
+    }
+    return known.get(name, f"by the topology {dataset_words(name)}")
+
+
+def _radio(network: Network) -> str:
+    if network.path_loss == "3gpp-macro":
+        loss = "128.1 + 37.6 log10(d/km) dB"
+    else:
+        slope = 10 * network.path_loss_exponent
+        loss = f"{network.path_loss_reference_db:g} + {slope:g} log10(d/m) dB"
+    fading = (
+        "no fading"
+        if network.fading == "none"
+        else f"{network.fading} fading, constant within {network.coherence_iterations} "
+        f"iteration{'s' if network.coherence_iterations > 1 else ''}"
+    )
+    profile = f" ({network.profile})" if network.profile else ""
+    noise = f"{network.noise_dbm_per_hz:g}".replace("-", "−")
+    return (
+        f"Links{profile} have a bandwidth of {si(network.bandwidth_hz, 'Hz')}, a noise density of "
+        f"{noise} dBm/Hz, a path loss of {loss} and {fading}."
+    )
+
+
+def _learning(
+    scenario: Scenario, subject: Subject, sizes: Sizes | None, parameters: int
+) -> Iterator[str]:
+    training = scenario.training
+    what = dataset_words(subject.dataset or training.dataset)
+    model = model_words(subject.model or training.model)
+    bits = scenario.network.bits_per_parameter
+    size = f" of {parameters:,} parameters, {bits} bits each," if parameters else ""
+    counted = ""
+    if sizes is not None:
+        counted = f" ({sizes.train:,} training and {sizes.test:,} test samples"
+        counted += f" of {sizes.classes} classes)" if sizes.classes else ")"
+    yield f"They learn {what}{counted} with {model}{size}; {_split(training)}."
+    rounds = "one step" if training.local_round == "step" else "one pass over the device's samples"
+    yield (
+        f"A local round is {rounds} of {training.optimizer.upper()} with a batch size of "
+        f"{training.batch_size} and a learning rate of {training.learning_rate:g}."
+    )
+
+
+def _split(training: Training) -> str:
+    kind = training.partition
+    known = {
+        "dirichlet": f"labels are split among the devices by Dirichlet({training.alpha:g}) draws",
+        "iid": "samples are split evenly and at random among the devices",
+        "shards": f"each device holds {training.shards_per_device} shards of the samples sorted "
+        "by label",
+        "quantity": "labels are alike on all devices, and sizes are in proportion to a draw of "
+        f"Dirichlet({training.alpha:g})",
+        "resample": "each device draws its samples at random, with replacement",
+    }
+    said = PARTITIONS[kind].description if kind in PARTITIONS else ""
+    return known.get(kind, f"samples are split by the partition {kind} ({said})")
+
+
+def _planned(plan: Plan | None) -> Iterator[str]:
+    if plan is None:
+        return
+    rounds, count = plan.rounds, plan.iterations
+    times = "1 iteration" if count == 1 else f"{count:,} iterations"
+    spread = f"{int(rounds.min())} to {int(rounds.max())} (mean {rounds.mean():.3g})"
+    yield (
+        f"The plan has {times} and averages {plan.timeline.scheme.kind.words} after each that "
+        f"exchanges; devices run {spread} local rounds in an iteration, by the policy "
+        f"{plan.scenario.plan.rounds}. It spends {energy(float(plan.spent_j.sum()))} in "
+        f"{duration(plan.time_s)}."
+    )
+
+
+def _compared(study: Comparison) -> Iterator[str]:
+    ran = [row for row in study.table() if row["iterations"] is not None]
+    listed = _and([f"{row['method']} ({row['iterations']:,} iterations)" for row in ran])
+    yield f"We compared {listed} on equal {study.equal}: {_EQUAL[study.equal]}."
+    left_out = [row["method"] for row in study.table() if row["iterations"] is None]
+    if left_out:
+        yield f"Not able to run: {_and(left_out)}."
+    if study.rates:
+        rates = ", ".join(f"{rate:g}" for rate in study.rates)
+        yield (
+            f"Each method has its own learning rate, the best of {rates} on "
+            f"{len(study.tuned_on)} other seeds."
+        )
+    if len(study.seeds) == 1:
+        yield f"Figures are of {study.repeats} ({study.seeds[0]})."
+        return
+    yield (
+        f"Figures are means of {study.repeats} ({_listed(study.seeds)}) with 95 % intervals over "
+        f"{study.unit}s by Student's t; differences are tested by two-sided t-tests, paired by "
+        f"{study.unit}, with Holm's correction."
+    )
+
+
+def _software(versions: Mapping[str, str]) -> str:
+    packages = [f"{_CAPITALS.get(name, name)} {versions[name]}" for name in _PACKAGES
+                if name in versions]  # fmt: skip
+    where = versions.get("platform", "")
+    kinds = dict.fromkeys(filter(None, versions.get("accelerators", "").split(", ")))
+    on = f" on {', '.join(kinds)} ({where})" if kinds and where else ""
+    known = _and([f"Python {versions['python']}"] * ("python" in versions) + packages)
+    with_these = f" with {known}" if known else ""
+    return f"Everything was computed by Joulemesh {versions['joulemesh']}{with_these}{on}."
+
+
+def _span(values: Any, unit: str) -> str:
+    """A figure, or from the least to the most.
+
+    >>> _span(np.array([0.0032, 0.0096]), "s"), _span(np.array([1.0, 1.0]), "W")
+    ('3.2 ms to 9.6 ms', '1 W')
+    """
+    low, high = (si(float(end), unit) for end in (np.min(values), np.max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """Seeds in few words.
+
+    >>> _listed((0, 1, 2, 3)), _listed((7,)), _listed((3, 1))
+    ('seeds 0 to 3', 'seed 7', 'seeds 3, 1')
+    """
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seeds {', '.join(map(str, seeds))}"
+
+
+def _and(words: Sequence[str]) -> str:
+    """A list in a sentence.
+
+    >>> _and(["a"]), _and(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -1,0 +1,188 @@
+"""A comparison as a LaTeX table: means with intervals, the best in bold, significance marked."""
+
+from __future__ import annotations
+
+__all__ = ["comparison_table"]
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.significance import MERITS, Judgement, judged
+from joulemesh.units import prefixed, si
+from joulemesh.views.comparison.table import method_text
+from joulemesh.views.publication.latex import Tex, booktabs, escape
+from joulemesh.views.words import dataset_words, device_words
+
+_LEVELS = (0.001, 0.01, 0.05)  # three marks, two, one
+_NARROW = ("accuracy", "energy_to_target_j", "time_to_target_s")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A figure of the table: what it is called, and in which unit; none for per cent."""
+
+    name: str
+    heading: str
+    unit: str = ""
+
+
+_COLUMNS = (
+    _Column("accuracy", "accuracy"),
+    _Column("device_accuracy", "devices' own"),
+    _Column("energy_j", "energy", "J"),
+    _Column("time_s", "time", "s"),
+    _Column("energy_to_target_j", "energy to target", "J"),
+    _Column("time_to_target_s", "time to target", "s"),
+)
+
+
+def comparison_table(
+    study: Comparison, *, baseline: str | None = None, narrow: bool = False
+) -> str:
+    """The table of a comparison for a paper.
+
+    Args:
+        study: what was compared.
+        baseline: the method that the others are tested against; the best of each column unless
+            given.
+        narrow: for one column of the page: accuracy, and what it takes to reach the target.
+
+    Returns:
+        LaTeX source that needs the package ``booktabs``. A note below the table says what ±, bold
+        and the marks mean.
+
+    Raises:
+        ScenarioError: the baseline was not compared.
+    """
+    rows = study.table()
+    shown = [one for one in _COLUMNS if not narrow or one.name in _NARROW]
+    tests = {name: judged(study, name, baseline) for name in MERITS}
+    cells = [_cells(column, rows, tests.get(column.name)) for column in shown]
+    headings: list[str] = [_heading(column, rows, narrow=narrow) for column in shown]
+    iterations = [_iterations(row) for row in rows]
+    if not narrow:
+        cells.insert(2, iterations)
+        headings.insert(2, "iterations")
+    return booktabs(
+        ["method", *headings],
+        [[method_text(row), *(cell[k] for cell in cells)] for k, row in enumerate(rows)],
+        caption=_caption(study),
+        label="tab:comparison",
+        notes=_notes(study, tests, baseline),
+        wide=not narrow,
+    )
+
+
+def _scale(column: _Column, rows: Sequence[dict[str, Any]]) -> tuple[float, str]:
+    """What figures of a column are divided by, and the unit that remains."""
+    if not column.unit:
+        return 0.01, "%"
+    known = [row[column.name] for row in rows if row[column.name] is not None]
+    return prefixed(max(known, default=1.0), column.unit)
+
+
+def _heading(column: _Column, rows: Sequence[dict[str, Any]], *, narrow: bool) -> Tex:
+    unit, name = escape(_scale(column, rows)[1]), column.heading
+    if narrow and " " in name:
+        first, _, rest = name.partition(" ")
+        stacked = rf"{escape(first)}\\{escape(rest)} [{unit}]"
+        return Tex(rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{stacked}\end{{tabular}}")
+    return Tex(f"{escape(name)} [{unit}]")
+
+
+def _iterations(row: dict[str, Any]) -> str:
+    return "--" if row["iterations"] is None else f"{row['iterations']:,}"
+
+
+def _cells(column: _Column, rows: Sequence[dict[str, Any]], test: Judgement | None) -> list[str]:
+    scale, _ = _scale(column, rows)
+    digits = _digits(column, rows, scale)
+    marks = [_marks(test, k) for k in range(len(rows))]
+    most = max(map(len, marks))
+    best = None if test is None or test.best is None else rows[test.best][column.name]
+    made: list[str] = []
+    for row, mark in zip(rows, marks, strict=True):
+        value, half = row[column.name], row[f"{column.name}_ci95"]
+        if value is None:
+            made.append(_missing(column, row))
+            continue
+        text = f"{value / scale:.{digits}f}"
+        bold = best is not None and text == f"{best / scale:.{digits}f}"
+        if half is not None and (test is not None or half / scale >= 0.5 * 10.0**-digits):
+            text += rf" \pm {half / scale:.{digits}f}"
+        made.append(_number(text, mark, most, bold=bold))
+    return made
+
+
+def _number(text: str, mark: str, most: int, *, bold: bool) -> Tex:
+    """A figure; an invisible mark keeps those without one in line with the others."""
+    text = rf"\mathbf{{{text}}}" if bold else text
+    shown = rf"^{{{mark}}}" if mark else ""
+    hidden = rf"\phantom{{^{{{'*' * (most - len(mark))}}}}}" if len(mark) < most else ""
+    return Tex(f"${text}{shown}{hidden}$")
+
+
+def _digits(column: _Column, rows: Sequence[dict[str, Any]], scale: float) -> int:
+    """Decimals: one of per cent; otherwise three digits of the largest figure."""
+    if not column.unit:
+        return 1
+    known = [abs(row[column.name]) for row in rows if row[column.name]]
+    if not known:
+        return 0
+    return min(3, max(0, 2 - math.floor(math.log10(max(known) / scale))))
+
+
+def _missing(column: _Column, row: dict[str, Any]) -> str:
+    if column.name == "accuracy":
+        return str(row["status"])  # why there are no figures
+    if not column.name.endswith(("target_j", "target_s")) or row["iterations"] is None:
+        return "--"
+    return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
+
+
+def _marks(test: Judgement | None, k: int) -> str:
+    if test is None or math.isnan(test.p[k]):
+        return ""
+    return "*" * sum(test.p[k] < level for level in _LEVELS)
+
+
+def _caption(study: Comparison) -> str:
+    data = dataset_words(study.dataset or study.scenario.training.dataset)
+    return f"Methods on equal {study.equal}: {device_words(study.scenario)}, {data}."
+
+
+def _notes(study: Comparison, tests: dict[str, Judgement], baseline: str | None) -> list[str]:
+    target = f"The target is a test accuracy of {100 * study.target:.1f} % of the mean model."
+    if not math.isfinite(study.target):
+        return ["No method could run."]
+    if len(study.seeds) == 1:
+        return [f"One {study.unit}, hence neither intervals nor tests.", target]
+    said = [
+        f"Means of {study.repeats} ± half of the 95 % interval over {study.unit}s (Student's t). "
+        "The best of a column is bold."
+    ]
+    if any(not math.isnan(p) for test in tests.values() for p in test.p):
+        whom = "the best of the column" if baseline is None else baseline
+        said.append(
+            f"*, **, ***: it differs from {whom} with p < 0.05, 0.01, 0.001 "
+            f"(two-sided t-test, paired by {study.unit}; Holm's correction for all methods of "
+            "the column)."
+        )
+    return [*said, f"{target}{_open(study)}"]
+
+
+def _open(study: Comparison) -> str:
+    """What evaluations leave open of energy and time to the target."""
+    rows, found = study.table(), []
+    for name, unit in (("energy_to_target_j", "J"), ("time_to_target_s", "s")):
+        errors = [row[f"{name}_error"] for row in rows if row[f"{name}_error"]]
+        found += [si(max(errors), unit)] if errors else []
+    if not found:
+        return ""
+    return (
+        " What it takes to reach it is interpolated between evaluations, "
+        f"to within {' and '.join(found)}."
+    )
