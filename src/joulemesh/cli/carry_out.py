@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from joulemesh.results.result_worlds import WorldsResult
     from joulemesh.runs.tracking import Tracker
     from joulemesh.scenario import Scenario
+    from joulemesh.views.publication.printing import Printing
 
 __all__ = ["Order", "carry_out"]
 
@@ -71,6 +72,7 @@ class Order:
     track: tuple[str, ...]
     target: float | None
     json: bool
+    printing: Printing | None = None
 
 
 def carry_out(
@@ -150,6 +152,7 @@ def carry_out(
             say(f"stopped; {again} goes on from here", err=True)
         raise typer.Exit(130) from None
     if leads:
+        _draw(out, order.printing)
         _show(result, out, json=order.json)
     if isinstance(result, WorldsResult) and not result.results:
         if leads:
@@ -188,6 +191,15 @@ def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
     else:
         show_result(result, open_console())
         say(f"kept in {out}; the report is {out / 'report.html'}")
+
+
+def _draw(out: Path, printing: Printing | None) -> None:
+    """Draw the run for a paper, if that is asked for."""
+    if printing is None:
+        return
+    from joulemesh.runs.paper import write_run_paper
+
+    write_run_paper(out, printing)
 
 
 def _tracker(

@@ -13,19 +13,23 @@ from joulemesh.cli import completion
 from joulemesh.cli.carry_out import Order, carry_out
 from joulemesh.cli.common import (
     FileArgument,
+    FormatOption,
     JsonOption,
     LoadOption,
     PresetOption,
     SetOption,
+    WidthOption,
     WorldsOption,
     load_files,
     read_scenario,
 )
 from joulemesh.cli.failure import tell
+from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.training.jax.distributed.supervise import Group
+    from joulemesh.views.publication.printing import Printing
 
 __all__ = ["run"]
 
@@ -93,6 +97,8 @@ def run(
             help="Report joules and seconds to this accuracy; 95 % of the final unless given.",
         ),
     ] = None,
+    formats: FormatOption = None,
+    width: WidthOption = None,
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -140,6 +146,9 @@ def run(
     `--worlds K` runs in K worlds that differ in all that is drawn from the scenario's seed, in a
     folder for each, and ends with means and 95 % intervals over worlds.
 
+    `--format` or `--width` draw curves and plan for a paper too, in the folder `paper` of the run;
+    `joulemesh report` does so later.
+
     Several processes (`--hosts auto`, or `--coordinator`, `--processes` and `--process-id`) share
     the devices; all get the same scenario, process 0 writes, and a run may be resumed on another
     number of them.
@@ -166,11 +175,25 @@ def run(
         track=(*([f"tensorboard:{tensorboard}"] if tensorboard else []), *(track or [])),
         target=target,
         json=json,
+        printing=_figures(formats, width, worlds),
     )
     group = Group.asked(hosts, coordinator, processes, process_id, join_timeout)
     if group is not None:
         _together(group, order)
     carry_out(order)
+
+
+def _figures(formats: str | None, width: str | None, worlds: int | None) -> Printing | None:
+    """The figures that are asked for; refused before anything is trained."""
+    from joulemesh.views.publication.printing import Printing
+
+    asked = Printing.asked(formats, width)
+    if asked is not None and (worlds or 1) > 1:
+        raise ScenarioError(
+            "--format and --width draw one run: leave --worlds out, or draw one of the worlds "
+            "later with joulemesh report OUT/WORLD --format"
+        )
+    return asked
 
 
 def _together(group: Group, order: Order) -> NoReturn:

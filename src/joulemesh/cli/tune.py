@@ -10,10 +10,12 @@ import typer
 
 from joulemesh.cli.common import (
     FileArgument,
+    FormatOption,
     JsonOption,
     LoadOption,
     PresetOption,
     SetOption,
+    WidthOption,
     field_and_value,
     read_scenario,
 )
@@ -75,6 +77,8 @@ def tune(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
     ] = None,
+    formats: FormatOption = None,
+    width: WidthOption = None,
     load: LoadOption = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
@@ -88,10 +92,13 @@ def tune(
     that no choice was made by, beside the scenario as it is.
 
     Runs are kept: a tuning that was stopped goes on when it is asked for again.
+
+    `--format` or `--width` draw the candidates in the folder of `--out`, for a paper.
     """
     if resume and out is None:
         say("error: --resume needs --out, the folder of the tuning", err=True)
         raise typer.Exit(2)
+    drawn = _figures(out, formats, width)
     scenario = read_scenario(file, preset, changes, load)
     try:
         found = _with_progress(
@@ -112,6 +119,8 @@ def tune(
         again = "with --resume " if out is not None else ""
         say(f"stopped; the same command {again}goes on from the runs that are kept", err=True)
         raise typer.Exit(130) from None
+    if drawn and out is not None:
+        found.save_figure(out, formats=formats, width=width)
     if json:
         typer.echo(json_format.dumps(found.summary()))
         return
@@ -121,6 +130,16 @@ def tune(
     show_tuning(found, open_console())
     if out is not None:
         say(f"kept in {out}; the winning scenario is {out / 'best.toml'}")
+
+
+def _figures(out: Path | None, formats: str | None, width: str | None) -> bool:
+    """Is a figure asked for? What cannot be drawn is refused before anything is trained."""
+    from joulemesh.views.publication.printing import Printing
+
+    asked = Printing.asked(formats, width) is not None
+    if asked and out is None:
+        raise ScenarioError("--format and --width need --out, the folder that the figure goes to")
+    return asked
 
 
 def _space(scenario: Scenario, path: Path | None, tried: list[str] | None) -> Space:

@@ -254,9 +254,9 @@ class RunFolder(KeptRun):
             self.add_timings(result.setup_s, result.chunks)
             self.finish(result)
 
-    def commit_report(self) -> None:
-        """Take a report that was written again into the manifest."""
-        self._commit(["report.html"], **self.manifest.newest.facts)
+    def commit_also(self, names: Iterable[str]) -> None:
+        """Take files that were written to a run, or written again, into the manifest."""
+        self._commit(names, **self.manifest.newest.facts)
 
     def _commit(self, names: Iterable[str], removed: Iterable[str] = (), **facts: Any) -> None:
         grown = self._growing

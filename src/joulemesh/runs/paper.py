@@ -1,25 +1,37 @@
-"""What a paper takes over from a comparison: table, setting and references."""
+"""What a paper takes over from a comparison or a run: table, figures, setting and references."""
 
 from __future__ import annotations
 
-__all__ = ["data_sizes", "plan_of", "write_comparison_paper"]
+__all__ = ["PAPER", "write_comparison_paper", "write_run_paper"]
 
 from pathlib import Path
 
+import numpy as np
+
 from joulemesh.data import Dataset
 from joulemesh.data.chosen import spec_for
-from joulemesh.errors import JoulemeshError
-from joulemesh.files import write_text
+from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.files import make_folder, write_text
+from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan
 from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
+from joulemesh.results.result import ADAPTIVE
 from joulemesh.runs.cite import references, used_by
-from joulemesh.runs.formats import flat
+from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.formats import costs_of, flat, trace_of
 from joulemesh.runs.identity import versions
 from joulemesh.scenario import Scenario
-from joulemesh.views.publication.methods import Sizes, comparison_methods
+from joulemesh.training.trace import Trace
+from joulemesh.views.publication.bibtex import keys_of
+from joulemesh.views.publication.methods import Sizes, comparison_methods, run_methods
 from joulemesh.views.publication.printing import TWO_COLUMNS_IN, Printing
 from joulemesh.views.publication.table import comparison_table
+from joulemesh.views.words import Subject
+
+PAPER = "paper"
+"""The folder of a run for what a paper takes over."""
 
 
 def write_comparison_paper(
@@ -36,14 +48,96 @@ def write_comparison_paper(
     narrow = printing.width is not None and printing.width < TWO_COLUMNS_IN
     table = comparison_table(found, baseline=baseline, narrow=narrow)
     write_text(folder / "table.tex", table)
-    sizes = data_sizes(found.scenario, found.own_data)
-    setting = comparison_methods(found, plan_of(found.scenario), sizes, flat(versions()))
-    write_text(folder / "methods.txt", setting)
     used = used_by(found.scenario, [entry.name for entry in found.entries])
+    sizes, made = _sizes(found.scenario, found.own_data), _plan(found.scenario)
+    setting = comparison_methods(found, made, sizes, flat(versions()), keys_of(used))
+    write_text(folder / "methods.txt", setting)
     write_text(folder / "references.bib", references(used))
 
 
-def plan_of(scenario: Scenario) -> Plan | None:
+def write_run_paper(path: str | Path, printing: Printing) -> list[Path]:
+    """Draw a run's curves and its plan, and tell its setting, in the folder ``paper`` of the run.
+
+    Args:
+        path: the folder of a run, finished or not; everything is taken from it.
+        printing: formats and width of the figures.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ScenarioError: there is no run, or it is damaged.
+    """
+    folder = RunFolder(path)
+    record = folder.start_record()
+    folder.require_current()
+    seeds = tuple(int(seed) for seed in record["seeds"])
+    text = folder.metrics_text()
+    with folder.held(resume=True):
+        account = folder.account()
+        made = account if isinstance(account, Plan) else None
+        study = _as_study(account, trace_of(text, seeds, np.float64), text, seeds)
+        place = make_folder(folder.path / PAPER)
+        wrote = _write_figures(study, made, place, printing)
+        learned, method = record.get("learned", {}), record.get("method") or ""
+        used = used_by(account.scenario, [method or ADAPTIVE])
+        subject = Subject("", "", learned.get("dataset", ""), learned.get("model", ""), method)
+        sizes, with_these = _sizes(account.scenario), flat(record["versions"])
+        said = run_methods(account.scenario, made, subject, sizes, seeds, with_these, keys_of(used))
+        for name, content in (("methods.txt", said), ("references.bib", references(used))):
+            write_text(place / name, content)
+            wrote.append(place / name)
+        folder.commit_also(one.relative_to(folder.path).as_posix() for one in wrote)
+    return wrote
+
+
+def _write_figures(
+    study: Comparison, made: Plan | None, place: Path, printing: Printing
+) -> list[Path]:
+    from joulemesh.views.comparison.figure import comparison_figure  # they load Matplotlib
+    from joulemesh.views.plan.figure import plan_figure
+    from joulemesh.views.publication.figure import save_figure
+
+    drawn = {"curves": comparison_figure(study, width=printing.width)}
+    if made is not None:
+        drawn["plan"] = plan_figure(made, printing.width)
+    return [
+        path
+        for name, figure in drawn.items()
+        for path in save_figure(figure, place / name, printing.formats, width=None)
+    ]
+
+
+def _as_study(account: Account, trace: Trace, text: str, seeds: tuple[int, ...]) -> Comparison:
+    """A run as a comparison of one method, for its figure.
+
+    Raises:
+        ScenarioError: it has not come as far as its first evaluation.
+    """
+    if not len(trace.iteration):
+        raise ScenarioError("the run has no evaluation yet; draw it when it has come further")
+    shape = (len(trace.iteration), len(seeds))
+    joules, seconds = (
+        np.broadcast_to(costs if costs.ndim == 2 else costs[:, None], shape)
+        for costs in costs_of(text, seeds)
+    )
+    accuracy = np.asarray(trace.test_accuracy, np.float64)
+    unknown = np.full((len(seeds), 1), np.nan)
+    entry = Entry(
+        ADAPTIVE,
+        trace.iteration,
+        {"test_accuracy": accuracy},
+        {"test_accuracy": accuracy[-1]},
+        joules,
+        seconds,
+        unknown,
+        unknown,
+        unknown,
+    )
+    return Comparison(account.scenario, "batteries", seeds, (entry,))
+
+
+def _plan(scenario: Scenario) -> Plan | None:
     """The scenario's plan; None where its budgets pay for none."""
     try:
         return plan(scenario)
@@ -51,7 +145,7 @@ def plan_of(scenario: Scenario) -> Plan | None:
         return None
 
 
-def data_sizes(scenario: Scenario, own: Dataset | None = None) -> Sizes | None:
+def _sizes(scenario: Scenario, own: Dataset | None = None) -> Sizes | None:
     """How many samples there are; None where the data cannot be had."""
     if own is not None:
         return Sizes(len(own.x_train), len(own.x_test), own.classes)

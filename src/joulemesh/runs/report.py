@@ -78,7 +78,7 @@ def report_of_folder(path: Path, target: Path) -> None:
         asked = _target(folder.result())
         write_report(target, evaluated(view, trace, costs, asked))
         if inside:
-            folder.commit_report()
+            folder.commit_also(["report.html"])
 
 
 def _target(result: Mapping[str, Any] | None) -> float | None:

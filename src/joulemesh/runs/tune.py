@@ -28,6 +28,7 @@ from joulemesh.tuning.objective import Objective
 from joulemesh.tuning.result import Tuning
 from joulemesh.tuning.space import Space
 from joulemesh.tuning.tune import CANDIDATES, MakeTuner, Progress, tune_scenario
+from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
 RECORD = "tuning.json"
 
@@ -57,6 +58,36 @@ class Tuned(Tuning):
         place = make_folder(folder)
         with FolderLock(place):
             self._write(place, [Path(path) for path in code])
+
+    def save_figure(
+        self,
+        folder: str | Path,
+        *,
+        formats: str | Sequence[str] | None = None,
+        width: str | float | None = None,
+    ) -> list[Path]:
+        """Draw the candidates, their front and the winner beside what `save` wrote.
+
+        Args:
+            folder: of the tuning.
+            formats: some of ``"pdf"``, ``"svg"``, ``"pgf"`` and ``"png"``, in a list or in one
+                text with commas; PNG and SVG unless given.
+            width: for the column of a paper: ``"ieee"``, ``"ieee-wide"``, ``"acm"``,
+                ``"acm-wide"``, or inches; None for a screen.
+
+        Returns:
+            The files that were written.
+        """
+        from joulemesh.views.publication.figure import save_figure
+        from joulemesh.views.tuning.figure import tuning_figure
+
+        printing = Printing.asked(formats, width) or ON_SCREEN
+        place = make_folder(folder)
+        with FolderLock(place):
+            figure = tuning_figure(self, printing.width)
+            wrote = save_figure(figure, place / "figure", printing.formats, width=None)
+            commit_all(place, stage="tuning")
+        return wrote
 
     def _write(self, place: Path, code: Sequence[Path]) -> None:
         from joulemesh.runs.formats import flat

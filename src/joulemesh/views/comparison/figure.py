@@ -59,13 +59,14 @@ def comparison_figure(
         label = "test accuracy of the mean model [%]" if width is None else "test accuracy [%]"
         for panel in panels if columns == 1 else panels[:1]:
             panel.set_ylabel(label)
-        figure.legend(
-            *panels[0].get_legend_handles_labels(),
-            loc="outside lower center",
-            ncols=keys,
-            frameon=False,
-            handlelength=3.0,
-        )
+        if len(study.entries) > 1:
+            figure.legend(
+                *panels[0].get_legend_handles_labels(),
+                loc="outside lower center",
+                ncols=keys,
+                frameon=False,
+                handlelength=3.0,
+            )
         if width is not None:
             panels[0].set_ylim(bottom=_floor(shown))
         else:

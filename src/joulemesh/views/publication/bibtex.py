@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Used", "bibtex", "entry_key"]
+__all__ = ["Used", "bibtex", "entry_key", "keys_of"]
 
 import re
 import unicodedata
@@ -60,11 +60,7 @@ def bibtex(used: Sequence[Used], *, version: str) -> str:
       archiveprefix = {arXiv},
     }
     """
-    wanted: dict[Citation, list[str]] = {}
-    for one in used:
-        for cited in one.citations:
-            named = wanted.setdefault(cited, [])
-            named += [] if one.what in named else [one.what]
+    wanted = _wanted(used)
     missing = [f"% {_comment(f'{one.what}: {one.note}')}\n" for one in used if not one.citations]
     keys = _keys(list(wanted))
     entries = [
@@ -72,6 +68,26 @@ def bibtex(used: Sequence[Used], *, version: str) -> str:
         for cited, what in wanted.items()
     ]
     return "\n".join(filter(None, ["".join(missing), *entries]))
+
+
+def _wanted(used: Sequence[Used]) -> dict[Citation, list[str]]:
+    """Every publication once, with what it is for."""
+    wanted: dict[Citation, list[str]] = {}
+    for one in used:
+        for cited in one.citations:
+            named = wanted.setdefault(cited, [])
+            named += [] if one.what in named else [one.what]
+    return wanted
+
+
+def keys_of(used: Sequence[Used]) -> dict[str, tuple[str, ...]]:
+    """The keys by which a text cites each thing that was used.
+
+    >>> keys_of([Used("method a", (Citation("Yan", "T", 2024),)), Used("method b", ())])
+    {'method a': ('yan2024t',), 'method b': ()}
+    """
+    keys = _keys(list(_wanted(used)))
+    return {one.what: tuple(keys[cited] for cited in one.citations) for one in used}
 
 
 def _comment(text: str) -> str:

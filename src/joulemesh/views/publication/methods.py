@@ -17,6 +17,9 @@ from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.units import duration, energy, si
 from joulemesh.views.words import Subject, dataset_words, device_words, model_words
 
+Keys = Mapping[str, tuple[str, ...]]
+
+_NO_KEYS: Keys = {}
 _WIDTH = 96
 _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "torch")
 _CAPITALS = {"numpy": "NumPy", "scipy": "SciPy", "jax": "JAX", "torch": "PyTorch"}
@@ -43,7 +46,11 @@ class Sizes(NamedTuple):
 
 
 def comparison_methods(
-    study: Comparison, plan: Plan | None, sizes: Sizes | None, versions: Mapping[str, str]
+    study: Comparison,
+    plan: Plan | None,
+    sizes: Sizes | None,
+    versions: Mapping[str, str],
+    keys: Keys = _NO_KEYS,
 ) -> str:
     """The setting of a comparison.
 
@@ -52,6 +59,8 @@ def comparison_methods(
         plan: of the scenario; None where it has none.
         sizes: of the data, if they are known.
         versions: software and hardware, name by name.
+        keys: of references, by what they are for (`joulemesh.views.publication.bibtex.keys_of`);
+            they stand in brackets behind it.
 
     Returns:
         A paragraph of plain text, to be edited.
@@ -59,9 +68,9 @@ def comparison_methods(
     subject = Subject(dataset=study.dataset, model=study.model)
     parts = [
         *_world(study.scenario, plan),
-        *_learning(study.scenario, subject, sizes, study.parameters),
-        *_compared(study),
-        _software(versions),
+        *_learning(study.scenario, subject, sizes, study.parameters, keys),
+        *_compared(study, keys),
+        _software(versions, keys),
     ]
     return _paragraph(parts)
 
@@ -73,6 +82,7 @@ def run_methods(
     sizes: Sizes | None,
     seeds: Sequence[int],
     versions: Mapping[str, str],
+    keys: Keys = _NO_KEYS,
 ) -> str:
     """The setting of a run.
 
@@ -83,20 +93,22 @@ def run_methods(
         sizes: of the data, if they are known.
         seeds: of the repetitions.
         versions: software and hardware, name by name.
+        keys: of references, by what they are for.
 
     Returns:
         A paragraph of plain text, to be edited.
     """
     parameters = 0 if plan is None else plan.work.parameters
-    what = f"The method was {subject.method}. " if subject.method else ""
+    cited = _cited(keys, f"method {subject.method}")
+    what = f"The method was {subject.method}{cited}. " if subject.method else ""
     times = "once" if len(seeds) == 1 else f"with {len(seeds)} seeds"
     repeats = f"{what}Training was run {times} ({_listed(seeds)})."
     parts = [
         *_world(scenario, plan),
-        *_learning(scenario, subject, sizes, parameters),
-        *_planned(plan),
+        *_learning(scenario, subject, sizes, parameters, keys),
+        *_planned(plan, keys),
         repeats,
-        _software(versions),
+        _software(versions, keys),
     ]
     return _paragraph(parts)
 
@@ -166,18 +178,24 @@ def _radio(network: Network) -> str:
 
 
 def _learning(
-    scenario: Scenario, subject: Subject, sizes: Sizes | None, parameters: int
+    scenario: Scenario, subject: Subject, sizes: Sizes | None, parameters: int, keys: Keys
 ) -> Iterator[str]:
     training = scenario.training
     what = dataset_words(subject.dataset or training.dataset)
     model = model_words(subject.model or training.model)
     bits = scenario.network.bits_per_parameter
-    size = f" of {parameters:,} parameters, {bits} bits each," if parameters else ""
+    size = f" of {parameters:,} parameters ({bits} bits each)" if parameters else ""
     counted = ""
     if sizes is not None:
         counted = f" ({sizes.train:,} training and {sizes.test:,} test samples"
         counted += f" of {sizes.classes} classes)" if sizes.classes else ")"
-    yield f"They learn {what}{counted} with {model}{size}; {_split(training)}."
+    data = _cited(keys, f"data set {what}")
+    shape = _cited(keys, f"model {subject.model or training.model}")
+    dealt = _cited(keys, f"partition {training.partition}")
+    yield (
+        f"The devices learn {what}{data}{counted} with {model}{shape}{size}; "
+        f"{_split(training)}{dealt}."
+    )
     rounds = "one step" if training.local_round == "step" else "one pass over the device's samples"
     yield (
         f"A local round is {rounds} of {training.optimizer.upper()} with a batch size of "
@@ -200,23 +218,26 @@ def _split(training: Training) -> str:
     return known.get(kind, f"samples are split by the partition {kind} ({said})")
 
 
-def _planned(plan: Plan | None) -> Iterator[str]:
+def _planned(plan: Plan | None, keys: Keys) -> Iterator[str]:
     if plan is None:
         return
     rounds, count = plan.rounds, plan.iterations
     times = "1 iteration" if count == 1 else f"{count:,} iterations"
     spread = f"{int(rounds.min())} to {int(rounds.max())} (mean {rounds.mean():.3g})"
+    scheme = f"{plan.timeline.scheme.kind.words}{_cited(keys, f'aggregation scheme {plan.scheme}')}"
+    skipped = int((~plan.exchanged).sum())
+    when = f"after all but {skipped:,} of them" if skipped else "after each"
     yield (
-        f"The plan has {times} and averages {plan.timeline.scheme.kind.words} after each that "
-        f"exchanges; devices run {spread} local rounds in an iteration, by the policy "
-        f"{plan.scenario.plan.rounds}. It spends {energy(float(plan.spent_j.sum()))} in "
-        f"{duration(plan.time_s)}."
+        f"The plan has {times} and averages {scheme} {when}; devices run "
+        f"{spread} local rounds in an iteration, by the policy {plan.scenario.plan.rounds}. It "
+        f"spends {energy(float(plan.spent_j.sum()))} in {duration(plan.time_s)}."
     )
 
 
-def _compared(study: Comparison) -> Iterator[str]:
-    ran = [row for row in study.table() if row["iterations"] is not None]
-    listed = _and([f"{row['method']} ({row['iterations']:,} iterations)" for row in ran])
+def _compared(study: Comparison, keys: Keys) -> Iterator[str]:
+    ran = [(row["method"], row["iterations"]) for row in study.table() if row["iterations"]]
+    named = [(f"{name}{_cited(keys, f'method {name}')}", count) for name, count in ran]
+    listed = _and([f"{name} ({count:,} iterations)" for name, count in named])
     yield f"We compared {listed} on equal {study.equal}: {_EQUAL[study.equal]}."
     left_out = [row["method"] for row in study.table() if row["iterations"] is None]
     if left_out:
@@ -237,15 +258,27 @@ def _compared(study: Comparison) -> Iterator[str]:
     )
 
 
-def _software(versions: Mapping[str, str]) -> str:
+def _software(versions: Mapping[str, str], keys: Keys) -> str:
     packages = [f"{_CAPITALS.get(name, name)} {versions[name]}" for name in _PACKAGES
                 if name in versions]  # fmt: skip
     where = versions.get("platform", "")
     kinds = dict.fromkeys(filter(None, versions.get("accelerators", "").split(", ")))
-    on = f" on {', '.join(kinds)} ({where})" if kinds and where else ""
+    named = ["the CPU" if kind == "cpu" else kind for kind in kinds]
+    on = f" on {_and(named)} ({where})" if named and where else ""
     known = _and([f"Python {versions['python']}"] * ("python" in versions) + packages)
     with_these = f" with {known}" if known else ""
-    return f"Everything was computed by Joulemesh {versions['joulemesh']}{with_these}{on}."
+    tool = f"Joulemesh {versions['joulemesh']}{_cited(keys, 'Joulemesh')}"
+    return f"Everything was computed by {tool}{with_these}{on}."
+
+
+def _cited(keys: Keys, what: str) -> str:
+    """The references of something, behind its name.
+
+    >>> _cited({"method a": ("yan2024", "li2025")}, "method a"), _cited({}, "method b")
+    (' [yan2024, li2025]', '')
+    """
+    found = keys.get(what, ())
+    return f" [{', '.join(found)}]" if found else ""
 
 
 def _span(values: Any, unit: str) -> str:
