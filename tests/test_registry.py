@@ -176,6 +176,13 @@ STAR = next(
     if block.title == "star.py"
 )
 OWN = {
+    "training.loss": """
+from joulemesh.metrics import Loss
+from joulemesh.metrics.metric import cross_entropy
+from joulemesh.registries import LOSSES
+LOSSES.register(Loss("mine", "twice the cross-entropy", lambda z, y: 2 * cross_entropy(z, y),
+                     targets="classes", score="accuracy"))
+""",
     "plan.aggregation": STAR.replace('"star"', '"mine"'),
     "network.topology": """
 from joulemesh.registries import TOPOLOGIES

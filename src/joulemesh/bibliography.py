@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "ALISTARH",
     "CIFAR_10",
+    "DIABETES",
     "DIGITS",
     "FASHION_MNIST",
     "JOULEMESH",
@@ -97,6 +98,16 @@ CIFAR_10 = Citation(
     names="Krizhevsky, Alex",
     kind="techreport",
 )
+
+DIABETES = Citation(
+    "Efron, Hastie, Johnstone, Tibshirani",
+    "Least Angle Regression",
+    2004,
+    "Annals of Statistics 32(2)",
+    doi="10.1214/009053604000000067",
+    names="Efron, Bradley and Hastie, Trevor and Johnstone, Iain and Tibshirani, Robert",
+)
+"""Where the measurements of ``diabetes`` were published."""
 
 DIGITS = Citation(
     "Alpaydin, Kaynak",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +16,11 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import require_regular
 from joulemesh.files.limits import SOURCE
 
-__all__ = ["files_run", "place_in", "place_of", "require_call", "run_file"]
+__all__ = ["files_run", "in_file", "is_in_file", "place_in", "place_of", "require_call", "run_file"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _FILES: set[Path] = set()  # those that were run
+_IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
 def run_file(path: str | Path, asked: str) -> ModuleType:
@@ -50,6 +53,46 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
     _FILES.add(path.resolve())
     spec.loader.exec_module(module)
     return module
+
+
+def is_in_file(text: str) -> bool:
+    """Does a scenario's text name something in a file of the user's own?
+
+    >>> is_in_file("losses/mine.py:quantile"), is_in_file("mse")
+    (True, False)
+    """
+    return _IN_FILE.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=16)
+def _module(path: str, changed_ns: int, asked: str) -> ModuleType:
+    """The file, run once unless it has changed."""
+    del changed_ns
+    return run_file(path, asked)
+
+
+def in_file(text: str, field: str) -> Any:
+    """What a file of the user's own calls by a name: ``"mine.py:quantile"``.
+
+    Args:
+        text: file and name.
+        field: of the scenario that names it, for refusals.
+
+    Raises:
+        ScenarioError: there is no such file, or no such name in it.
+    """
+    found = _IN_FILE.fullmatch(text)
+    assert found is not None
+    path, name = Path(found["path"]), found["name"]
+    if not path.is_file():
+        raise ScenarioError(f"{field} = {text!r}: there is no file {path}; name one")
+    module = _module(str(path.resolve()), path.stat().st_mtime_ns, f"{field} = {text!r}")
+    if not hasattr(module, name):
+        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise ScenarioError(
+            f"{field} = {text!r}: {path} has no {name}; it has {', '.join(known[:8])}"
+        )
+    return getattr(module, name)
 
 
 def files_run() -> tuple[Path, ...]:

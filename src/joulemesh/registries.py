@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind
     from joulemesh.data.partition import PartitionKind
     from joulemesh.fading.model import FadingModel
+    from joulemesh.metrics.losses import Loss
     from joulemesh.metrics.metric import Metric
     from joulemesh.models.kind import ModelKind
     from joulemesh.planning.policy import Policy
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANNELS",
+    "LOSSES",
     "METRICS",
     "MODELS",
     "PARTITIONS",
@@ -84,6 +86,7 @@ MODELS: Registry[ModelKind] = Registry(
         "logistic": "joulemesh.models.kinds.logistic",
         "mlp": "joulemesh.models.kinds.mlp",
         "cnn": "joulemesh.models.kinds.cnn",
+        "token-mlp": "joulemesh.models.kinds.token_mlp",
     },
 )
 
@@ -100,7 +103,22 @@ POLICIES: Registry[Policy] = Registry(
 
 METRICS: Registry[Metric] = Registry(
     "metric",
-    dict.fromkeys(("accuracy", "loss", "brier", "balanced_accuracy"), "joulemesh.metrics.metric"),
+    {
+        **dict.fromkeys(
+            ("accuracy", "loss", "brier", "balanced_accuracy"), "joulemesh.metrics.metric"
+        ),
+        **dict.fromkeys(("r2", "rmse", "mae"), "joulemesh.metrics.numbers"),
+        **dict.fromkeys(("token_accuracy", "perplexity"), "joulemesh.metrics.tokens"),
+    },
+)
+
+LOSSES: Registry[Loss] = Registry(
+    "loss",
+    {
+        "cross-entropy": "joulemesh.metrics.losses",
+        **dict.fromkeys(("mse", "mae", "huber"), "joulemesh.metrics.numbers"),
+        "token-cross-entropy": "joulemesh.metrics.tokens",
+    },
 )
 
 REGISTRIES: tuple[Registry[Any], ...] = (
@@ -111,6 +129,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     MODELS,
     POLICIES,
     METRICS,
+    LOSSES,
 )
 
 

@@ -229,6 +229,7 @@ def _with_progress(
                 step.completed,
                 step.iterations,
                 accuracy=step.accuracy,
+                score=step.score,
                 energy_j=step.energy_j,
                 seconds_left=step.seconds_left,
             )

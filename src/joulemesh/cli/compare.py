@@ -182,9 +182,12 @@ def _with_progress(
     **options: Any,
 ) -> Comparison:
     """Compare and keep, and say on standard error what is being done: a line for each method."""
+    from joulemesh.metrics.losses import reported
+    from joulemesh.metrics.metric import score_metric
     from joulemesh.runs.compare import compare as study
     from joulemesh.views.progress import Display, Pace
 
+    score = score_metric(reported(scenario.training).score).label
     pace, accuracy = Pace(), math.nan
     with Display(quiet=quiet) as display:
 
@@ -198,7 +201,7 @@ def _with_progress(
             display.step(
                 f"{step.position + 1}/{step.methods} {step.method}{tried}{world}",
                 step.completed / step.iterations if step.iterations else 1.0,
-                _facts(replace(step, accuracy=accuracy), times, pace),
+                _facts(replace(step, accuracy=accuracy), times, pace, score),
                 name=f"{step.method}{tried}",
             )
 
@@ -217,8 +220,8 @@ def _with_progress(
     return found
 
 
-def _facts(step: Step, seeds: int, pace: Pace) -> list[str]:
-    """What to say of a method."""
+def _facts(step: Step, seeds: int, pace: Pace, score: str) -> list[str]:
+    """What to say of a method; the score is in words."""
     from joulemesh.views.progress import facts
 
     if not step.iterations:
@@ -231,6 +234,7 @@ def _facts(step: Step, seeds: int, pace: Pace) -> list[str]:
         step.completed,
         step.iterations,
         accuracy=step.accuracy,
+        score=score,
         energy_j=step.energy_j,
         seconds_left=pace.left_s(
             f"{step.method} {step.rate} {step.world}", step.completed, step.iterations

@@ -36,9 +36,9 @@ def tune(
     objective: Annotated[
         str,
         typer.Option(
-            "--objective", help="What is to be best: accuracy, energy-to:0.8 or time-to:0.8."
+            "--objective", help="What is to be best: score, energy-to:0.8 or time-to:0.8."
         ),
-    ] = "accuracy",
+    ] = "score",
     space: Annotated[
         Path | None,
         typer.Option("--space", help="A TOML file: a scenario's fields with lists of values."),

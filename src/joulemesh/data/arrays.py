@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.labels import canonical, check_classes, in_order, number_classes, text_labels
 from joulemesh.data.scaling import feature_notes, in_portions, moments, standardised
+from joulemesh.data.targets import Kind, check_kind, numbers_of, targets_of, tokens_of
 from joulemesh.errors import ScenarioError
 
 _MANY_CLASSES = 1000  # labels may be sparse among these; beyond, each class needs a sample
@@ -28,23 +29,33 @@ def from_arrays(
     name: str = "data",
     normalize: bool = False,
     held_by: Mapping[str, ArrayLike] | None = None,
+    targets: Kind = "classes",
 ) -> Dataset:
     """The user's own arrays as a Dataset, checked and scaled as an ``.npz`` file's are.
 
     Args:
-        x_train: training samples, [n, ...].
-        y_train: their labels: whole numbers from 0, or texts.
+        x_train: training samples, [n, ...]; tokens, whole numbers from 0, where these are to be
+            predicted.
+        y_train: their labels: whole numbers from 0, or texts; numbers, [n] or [n, k]; or tokens,
+            [n, positions], where negative ones do not count.
         x_test: test samples.
-        y_test: their labels.
+        y_test: their labels, numbers or tokens.
         name: of the data, for messages.
         normalize: whether to standardise x by the mean and deviation of the training samples.
         held_by: one array under its name that says which device holds each training sample.
+        targets: what is to be predicted: ``"classes"``, ``"numbers"``, ``"tokens"``, or ``"any"``
+            of them, as the type of ``y_train`` says. Numbers are standardised, too, if samples are.
 
     >>> from_arrays([[0.0], [1.0]], [0, 1], [[0.5]], [1]).classes
     2
     >>> from_arrays([[0.0], [1.0]], ["no", "yes"], [[0.5]], ["no"]).class_names
     ('no', 'yes')
+    >>> from_arrays([[0.0], [1.0]], [2.5, 3.0], [[0.5]], [2.0], targets="numbers").outputs
+    (1,)
     """
+    kind = targets_of(np.asarray(y_train), targets)
+    if kind == "tokens":
+        return tokens_of((x_train, y_train, x_test, y_test), name, _holders(name, held_by or {}))
     x_train, x_test = (
         _numbers(name, part, np.asarray(x))
         for part, x in (("x_train", x_train), ("x_test", x_test))
@@ -54,11 +65,18 @@ def from_arrays(
             f"{name}: x_train is {x_train.dtype} and x_test {x_test.dtype}, which would be scaled "
             f"differently: store both with one type"
         )
-    train, test, names = _both_labels(name, np.asarray(y_train), np.asarray(y_test))
-    classes = len(names) or _classes(name, train)
+    train: NDArray[Any]
+    test: NDArray[Any]
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    if kind == "numbers":
+        train, test, notes = numbers_of(name, y_train, y_test, normalize=normalize)
+        classes = train.shape[1]
+    else:
+        train, test, names = _both_labels(name, np.asarray(y_train), np.asarray(y_test))
+        classes = len(names) or _classes(name, train)
     mean: float | NDArray[np.float32] = 0.0
     std: float | NDArray[np.float32] = 1.0
-    notes: tuple[str, ...] = ()
     if x_train.dtype == np.uint8 and x_train.size:
         mean, std = _moments(x_train)
     elif x_train.ndim > 1 and x_train.size:
@@ -66,7 +84,7 @@ def from_arrays(
         if normalize and x_train.shape[1:] == x_test.shape[1:]:
             x_train, x_test = standardised(x_train, found), standardised(x_test, found)
         elif not normalize and np.isfinite(found.mean).all():
-            notes = feature_notes(found)
+            notes += feature_notes(found)
     return Dataset(
         name,
         _narrowed(x_train),
@@ -84,6 +102,7 @@ def from_arrays(
 
 def classes_of(path: str | Path, y_train: NDArray[Any]) -> int:
     """The number of classes, from the training labels."""
+    check_kind(path, y_train, "classes")
     if _is_text(y_train):
         return int(number_classes(np.unique(y_train.astype(str)).tolist())[0].max()) + 1
     return _classes(path, _labels(path, "y_train", y_train))
@@ -157,6 +176,7 @@ def _both_labels(
 
 
 def _labels(path: str | Path, name: str, y: NDArray[Any]) -> NDArray[np.int32]:
+    check_kind(path, y, "classes")
     if y.dtype.kind not in "iu" or y.ndim != 1 or not len(y):
         raise ScenarioError(
             f"{path}: {name} is {y.dtype} of shape {y.shape}: use whole numbers or texts of shape "

@@ -9,13 +9,16 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Literal
 
-from joulemesh.bibliography import CIFAR_10, DIGITS, FASHION_MNIST, MNIST
+from joulemesh.bibliography import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST
 from joulemesh.citation import Citation
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.npz import read_npz_sizes
 from joulemesh.data.reading import Reading, check_only_tables, is_own, is_table
 from joulemesh.data.table import from_table, open_table
+from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
 
 
@@ -28,8 +31,11 @@ class DataSpec:
         train: number of training samples.
         test: number of test samples.
         shape: of one sample; images are (height, width, channels).
-        classes: number of classes.
+        classes: number of classes; of tokens, how many there are; of numbers, how many are to be
+            predicted of each sample.
         citation: where it was published, if that is known.
+        targets: what is to be predicted: ``"classes"``, ``"numbers"`` or ``"tokens"``.
+        positions: of tokens, the shape of a sample's targets.
     """
 
     name: str
@@ -38,6 +44,18 @@ class DataSpec:
     shape: tuple[int, ...]
     classes: int
     citation: Citation | None = None
+    targets: str = "classes"
+    positions: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Shape of what a model gives for one sample."""
+        return (*self.positions, self.classes)
+
+    @property
+    def seen(self) -> Literal["float32", "int32"]:
+        """How a model sees samples: scaled, or as the tokens that they are."""
+        return "int32" if self.targets == "tokens" else "float32"
 
 
 _SPECS = {
@@ -47,6 +65,8 @@ _SPECS = {
         DataSpec("mnist", 60_000, 10_000, (28, 28, 1), 10, MNIST),
         DataSpec("fashion-mnist", 60_000, 10_000, (28, 28, 1), 10, FASHION_MNIST),
         DataSpec("cifar-10", 50_000, 10_000, (32, 32, 3), 10, CIFAR_10),
+        DataSpec("diabetes", 354, 88, (10,), 1, DIABETES, "numbers"),
+        DataSpec("verses", 2000, 500, (32,), 28, None, "tokens", (32,)),
     )
 }
 
@@ -91,10 +111,17 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
         return _table_spec(dataset, reading, stamps)
     check_only_tables(dataset, reading)
     if dataset in _SPECS:
-        return _SPECS[dataset]
+        known = _SPECS[dataset]
+        check_loss(dataset, known.targets, reading.loss, reading.targets)
+        return known
     if dataset.startswith(PREFIX):
-        return DataSpec(dataset, *read_npz_sizes(hub_file(dataset)))
-    return DataSpec(dataset, *read_npz_sizes(dataset))
+        return _of_npz(dataset, hub_file(dataset), reading)
+    return _of_npz(dataset, dataset, reading)
+
+
+def _of_npz(name: str, path: str | Path, reading: Reading) -> DataSpec:
+    *sizes, targets, positions = read_npz_sizes(path, reading)
+    return DataSpec(name, *sizes, targets=targets, positions=positions)
 
 
 def _stamp(path: str) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from joulemesh.data.load import load
 from joulemesh.data.partition import Partition, partition
 from joulemesh.data.reading import COLUMN, reading_of
 from joulemesh.errors import ScenarioError
+from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Scenario
 from joulemesh.tables import read_table
 
@@ -62,8 +63,9 @@ def partition_for(
     """
     training, devices = scenario.training, scenario.devices.count
     if not training.partition.startswith(COLUMN):
+        _check_labelled(dataset, training.partition)
         return partition(
-            dataset.y_train,
+            dataset.strata(),
             devices,
             kind=training.partition,
             seed=seed,
@@ -78,6 +80,15 @@ def partition_for(
             f"{training.partition} gives it {found.sizes[wrong]}: leave devices.samples out"
         )
     return found
+
+
+def _check_labelled(dataset: Dataset, kind: str) -> None:
+    if dataset.targets == "tokens" and PARTITIONS[kind].by_label:
+        even = [name for name in PARTITIONS.built_in if not PARTITIONS[name].by_label]
+        raise ScenarioError(
+            f"training.partition = {kind!r} deals samples out by their labels, and the sequences "
+            f"of {dataset.name} have none: use {', '.join(even)} or column:NAME"
+        )
 
 
 def device_names(scenario: Scenario) -> tuple[str, ...]:

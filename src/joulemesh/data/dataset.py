@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["Dataset", "Holders"]
+__all__ = ["BINS", "Dataset", "Holders"]
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+
+BINS = 10  # quantiles of a number that partitions take for classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +32,17 @@ class Holders:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A classification data set.
+    """Samples and targets to learn from and to test on.
 
     Attributes:
         name: ``digits``, ``mnist``, ..., or the path of the user's file.
-        x_train: uint8 or float32 [n, ...]; images are [n, height, width, channels].
-        y_train: int32 [n], classes 0..classes-1.
-        x_test: uint8 or float32 [m, ...]; samples are as those of ``x_train``.
-        y_test: int32 [m], classes as in ``y_train``.
-        classes: number of classes.
+        x_train: uint8 or float32 [n, ...]; images are [n, height, width, channels]. Tokens are
+            int32 [n, positions].
+        y_train: int32 [n], classes 0..classes-1; float32 [n, k] where numbers are to be predicted;
+            int32 [n, positions] where tokens are, and negative ones do not count.
+        x_test: as ``x_train``, [m, ...].
+        y_test: as ``y_train``, [m, ...].
+        classes: number of classes; of tokens, how many there are; of numbers, k.
         mean: in the units of x; a number, or float32 of one figure per channel (the last axis).
         std: as ``mean``; a model sees ``(x - mean) / std``.
         class_names: of the classes, in their order; none where classes are numbers.
@@ -55,9 +59,9 @@ class Dataset:
 
     name: str
     x_train: NDArray[Any]
-    y_train: NDArray[np.int32]
+    y_train: NDArray[Any]
     x_test: NDArray[Any]
-    y_test: NDArray[np.int32]
+    y_test: NDArray[Any]
     classes: int
     mean: float | NDArray[np.float32] = 0.0
     std: float | NDArray[np.float32] = 1.0
@@ -67,15 +71,15 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.classes < 2:
+        if self.classes < 2 and self.targets != "numbers":
             raise ScenarioError(
                 f"{self.name}: {self.classes} class: classification needs 2 or more"
             )
         for part in ("train", "test"):
             x, y = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
             _check_lengths(self.name, part, x, y)
-            _check_values(self.name, part, x)
-            _check_labels(self.name, part, y, self.classes)
+            _check_values(self.name, part, x, self.classes)
+            _check_targets(self.name, part, y, self)
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise ScenarioError(
                 f"{self.name}: training samples have shape {self.shape} but test samples "
@@ -86,7 +90,7 @@ class Dataset:
                 f"{self.name}: {len(self.class_names)} class names for {self.classes} classes: "
                 "name all or none"
             )
-        if self.holders is not None and self.holders.of.shape != self.y_train.shape:
+        if self.holders is not None and self.holders.of.shape != self.y_train.shape[:1]:
             raise ScenarioError(
                 f"{self.name}: {self.holders.column} names the holders of "
                 f"{len(self.holders.of)} samples, but there are {len(self.y_train)}: name all"
@@ -97,16 +101,60 @@ class Dataset:
         """Shape of one sample."""
         return self.x_train.shape[1:]
 
+    @property
+    def targets(self) -> Literal["classes", "numbers", "tokens"]:
+        """What is to be predicted of a sample."""
+        if self.y_train.dtype == np.float32:
+            return "numbers"
+        return "classes" if self.y_train.ndim == 1 else "tokens"
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Shape of what a model gives for one sample."""
+        positions = self.y_train.shape[1:] if self.targets == "tokens" else ()
+        return (*positions, self.classes)
+
+    @property
+    def seen(self) -> Literal["float32", "int32"]:
+        """How a model sees samples: scaled, or as the tokens that they are."""
+        return "int32" if self.x_train.dtype == np.int32 else "float32"
+
+    def strata(self) -> NDArray[np.int32]:
+        """int32 [n]: the groups of training samples that partitions and reports tell apart.
+
+        Classes; of numbers the quantiles (`BINS`) of the first; tokens are all of one group.
+
+        >>> x, y = np.ones((4, 1), np.float32), np.array([[3.0], [1.0], [2.0], [9.0]], np.float32)
+        >>> Dataset("toy", x, y, x, y, 1).strata().tolist()
+        [5, 0, 2, 7]
+        """
+        if self.targets == "classes":
+            return self.y_train
+        if self.targets == "tokens":
+            return np.zeros(len(self.y_train), np.int32)
+        rank = np.argsort(np.argsort(self.y_train[:, 0], kind="stable"), kind="stable")
+        return (rank * BINS // len(rank)).astype(np.int32)
+
+    def strata_names(self) -> tuple[str, ...]:
+        """What the groups are called: none where classes are numbers."""
+        if self.targets == "classes":
+            return self.class_names
+        if self.targets == "tokens":
+            return ("sequences",)
+        groups, first = self.strata(), self.y_train[:, 0]
+        spans = [first[groups == k] for k in range(int(groups.max()) + 1)]
+        return tuple(f"{v.min():.3g} to {v.max():.3g}" if len(v) else "none" for v in spans)
+
     def normalise(self, x: Any) -> Any:
         """What a model sees of ``x`` (NumPy or JAX array): float32 ``(x - mean) / std``."""
         return (x.astype(np.float32) - self.mean) / self.std
 
 
 def _check_lengths(name: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> None:
-    if x.ndim < 2 or y.ndim != 1:
+    if x.ndim < 2 or y.ndim not in (1, 2) or (y.ndim == 1 and y.dtype == np.float32):
         raise ScenarioError(
-            f"{name}: x_{part} has shape {x.shape} and y_{part} {y.shape}: "
-            f"use [samples, ...] and [samples]"
+            f"{name}: x_{part} has shape {x.shape} and y_{part} {y.shape}: use [samples, ...] and "
+            f"[samples] (classes) or [samples, k] (numbers, tokens)"
         )
     if len(x) != len(y):
         raise ScenarioError(
@@ -116,11 +164,16 @@ def _check_lengths(name: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> No
         raise ScenarioError(f"{name}: x_{part} is empty (shape {x.shape}): give it samples")
 
 
-def _check_values(name: str, part: str, x: NDArray[Any]) -> None:
+def _check_values(name: str, part: str, x: NDArray[Any], tokens: int) -> None:
     if x.dtype == np.uint8:
         return
+    if x.dtype == np.int32:
+        _check_labels(name, f"x_{part}", x, tokens)
+        return
     if x.dtype != np.float32:
-        raise ScenarioError(f"{name}: x_{part} is {x.dtype}: use uint8 or float32")
+        raise ScenarioError(
+            f"{name}: x_{part} is {x.dtype}: use uint8 or float32, int32 for tokens"
+        )
     # A portion at a time: isfinite over the whole array would copy a quarter of it again.
     portion = max(1, 2**24 // max(1, x[0].size))
     for start in range(0, len(x), portion):
@@ -133,13 +186,36 @@ def _check_values(name: str, part: str, x: NDArray[Any]) -> None:
             )
 
 
-def _check_labels(name: str, part: str, y: NDArray[Any], classes: int) -> None:
+def _check_targets(name: str, part: str, y: NDArray[Any], data: Dataset) -> None:
+    kind = data.targets
+    if kind == "numbers":
+        if y.dtype != np.float32 or y.shape[1:] != (data.classes,):
+            raise ScenarioError(
+                f"{name}: y_{part} is {y.dtype} of shape {y.shape}: use float32 "
+                f"[samples, {data.classes}]"
+            )
+        bad = ~np.isfinite(y).all(axis=1)
+        if bad.any():
+            raise ScenarioError(
+                f"{name}: y_{part}[{int(bad.argmax())}] holds NaN or infinity (as float32): remove "
+                "or replace such samples"
+            )
+        return
     if y.dtype != np.int32:
         raise ScenarioError(f"{name}: y_{part} is {y.dtype}: use int32 classes")
+    if y.shape[1:] != data.y_train.shape[1:]:
+        raise ScenarioError(
+            f"{name}: y_{part} has shape {y.shape} and y_train {data.y_train.shape}: make samples "
+            "equally long, and fill up with -1, which does not count"
+        )
+    _check_labels(name, f"y_{part}", y if kind == "classes" else np.maximum(y, 0), data.classes)
+
+
+def _check_labels(name: str, array: str, y: NDArray[Any], classes: int) -> None:
     outside = (y < 0) | (y >= classes)
     if outside.any():
-        first = int(outside.argmax())
+        first = np.unravel_index(int(outside.argmax()), y.shape)
         raise ScenarioError(
-            f"{name}: y_{part}[{first}] = {y[first]} is outside the classes 0..{classes - 1}: "
-            f"correct the label"
+            f"{name}: {array}[{', '.join(map(str, first))}] = {y[first]} is outside the classes "
+            f"0..{classes - 1}: correct the label"
         )

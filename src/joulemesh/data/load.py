@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from joulemesh.data.catalog import check_name, spec
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.download import fetch
+from joulemesh.data.examples import diabetes, verses
 from joulemesh.data.files import cifar_images, idx_array
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.locate import Located, locate
@@ -26,6 +27,7 @@ from joulemesh.data.npz import read_npz
 from joulemesh.data.reading import COLUMN, Reading, check_only_tables, is_own, is_table
 from joulemesh.data.sources import SOURCES, Source
 from joulemesh.data.table import from_table, open_table
+from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.cache import find, keep, user_cache
@@ -53,7 +55,8 @@ def load(
     variable JOULEMESH_DATA names, then in the cache; then they are downloaded into the cache.
 
     Args:
-        dataset: ``digits`` (embedded), ``mnist``, ``fashion-mnist``, ``cifar-10``, the path of
+        dataset: ``digits``, ``diabetes`` or ``verses`` (embedded), ``mnist``, ``fashion-mnist``,
+            ``cifar-10``, the path of
             an ``.npz`` file with x_train, y_train, x_test and y_test, of a table with a column of
             labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), or
             ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
@@ -84,8 +87,11 @@ def load(
             f'training.partition = "{COLUMN}{reading.holder}" is for data of your own that say who '
             f"holds a sample, and {dataset!r} does not: use another partition"
         )
-    if dataset == "digits":
-        return _digits()
+    embedded = {"digits": _digits, "diabetes": diabetes, "verses": verses}
+    if dataset in embedded:
+        made = embedded[dataset]()
+        check_loss(dataset, made.targets, reading.loss, reading.targets)
+        return made
     if dataset.startswith(PREFIX):
         return replace(read_npz(hub_file(dataset, cache_dir), reading), name=dataset)
     source = SOURCES[dataset]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.data.arrays import classes_of, from_arrays, reordered
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.reading import Reading
+from joulemesh.data.targets import targets_of
 from joulemesh.errors import ScenarioError
 from joulemesh.files.arrays import ArrayFile, open_arrays
 from joulemesh.files.bounded import open_bounded
@@ -31,8 +32,9 @@ def read_npz(path: str | Path, reading: Reading | None = None) -> Dataset:
     """Load and check an ``.npz`` file; nothing in it is unpickled.
 
     Args:
-        path: of the file. x is [n, ...] of any real type; y holds whole numbers from 0, or texts.
-            The number of classes is the largest training label plus one, or the number of texts.
+        path: of the file. x is [n, ...] of any real type; y holds whole numbers from 0, or texts;
+            numbers to be predicted, or tokens, if ``reading`` says so. The number of classes is
+            the largest training label plus one, or the number of texts.
             Optional arrays are class_names, in the order of the classes, and x_mean and x_std: a
             model then sees ``(x - x_mean) / x_std``.
         reading: whether to standardise, and which array says who holds a sample: ``device_train``
@@ -59,7 +61,10 @@ def read_npz(path: str | Path, reading: Reading | None = None) -> Dataset:
             order = f"{reading.holder}_names"
             names = file.get(order)
         more = {name: file[name] for name in _OPTIONAL if name in file}
-    made = from_arrays(*arrays, name=str(path), normalize=reading.normalize, held_by=held_by)
+    made = from_arrays(
+        *arrays, name=str(path), normalize=reading.normalize, held_by=held_by,
+        targets=reading.targets,
+    )  # fmt: skip
     if made.holders is not None and names is not None:
         made = replace(made, holders=reordered(str(path), made.holders, names))
     return _completed(made, more, reading.normalize)
@@ -67,7 +72,7 @@ def read_npz(path: str | Path, reading: Reading | None = None) -> Dataset:
 
 def _completed(made: Dataset, more: Mapping[str, NDArray[Any]], normalize: bool) -> Dataset:
     """The same data with the names and the scaling that the file gives."""
-    if "class_names" in more:
+    if "class_names" in more and made.targets != "numbers":
         names = tuple(str(name) for name in more["class_names"].ravel())
         made = replace(made, class_names=names, classes=len(names))
     if "x_mean" not in more and "x_std" not in more:
@@ -101,7 +106,7 @@ def write_npz(dataset: Dataset, file: IO[bytes]) -> None:
     arrays |= {"x_mean": dataset.mean, "x_std": dataset.std}
     if dataset.class_names:
         arrays["class_names"] = np.array(dataset.class_names)
-    elif dataset.classes != int(dataset.y_train.max()) + 1:
+    elif dataset.targets != "numbers" and dataset.classes != _largest(dataset) + 1:
         arrays["class_names"] = np.arange(dataset.classes).astype(str)
     if dataset.holders is not None:
         names = np.array(dataset.holders.names)
@@ -110,25 +115,42 @@ def write_npz(dataset: Dataset, file: IO[bytes]) -> None:
     np.savez(file, allow_pickle=False, **arrays)
 
 
-def read_npz_sizes(path: str | Path) -> tuple[int, int, tuple[int, ...], int]:
+def _largest(dataset: Dataset) -> int:
+    """The largest number of a class that there is a sample of."""
+    arrays = [dataset.y_train]
+    if dataset.targets == "tokens":
+        arrays += [dataset.y_test, dataset.x_train, dataset.x_test]
+    return max(int(array.max()) for array in arrays)
+
+
+def read_npz_sizes(
+    path: str | Path, reading: Reading | None = None
+) -> tuple[int, int, tuple[int, ...], int, str, tuple[int, ...]]:
     """Read an ``.npz`` file's sizes from its headers; only the training labels are loaded.
 
     Args:
         path: of the file.
+        reading: says what is to be predicted. Where tokens are, the file is read as a whole.
 
     Returns:
-        Training samples, test samples, shape of a sample, classes.
+        Training samples, test samples, shape of a sample, classes, what is to be predicted, and
+        the shape of it.
     """
+    wanted = (reading or Reading()).targets
     with _opened(path) as file:
         y_train = file["y_train"]
         named = len(file["class_names"].ravel()) if "class_names" in file else 0
         train, test = file.shape("x_train"), file.shape("x_test")
-    classes = classes_of(path, y_train)
+    kind = targets_of(y_train, wanted)
+    if kind == "tokens":
+        made = read_npz(path, reading)
+        return len(made.x_train), len(made.x_test), made.shape, made.classes, kind, made.shape
+    classes = y_train[:1].size if kind == "numbers" else classes_of(path, y_train)
     if len(train) < 2 or len(test) < 2:
         raise ScenarioError(
             f"{path}: x_train has shape {train} and x_test {test}: use [samples, ...]"
         )
-    return train[0], test[0], train[1:], named or classes
+    return train[0], test[0], train[1:], named or classes, kind, ()
 
 
 @contextmanager

@@ -35,6 +35,8 @@ class PartitionKind:
         parameters: fields of the scenario's section ``training`` that it takes.
         repeats: whether a sample may be given to several devices, or several times.
         citation: where it was published, or None.
+        by_label: whether it looks at the labels. Numbers stand for their quantiles then, and
+            sequences of tokens, which have no label, are refused.
     """
 
     name: str
@@ -43,6 +45,7 @@ class PartitionKind:
     parameters: tuple[str, ...] = ()
     repeats: bool = False
     citation: Citation | None = None
+    by_label: bool = True
 
 
 def chance(seed: int) -> np.random.Generator:

@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = ["COLUMN", "Reading", "check_only_tables", "is_own", "is_table", "reading_of"]
 
 from dataclasses import dataclass
+from typing import Literal
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.losses import loss_named
 from joulemesh.scenario import Scenario
 
 COLUMN = "column:"
@@ -26,6 +28,9 @@ class Reading:
         ignored: columns that are neither features nor anything else.
         normalize: whether features are standardised by the training samples' mean and deviation.
         seed: of the hold-out.
+        targets: what is to be predicted: classes, numbers, tokens, or any of them, as the type of
+            the arrays says.
+        loss: what is minimised, for refusals.
     """
 
     label: str | None = None
@@ -35,6 +40,8 @@ class Reading:
     ignored: tuple[str, ...] = ()
     normalize: bool = False
     seed: int = 0
+    targets: Literal["classes", "numbers", "tokens", "any"] = "classes"
+    loss: str = "cross-entropy"
 
 
 def reading_of(scenario: Scenario) -> Reading:
@@ -53,6 +60,8 @@ def reading_of(scenario: Scenario) -> Reading:
         training.ignore_columns,
         training.normalize,
         scenario.seed,
+        loss_named(training.loss).targets,
+        training.loss,
     )
 
 

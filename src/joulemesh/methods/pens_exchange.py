@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Pens", "Sent", "Tally", "selected"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -159,7 +159,7 @@ class Pens:
         self, model: Model, context: Context, params: Params, owner: jax.Array
     ) -> jax.Array:
         """[N, n]: loss of owner[i, k]'s model on device i's own samples."""
-        bare = Model(model.name, model.init, model.apply)  # without the regulariser
+        bare = replace(model, l2=0.0)  # without the regulariser
         lanes = jnp.arange(self.evaluated, dtype=jnp.int32)
 
         def loss(pair: tuple[jax.Array, jax.Array]) -> jax.Array:

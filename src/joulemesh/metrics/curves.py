@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["COUNTS", "CURVES", "Curve", "column_names", "curves_of", "own_curves"]
+__all__ = ["COUNTS", "CURVES", "Curve", "column_names", "curves_of", "own_curves", "score_columns",
+           "score_place"]  # fmt: skip
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from joulemesh.metrics.metric import ACCURACY, LOSS, Metric, metrics_of
+from joulemesh.metrics.metric import ACCURACY, LOSS, Metric, further_of, score_metric
 
 COUNTS = ("test_samples", "train_samples", "device_samples")
 """Of a trace: on how many samples each evaluation was made."""
@@ -38,8 +39,13 @@ class Curve:
     of: Literal["", "mean", "min", "max"] = ""
 
 
-def _curves_of_metric(metric: Metric) -> tuple[Curve, ...]:
-    """Of the mean model and, where they are measured, of the devices' own models."""
+def _curves_of_metric(metric: Metric, *, first: bool = False) -> tuple[Curve, ...]:
+    """Of the mean model and, where they are measured, of the devices' own models.
+
+    Args:
+        metric: what is measured.
+        first: whether it is the score, which is meant unless another metric is named.
+    """
     label, better, share = metric.label, metric.better, metric.share
     weakest, strongest = ("min", "max") if better == "higher" else ("max", "min")
     model = Curve(
@@ -52,7 +58,6 @@ def _curves_of_metric(metric: Metric) -> tuple[Curve, ...]:
         weakest: f"test {label} of the weakest device's own model",
         strongest: f"test {label} of the best device's own model",
     }
-    first = metric is ACCURACY  # what is said of devices unless another metric is named
     said = {"mean": "devices’ own", weakest: "weakest device"}
     short = {end: text if first else f"{label}, {text}" for end, text in said.items()}
 
@@ -63,43 +68,74 @@ def _curves_of_metric(metric: Metric) -> tuple[Curve, ...]:
     return (model, devices("mean"), devices("min"), devices("max"))
 
 
-def own_curves(metrics: Iterable[str]) -> tuple[Curve, ...]:
-    """The curves that a scenario's ``training.metrics`` add to `CURVES`.
+def own_curves(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[Curve, ...]:
+    """The curves of the metrics besides the score and the loss.
+
+    Args:
+        metrics: their names.
+        score: the metric that runs are compared by.
 
     >>> [curve.name for curve in own_curves(["brier"])]
     ['test_brier', 'device_brier_mean', 'device_brier_min', 'device_brier_max']
     """
-    added = metrics_of(metrics)[2:]  # behind accuracy and loss
+    added = further_of(metrics, score)
     return tuple(curve for metric in added for curve in _curves_of_metric(metric))
 
 
-def curves_of(metrics: Iterable[str] = ()) -> tuple[Curve, ...]:
+def curves_of(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[Curve, ...]:
     """All curves of a run: those that every run has, and those of the metrics that it adds.
+
+    Args:
+        metrics: names of the further metrics (`losses.reported`).
+        score: the metric that runs are compared by.
 
     >>> [curve.name for curve in curves_of()] == list(CURVES)
     True
+    >>> [curve.name for curve in curves_of((), "loss")][:3]
+    ['train_loss', 'test_loss', 'device_loss_mean']
     """
+    minimised = () if score == LOSS.name else _curves_of_metric(LOSS)
     return (
         Curve("train_loss", "training loss of the mean model, with its regulariser"),
-        *_curves_of_metric(LOSS),
-        *_curves_of_metric(ACCURACY),
+        *minimised,
+        *_curves_of_metric(score_metric(score), first=True),
         Curve("drift", "relative consensus error before the exchange"),
         Curve("consensus", "relative consensus error after the exchange", "consensus error"),
-        *own_curves(metrics),
+        *own_curves(metrics, score),
     )
 
 
-def column_names(metrics: Iterable[str] = ()) -> tuple[str, ...]:
+def column_names(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[str, ...]:
     """The names of all curves of a run.
 
     Args:
-        metrics: of the scenario's ``training.metrics``.
+        metrics: names of the further metrics (`losses.reported`).
+        score: the metric that runs are compared by.
 
     >>> column_names(["brier"])[:9] == (*CURVES, "test_brier")
     True
     """
-    return tuple(curve.name for curve in curves_of(metrics))
+    return tuple(curve.name for curve in curves_of(metrics, score))
+
+
+def score_columns(score: str = ACCURACY.name) -> dict[str, str]:
+    """The columns of the score, by what a `Trace` calls them.
+
+    >>> score_columns("r2")["device_score_min"]
+    'device_r2_min'
+    """
+    ends = {f"device_score_{end}": f"device_{score}_{end}" for end in ("mean", "min", "max")}
+    return {"test_score": f"test_{score}", **ends}
+
+
+def score_place(score: str = ACCURACY.name) -> int:
+    """The place of the mean model's score among `column_names`; that of devices is the next.
+
+    >>> CURVES[score_place()], column_names((), "loss")[score_place("loss")]
+    ('test_accuracy', 'test_loss')
+    """
+    return column_names((), score).index(f"test_{score}")
 
 
 CURVES = column_names()
-"""The curves that every run has."""
+"""The curves that every run of a classification has."""

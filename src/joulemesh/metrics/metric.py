@@ -1,4 +1,4 @@
-"""Metrics: what an evaluation computes from logits and labels, as entries of a registry.
+"""Metrics: what an evaluation computes from outputs and targets, as entries of a registry.
 
 JAX is loaded when one of the built-in ones is first computed.
 """
@@ -13,12 +13,14 @@ __all__ = [
     "brier",
     "correct",
     "cross_entropy",
+    "further_of",
     "metrics_of",
+    "score_metric",
 ]
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from joulemesh.errors import ScenarioError
@@ -27,24 +29,30 @@ from joulemesh.registries import METRICS
 if TYPE_CHECKING:
     import jax
 
+    from joulemesh.metrics.losses import Loss
+
 
 @dataclass(frozen=True)
 class Metric:
-    """A mean over samples of some function of a model's logits and the labels.
+    """A mean over samples of some function of a model's outputs and the targets.
 
     Attributes:
         name: as scenarios write it. Its curves are the columns ``test_NAME`` (of the mean model)
             and, with ``devices``, ``device_NAME_mean``, ``_min`` and ``_max`` (of the devices' own
             models).
         description: what it is, in one line.
-        values: of logits [B, classes] and labels int [B] (JAX arrays): one value per sample, [B],
-            or several, [B, k]. Evaluations average them over the samples.
+        values: of outputs and targets (JAX arrays): one value per sample, [B], or several, [B, k].
+            Evaluations average them over the samples. For classes the outputs are logits
+            [B, classes] and the targets int [B]; for numbers both are [B, k]; for tokens the
+            outputs are [B, positions, tokens] and the targets int [B, positions], where negative
+            ones do not count.
         finish: makes the figure of the k averages, [k] to a scalar; for one value per sample there
             is nothing to do.
         label: what axes and tables call it; the name unless given.
         better: whether higher or lower figures are better.
         share: whether figures lie between 0 and 1 and are written in per cent.
         devices: whether the devices' own models are measured, too.
+        targets: what it is for: ``"classes"``, ``"numbers"``, ``"tokens"`` or ``"any"``.
 
     >>> miss = Metric("miss", "share of wrong answers", lambda logits, y: logits.argmax(1) != y,
     ...               better="lower", share=True)
@@ -64,6 +72,34 @@ class Metric:
     better: Literal["higher", "lower"] = "higher"
     share: bool = False
     devices: bool = True
+    targets: Literal["classes", "numbers", "tokens", "any"] = "any"
+
+    @property
+    def sign(self) -> int:
+        """1 if higher figures are better, -1 if lower ones are."""
+        return 1 if self.better == "higher" else -1
+
+    @property
+    def weakest(self) -> Literal["min", "max"]:
+        """Which end of the devices' figures is the weakest device's."""
+        return "min" if self.better == "higher" else "max"
+
+    @property
+    def heading(self) -> str:
+        """What a column of its figures is called, with their unit.
+
+        >>> ACCURACY.heading, LOSS.heading
+        ('accuracy [%]', 'loss')
+        """
+        return f"{self.label} [%]" if self.share else self.label
+
+    def text(self, figure: float) -> str:
+        """A figure in words: a share in per cent, anything else with four digits.
+
+        >>> ACCURACY.text(0.9512), LOSS.text(0.123456)
+        ('95.1 %', '0.1235')
+        """
+        return f"{100 * figure:.1f} %" if self.share else f"{figure:.4g}"
 
     def __post_init__(self) -> None:
         if self.name == "samples":
@@ -76,7 +112,7 @@ class Metric:
                 f"metric {self.name!r}: better = {self.better!r} is unknown; use 'higher' or "
                 "'lower'"
             )
-        _require_callable(self.name, "values", self.values, 2, "(logits, labels)")
+        _require_callable(self.name, "values", self.values, 2, "(outputs, targets)")
         if self.finish is not None:
             _require_callable(self.name, "finish", self.finish, 1, "(means)")
         if not self.label:
@@ -164,40 +200,80 @@ def _mean_recall(means: jax.Array) -> jax.Array:
 
 ACCURACY = METRICS.register(
     Metric("accuracy", "share of test samples whose label has the largest logit", correct,
-           share=True)
+           share=True, targets="classes")
 )  # fmt: skip
 LOSS = METRICS.register(
-    Metric("loss", "cross-entropy, without regulariser", cross_entropy, better="lower",
+    Metric("loss", "what is minimised, without regulariser", cross_entropy, better="lower",
            devices=False)
 )  # fmt: skip
 METRICS.register(
     Metric("brier", "Brier score: squared error of the predicted probabilities, 0 to 2", brier,
-           label="Brier score", better="lower")
+           label="Brier score", better="lower", targets="classes")
 )  # fmt: skip
 METRICS.register(
     Metric("balanced_accuracy", "mean recall of the classes, whatever their numbers of samples",
-           balanced, _mean_recall, label="balanced accuracy", share=True)
+           balanced, _mean_recall, label="balanced accuracy", share=True, targets="classes")
 )  # fmt: skip
 
 
-def metrics_of(names: Iterable[str] = ()) -> tuple[Metric, ...]:
-    """The metrics of an evaluation: accuracy and loss, and those that a scenario adds.
+def further_of(names: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[Metric, ...]:
+    """The metrics of an evaluation besides the score and the loss.
 
     Args:
-        names: of ``training.metrics``.
+        names: of the further metrics.
+        score: the metric that runs are compared by.
+
+    >>> [metric.name for metric in further_of(["brier", "loss", "accuracy"])]
+    ['brier']
+    """
+    others = dict.fromkeys(name for name in names if name not in (score, LOSS.name))
+    return tuple(METRICS[name] for name in others)
+
+
+def score_metric(score: str = ACCURACY.name, loss: Loss | None = None) -> Metric:
+    """The metric that runs are compared by; the devices' own models are measured by it, too.
+
+    Args:
+        score: its name.
+        loss: what is minimised, which ``"loss"`` means.
+
+    >>> score_metric("loss").devices, score_metric() is ACCURACY
+    (True, True)
+    """
+    found = METRICS[score]
+    if score == LOSS.name and loss is not None:
+        found = replace(found, values=loss.values)
+    return found if found.devices else replace(found, devices=True)
+
+
+def metrics_of(
+    names: Iterable[str] = (), score: str = ACCURACY.name, loss: Loss | None = None
+) -> tuple[Metric, ...]:
+    """The metrics of an evaluation: the score, the loss (unless it is the score), and others.
+
+    Args:
+        names: of the further metrics.
+        score: the metric that runs are compared by.
+        loss: what is minimised; cross-entropy unless given.
 
     Raises:
         ScenarioError: one of them is not known, or accuracy or loss was replaced.
 
     >>> [metric.name for metric in metrics_of(["brier", "loss"])]
     ['accuracy', 'loss', 'brier']
+    >>> [metric.name for metric in metrics_of(["mae"], "rmse")]
+    ['rmse', 'loss', 'mae']
     """
-    always = (ACCURACY, LOSS)
-    for metric in always:
+    for metric in (ACCURACY, LOSS):
         if METRICS[metric.name] is not metric:
             raise ScenarioError(
                 f"metric {metric.name!r} cannot be replaced, because targets and tables rest on "
                 "it: register yours under another name"
             )
-    others = dict.fromkeys(name for name in names if name not in (ACCURACY.name, LOSS.name))
-    return (*always, *(METRICS[name] for name in others))
+    first, further = score_metric(score, loss), further_of(names, score)
+    if score == LOSS.name:
+        return (first, *further)
+    minimised = LOSS
+    if loss is not None and loss.values is not LOSS.values:
+        minimised = replace(LOSS, values=loss.values)
+    return (first, minimised, *further)

@@ -1,4 +1,4 @@
-"""What is trained: a pair of pure functions, where they come from, and their loss."""
+"""Where models come from: by name, from a file, or as the user gives them."""
 
 from __future__ import annotations
 
@@ -13,94 +13,26 @@ __all__ = [
     "from_functions",
     "loss",
     "of_jax",
+    "with_loss",
 ]
 
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.losses import CROSS_ENTROPY, Loss, loss_named
 from joulemesh.models.kind import ModelKind
+from joulemesh.models.model import REMEMBERED, Apply, Init, Model, Params, loss
 from joulemesh.models.named import is_own, own_model
 from joulemesh.models.sizes import check_model
 from joulemesh.models.torch_model import TorchModel, from_torch, is_torch
-
-Params: TypeAlias = Any  # a pytree of arrays; a flat dict for the built-in models
-Init: TypeAlias = Callable[[jax.Array], Params]
-Apply: TypeAlias = Callable[[Params, jax.Array], jax.Array]
-
-# Models, and specs with their compiled programs, that a process remembers. Each holds some 30 MB,
-# and a comparison of all methods has 4 specs for its model.
-REMEMBERED = 16
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model as pure functions; equal to another only if the functions are the same objects.
-
-    Attributes:
-        name: for reports.
-        init: key -> params. Built-in models draw float32 whatever the precision of training.
-        apply: (params, x [B, ...]) -> logits [B, classes]; computes in the dtype of params.
-        l2: weight of the regulariser (l2/2)·||params||².
-        batch_axis: what is quicker over devices on a CPU, ``jax.vmap`` or ``jax.lax.map``; on an
-            accelerator ``vmap`` always is.
-        split: the name of the input layer's weights among the parameters (a flat dict), and
-            (the other parameters, x @ weights) -> logits; None if there is no such layer.
-
-    >>> toy = Model("toy", lambda key: {"w": jnp.zeros((3, 2))}, lambda p, x: x @ p["w"])
-    >>> toy.parameters
-    6
-    """
-
-    name: str
-    init: Init
-    apply: Apply
-    l2: float = 0.0
-    batch_axis: Literal["vmap", "map"] = "vmap"
-    split: tuple[str, Apply] | None = None
-
-    @cached_property
-    def parameters(self) -> int:
-        """Number of parameters, found without computing any."""
-        leaves = jax.tree.leaves(jax.eval_shape(self.init, jax.random.key(0)))
-        return sum(math.prod(leaf.shape) for leaf in leaves)
-
-
-def loss(model: Model, params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Mean softmax cross-entropy plus (l2/2)·||params||², summed in float32 or wider.
-
-    Args:
-        model: supplies ``apply`` and ``l2``.
-        params: of one device.
-        x: [B, ...], normalised.
-        y: int [B].
-
-    Returns:
-        A scalar.
-
-    >>> toy = Model("toy", lambda key: {"w": jnp.ones((1, 2))}, lambda p, x: x @ p["w"], l2=0.5)
-    >>> value = loss(toy, toy.init(jax.random.key(0)), jnp.ones((4, 1)), jnp.zeros(4, int))
-    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
-    1.1931
-    """
-    logits = _wide(model.apply(params, x))
-    picked = jnp.take_along_axis(logits, y[:, None], axis=1)[:, 0]
-    value = jnp.mean(jax.nn.logsumexp(logits, axis=1) - picked)
-    if model.l2:
-        squares = [jnp.sum(jnp.square(_wide(leaf))) for leaf in jax.tree.leaves(params)]
-        value += 0.5 * model.l2 * sum(squares[1:], start=squares[0])
-    return value
-
-
-def _wide(array: jax.Array) -> jax.Array:
-    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -110,9 +42,17 @@ def _build(
     classes: int,
     options: tuple[tuple[str, Any], ...],
     l2: float,
+    loss: Loss,
 ) -> Model:
-    made = of_jax(coerce(kind.build(shape, classes, **dict(options)), shape, classes))
-    model = replace(made, name=kind.name, l2=l2)
+    tokens = loss.targets == "tokens"
+    made = coerce(
+        kind.build(shape, classes, **dict(options)),
+        shape,
+        classes,
+        outputs=(*shape, classes) if tokens else None,
+        seen="int32" if tokens else "float32",
+    )
+    model = replace(of_jax(made), name=kind.name, l2=l2, loss=loss)
     if kind.parameter_count is not None:
         counted = kind.parameter_count(shape, classes, **dict(options))
         if counted != model.parameters:
@@ -130,6 +70,7 @@ def build(
     classes: int,
     hidden: Sequence[int] = (),
     l2: float = 0.0,
+    loss: str = CROSS_ENTROPY.name,
     **options: Any,
 ) -> Model:
     """Build a model by name; the same arguments give the same object (so one compilation).
@@ -140,6 +81,7 @@ def build(
         classes: number of classes.
         hidden: widths of the hidden layers, for models that take them.
         l2: weight of the regulariser.
+        loss: what is minimised, by name; where it takes tokens, ``shape`` is that of a sequence.
         options: other fields of the section ``training``; a model takes its own.
 
     Returns:
@@ -151,10 +93,11 @@ def build(
     if not 0.0 <= l2 < math.inf:
         raise ScenarioError(f"l2 = {l2} is not a weight: use 0 or more")
     if is_own(name):
-        return of_jax(from_file(name, shape, classes, l2))
+        return of_jax(from_file(name, shape, classes, l2, loss=loss))
     options["hidden"] = tuple(hidden)
     kind, taken = check_model(name, shape, classes, **options)
-    return _build(kind, tuple(shape), classes, tuple(taken.items()), float(l2))
+    minimised = loss_named(loss)
+    return _build(kind, tuple(shape), classes, tuple(taken.items()), float(l2), minimised)
 
 
 def of_jax(made: Model | TorchModel) -> Model:
@@ -167,7 +110,16 @@ def of_jax(made: Model | TorchModel) -> Model:
     return made
 
 
-def from_file(name: str, shape: Sequence[int], classes: int, l2: float = 0.0) -> Model | TorchModel:
+def from_file(
+    name: str,
+    shape: Sequence[int],
+    classes: int,
+    l2: float = 0.0,
+    *,
+    loss: str = CROSS_ENTROPY.name,
+    outputs: tuple[int, ...] | None = None,
+    seen: Literal["float32", "int32"] = "float32",
+) -> Model | TorchModel:
     """The model that a file of the user's own holds: ``"my_models.py:Net"``.
 
     Args:
@@ -175,16 +127,33 @@ def from_file(name: str, shape: Sequence[int], classes: int, l2: float = 0.0) ->
         shape: of one sample.
         classes: number of classes.
         l2: weight of the regulariser.
+        loss: what is minimised, by name.
+        outputs: shape of what the model gives for a sample; (classes,) unless given.
+        seen: how it sees samples.
     """
-    return replace(_from_file(own_model(name), tuple(shape), classes), l2=l2)
+    made = _from_file(own_model(name), tuple(shape), classes, outputs, seen)
+    return replace(with_loss(made, loss_named(loss)), l2=l2)
+
+
+def with_loss(model: Model | TorchModel, loss: Loss) -> Model | TorchModel:
+    """The model with what a scenario says is minimised; a module may bring a loss of its own."""
+    if isinstance(model, TorchModel):
+        return model if model.loss is not None else replace(model, minimised=loss)
+    return replace(model, loss=loss)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _from_file(given: Any, shape: tuple[int, ...], classes: int) -> Model | TorchModel:
+def _from_file(
+    given: Any,
+    shape: tuple[int, ...],
+    classes: int,
+    outputs: tuple[int, ...] | None,
+    seen: Literal["float32", "int32"],
+) -> Model | TorchModel:
     linen = sys.modules.get("flax.linen")
     if isinstance(given, type) and linen is not None and issubclass(given, linen.Module):
         given = given()
-    return coerce(given, shape, classes)
+    return coerce(given, shape, classes, outputs=outputs, seen=seen)
 
 
 def from_functions(init: Init, apply: Apply, *, name: str = "custom", l2: float = 0.0) -> Model:
@@ -210,13 +179,20 @@ def from_functions(init: Init, apply: Apply, *, name: str = "custom", l2: float 
     return Model(name, init, apply, l2)
 
 
-def from_flax(module: Any, sample_shape: Sequence[int], *, l2: float = 0.0) -> Model:
+def from_flax(
+    module: Any,
+    sample_shape: Sequence[int],
+    *,
+    l2: float = 0.0,
+    seen: Literal["float32", "int32"] = "float32",
+) -> Model:
     """Make a model of a Flax linen module whose only variables are parameters.
 
     Args:
-        module: ``module.apply({"params": p}, x)`` gives logits.
+        module: ``module.apply({"params": p}, x)`` gives logits, or what else is predicted.
         sample_shape: shape of one sample.
         l2: weight of the regulariser.
+        seen: how the model sees samples: scaled, or as tokens.
 
     Returns:
         The Model.
@@ -228,7 +204,7 @@ def from_flax(module: Any, sample_shape: Sequence[int], *, l2: float = 0.0) -> M
     name = type(module).__name__
 
     def init(key: jax.Array) -> Params:
-        variables = dict(module.init(key, jnp.zeros((1, *sample_shape), jnp.float32)))
+        variables = dict(module.init(key, jnp.zeros((1, *sample_shape), seen)))
         params = variables.pop("params", {})
         if variables:
             raise ScenarioError(
@@ -244,7 +220,14 @@ def from_flax(module: Any, sample_shape: Sequence[int], *, l2: float = 0.0) -> M
     return Model(name, init, apply, l2)
 
 
-def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model | TorchModel:
+def coerce(
+    obj: Any,
+    shape: Sequence[int],
+    classes: int,
+    *,
+    outputs: tuple[int, ...] | None = None,
+    seen: Literal["float32", "int32"] = "float32",
+) -> Model | TorchModel:
     """Take a Model, an (init, apply) pair, a Flax linen module or a PyTorch module.
 
     Models of JAX are checked on the data here, PyTorch's where they are made ready to be trained.
@@ -253,12 +236,14 @@ def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model | TorchModel:
         obj: what the user gave.
         shape: of one sample of the data.
         classes: number of classes of the data.
+        outputs: shape of what the model is to give for a sample; (classes,) unless given.
+        seen: how it sees samples: scaled, or as tokens.
 
     Returns:
         The Model.
 
     Raises:
-        ScenarioError: it is none of these, or a batch of the data does not give [B, classes].
+        ScenarioError: it is none of these, or a batch of the data does not give such outputs.
 
     >>> coerce((lambda key: jnp.zeros((8, 3)), lambda w, x: x @ w), (8,), 3).parameters
     24
@@ -269,7 +254,7 @@ def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model | TorchModel:
     if isinstance(obj, Model):
         model = obj
     elif linen is not None and isinstance(obj, linen.Module):
-        model = from_flax(obj, shape)
+        model = from_flax(obj, shape, seen=seen)
     elif isinstance(obj, tuple) and len(obj) == 2:
         model = from_functions(*obj)
     else:
@@ -277,16 +262,18 @@ def coerce(obj: Any, shape: Sequence[int], classes: int) -> Model | TorchModel:
             f"a {type(obj).__name__} is not a model: give a Model, a pair (init, apply), a Flax "
             f"linen module or a PyTorch nn.Module"
         )
-    _check(model, tuple(shape), classes)
+    if model.seen != seen:
+        model = replace(model, seen=seen)
+    _check(model, tuple(shape), outputs or (classes,))
     return model
 
 
-def _check(model: Model, shape: tuple[int, ...], classes: int) -> None:
+def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
     """Trace the model on a batch of two samples; nothing is computed."""
-    batch = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    batch = jax.ShapeDtypeStruct((2, *shape), jnp.dtype(model.seen))
     try:
         params = jax.eval_shape(model.init, jax.random.key(0))
-        logits = jax.eval_shape(model.apply, params, batch)
+        made = jax.eval_shape(model.apply, params, batch)
     except ScenarioError:
         raise
     except Exception as error:  # the user's code may raise anything
@@ -301,9 +288,11 @@ def _check(model: Model, shape: tuple[int, ...], classes: int) -> None:
             f"model {model.name!r} has parameters of type "
             f"{sorted({str(leaf.dtype) for leaf in leaves})}: init must give floating-point arrays"
         )
-    found = getattr(logits, "shape", type(logits).__name__)
-    if found != (2, classes):
+    found = getattr(made, "shape", type(made).__name__)
+    if found != (2, *outputs):
+        wanted = f"the {outputs[0]} classes" if len(outputs) == 1 else "the positions and tokens"
+        wanted = "the numbers" if outputs == (1,) else wanted
         raise ScenarioError(
             f"model {model.name!r} gives {found} for 2 samples of shape {shape}, not "
-            f"(2, {classes}): match its output to the {classes} classes of the data"
+            f"{(2, *outputs)}: match its output to {wanted} of the data"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["check_model", "multiply_adds", "parameter_count"]
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from joulemesh.errors import ScenarioError
 from joulemesh.models.kind import ModelKind, options_of
@@ -26,8 +26,8 @@ def check_model(
     joulemesh.errors.ScenarioError: ...
     """
     kind = MODELS[model]
-    if classes < 2:
-        raise ScenarioError(f"{classes} classes cannot be told apart: use 2 or more")
+    if classes < 1:
+        raise ScenarioError(f"{classes} outputs predict nothing: use 1 or more")
     if not shape or min(shape) < 1:
         raise ScenarioError(f"samples of shape {tuple(shape)} hold nothing: use sizes of 1 or more")
     taken = options_of(kind, options)
@@ -42,6 +42,7 @@ def parameter_count(
     shape: Sequence[int],
     classes: int,
     hidden: Sequence[int] = (),
+    outputs: tuple[int, ...] | None = None,
     **options: Any,
 ) -> int:
     """Count a model's parameters.
@@ -52,6 +53,7 @@ def parameter_count(
         shape: of one sample; images are (height, width, channels).
         classes: number of classes.
         hidden: widths of the hidden layers, for models that take them.
+        outputs: shape of what the model gives for a sample; (classes,) unless given.
         options: other fields of the section ``training``; a model takes its own.
 
     Returns:
@@ -65,7 +67,9 @@ def parameter_count(
     if is_own(model):
         from joulemesh.models.core import from_file
 
-        return from_file(model, shape, classes).parameters
+        tokens = outputs is not None and len(outputs) > 1
+        seen: Literal["float32", "int32"] = "int32" if tokens else "float32"
+        return from_file(model, shape, classes, outputs=outputs, seen=seen).parameters
     options["hidden"] = tuple(hidden)
     kind, taken = check_model(model, shape, classes, **options)
     if kind.parameter_count is not None:

@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.losses import CROSS_ENTROPY
+from joulemesh.metrics.losses import Loss as NamedLoss
 from joulemesh.optional import require
 
 Tensor: TypeAlias = Any
@@ -27,8 +29,9 @@ class TorchModel:
         module: the structure; its own parameters are the start of every seed without ``make``.
         make: makes the module anew, so that every seed begins with parameters of its own; None
             where one module was given.
-        loss: of outputs and targets; cross-entropy unless given.
+        loss: of outputs and targets, in place of ``minimised``.
         l2: weight of the regulariser (l2/2)·||params||².
+        minimised: what a scenario says is minimised.
     """
 
     name: str
@@ -36,6 +39,7 @@ class TorchModel:
     make: Callable[[], Any] | None = None
     loss: Loss | None = None
     l2: float = 0.0
+    minimised: NamedLoss = CROSS_ENTROPY
 
     @cached_property
     def parameters(self) -> int:
@@ -136,20 +140,24 @@ def _refuse_statistics(torch: Any, module: Any, name: str) -> None:
             )
 
 
-def checked(model: TorchModel, shape: Sequence[int], classes: int) -> TorchModel:
-    """The model, unless it does not give one row of logits for each sample of the data.
+def checked(
+    model: TorchModel, shape: Sequence[int], outputs: Sequence[int], seen: str = "float32"
+) -> TorchModel:
+    """The model, unless it does not give what is to be predicted for each sample of the data.
 
     Args:
         model: what the user gave.
         shape: of one sample, as the module sees it.
-        classes: number of classes of the data.
+        outputs: shape of what it is to give for a sample.
+        seen: how it sees samples: scaled, ``"float32"``, or as tokens, ``"int32"``.
     """
     torch = require("torch", "a PyTorch module")
     before = {name: one.clone() for name, one in model.module.named_buffers()}
     was = model.module.training
     try:
         with torch.no_grad():
-            outputs = model.module.eval()(torch.zeros((2, *shape)))
+            kind = torch.int64 if seen == "int32" else torch.float32
+            made = model.module.eval()(torch.zeros((2, *shape), dtype=kind))
     except Exception as error:  # the user's code may raise anything
         reason = " ".join(str(error).split())[:200]
         raise ScenarioError(
@@ -159,11 +167,13 @@ def checked(model: TorchModel, shape: Sequence[int], classes: int) -> TorchModel
     finally:
         model.module.train(was)
     _refuse_changed(model, before)
-    found = tuple(getattr(outputs, "shape", ()))
-    if model.loss is None and found != (2, classes):
+    found = tuple(getattr(made, "shape", ()))
+    if model.loss is None and found != (2, *outputs):
+        wanted = f"the {outputs[0]} classes" if len(outputs) == 1 else "the positions and tokens"
+        wanted = "the numbers" if tuple(outputs) == (1,) else wanted
         raise ScenarioError(
             f"module {model.name} gives {found} for 2 samples of shape {tuple(shape)}, not "
-            f"(2, {classes}): match its output to the {classes} classes of the data"
+            f"{(2, *outputs)}: match its output to {wanted} of the data"
         )
     return model
 

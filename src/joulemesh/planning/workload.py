@@ -62,7 +62,8 @@ def workload(
     sizes: Dataset | DataSpec | None = data
     if parameters is None:
         sizes = spec_for(scenario)
-        parameters = parameter_count(training.model, sizes.shape, sizes.classes, **dict(training))
+        model = (training.model, sizes.shape, sizes.classes)
+        parameters = parameter_count(*model, outputs=sizes.outputs, **dict(training))
     elif data is None and training.dataset in DATASETS:
         sizes = spec_for(scenario)
     return Workload(

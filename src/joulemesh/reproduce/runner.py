@@ -22,6 +22,7 @@ import numpy as np
 
 from joulemesh.data import Dataset
 from joulemesh.errors import JoulemeshError
+from joulemesh.metrics.losses import reported
 from joulemesh.models.core import Model
 from joulemesh.reproduce.clock import Account, Chunk, compilations
 from joulemesh.reproduce.jobs import Job, pad
@@ -141,13 +142,13 @@ class Runner:
             found,
             job.contender.battery_j,
             job.contender.notes,
-            job.scenario.training.metrics,
+            reported(job.scenario.training),
         )
 
     def _digest(self, dataset: Dataset, model: Model) -> str:
         key = (dataset.name, model)
         if key not in self._digests:
-            self._digests[key] = data_digest(dataset) + model_digest(model, dataset.shape)
+            self._digests[key] = data_digest(dataset) + model_digest(model, dataset)
         return self._digests[key]
 
     def _run(

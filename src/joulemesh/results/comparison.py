@@ -20,17 +20,19 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.methods.terms import equal_terms
 from joulemesh.metrics.curves import column_names
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.optional import frame, require
 from joulemesh.results.entry import Entry
 from joulemesh.results.statistics import estimate
 from joulemesh.results.table import row_of
+from joulemesh.results.target import default_target
 from joulemesh.scenario import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = ("iterations", "joules", "seconds")
-SHARE_OF_BEST = 0.95  # the target, unless given
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Comparison:
         equal: ``"iterations"``, ``"batteries"``, ``"time"`` or ``"budget"``.
         seeds: repetition seeds.
         entries: one for each method, in the order asked for; differences are against the first.
-        wanted: the accuracy asked for as target; None for 95 % of the best.
+        wanted: the accuracy, or other score, asked for as target; None for 95 % of the best.
         computed: runs (methods × seeds) that were trained for this study, not found in the cache;
             those that only served to choose a learning rate count too.
         notes: what a reader should know about the data, one line each.
@@ -75,9 +77,9 @@ class Comparison:
         object.__setattr__(self, "equal", equal_terms(self.equal))
 
     def __repr__(self) -> str:
-        """In one line: every method with its accuracy; `table` has the figures."""
+        """In one line: every method with its score; `table` has the figures."""
         found = (
-            f"{entry.name} {estimate(entry.final['test_accuracy']).mean:.4f}"
+            f"{entry.name} {estimate(entry.scores).mean:.4f}"
             if entry.ran
             else f"{entry.name} {entry.status}"
             for entry in self.entries
@@ -120,19 +122,33 @@ class Comparison:
         known = ", ".join(entry.name for entry in self.entries)
         raise ScenarioError(f"method {name!r} is not in this comparison: it has {known}")
 
+    @property
+    def score(self) -> str:
+        """The metric that methods are compared by: the key of its figures in `table`."""
+        return reported(self.scenario.training).score
+
+    @property
+    def metric(self) -> Metric:
+        """The same, with its words and which direction is better."""
+        return score_metric(self.score)
+
     @cached_property
-    def target(self) -> float:
-        """The accuracy of the mean model that energy and time to target refer to."""
+    def _target(self) -> tuple[float, str]:
         if self.wanted is not None:
-            return self.wanted
-        best = [estimate(entry.final["test_accuracy"]).mean for entry in self.entries if entry.ran]
-        return SHARE_OF_BEST * max(best) if best else math.nan
+            return self.wanted, "as asked"
+        ran = [estimate(entry.scores).mean for entry in self.entries if entry.ran]
+        best = max(ran, key=lambda mean: self.metric.sign * mean) if ran else math.nan
+        return default_target(best, self.metric, "the best method's final")
+
+    @property
+    def target(self) -> float:
+        """The score of the mean model that energy and time to target refer to."""
+        return self._target[0]
 
     @property
     def target_words(self) -> str:
         """The target, and where it comes from."""
-        why = "as asked" if self.wanted is not None else "95 % of the best method's final accuracy"
-        return f"test accuracy {self.target:.4f} of the mean model ({why})"
+        return f"test {self.metric.label} {self.target:.4f} of the mean model ({self._target[1]})"
 
     def table(self) -> list[dict[str, Any]]:
         """One row per method.
@@ -160,7 +176,7 @@ class Comparison:
         rows = io.StringIO()
         writer = csv.writer(rows, lineterminator="\n")
         counts = ("test_samples", "device_samples")
-        names = column_names(self.scenario.training.metrics)
+        names = column_names(*reported(self.scenario.training))
         writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *names, *counts])
         for entry in self.entries:
             for s, seed in enumerate(self.seeds):
@@ -179,7 +195,7 @@ class Comparison:
         """What every method reached at every learning rate that was tried, in long form."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["method", "learning_rate", "seed", "accuracy", "chosen"])
+        writer.writerow(["method", "learning_rate", "seed", self.score, "chosen"])
         for entry in self.entries:
             for line in () if entry.tuned is None else entry.tuned.lines():
                 writer.writerow([entry.name, *line])
@@ -243,7 +259,7 @@ class Comparison:
         return require("pandas", "a data frame").read_csv(text)
 
     def figure(self, x: str | Sequence[str] = AXES, *, width: str | float | None = None) -> Figure:
-        """Draw accuracy with its 95 % bands.
+        """Draw accuracy, or another score, with its 95 % bands.
 
         Args:
             x: against ``"iterations"``, ``"joules"`` or ``"seconds"``, or several of these.

@@ -75,6 +75,7 @@ class WorldsEntry(Entry):
             learning_rate=float(
                 np.mean([one.learning_rate for one in each if one.ran] or [np.nan])
             ),
+            score=each[0].score,
             each=tuple(each),
         )
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 __all__ = ["Entry"]
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.metrics.curves import column_names
+from joulemesh.metrics.losses import Reported
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.rate import TunedRate
 from joulemesh.results.statistics import estimate
 
@@ -40,6 +42,7 @@ class Entry:
             evaluation was made, and on how many of these devices were compared with the mean model.
         learning_rate: that it was trained with; NaN where that is not kept.
         tuned: how that rate was chosen; None if it is the scenario's.
+        score: the metric that methods are compared by.
     """
 
     name: str
@@ -57,13 +60,15 @@ class Entry:
     samples: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     learning_rate: float = math.nan
     tuned: TunedRate | None = None
+    score: str = "accuracy"
 
     @classmethod
     def refused(
-        cls, name: str, why: str, seeds: int, devices: int, metrics: Sequence[str] = ()
+        cls, name: str, why: str, seeds: int, devices: int, measured: Reported | None = None
     ) -> Entry:
         """The entry of a method that cannot run."""
-        none, shape, names = np.zeros((0, seeds)), (seeds, devices), column_names(metrics)
+        measured = measured or Reported()
+        none, shape, names = np.zeros((0, seeds)), (seeds, devices), column_names(*measured)
         return cls(
             name,
             np.zeros(0, np.int64),
@@ -75,16 +80,20 @@ class Entry:
             np.full(shape, np.nan),
             np.full((seeds, 4), np.nan),
             infeasible=why,
+            score=measured.score,
         )
 
     def __repr__(self) -> str:
         """In a few words."""
         if not self.ran:
             return f"Entry({self.name}: {self.status})"
-        accuracy = estimate(self.final["test_accuracy"]).mean
-        return (
-            f"Entry({self.name}: {int(self.iteration[-1]):,} iterations, accuracy {accuracy:.4f})"
-        )
+        reached = f"{score_metric(self.score).label} {estimate(self.scores).mean:.4f}"
+        return f"Entry({self.name}: {int(self.iteration[-1]):,} iterations, {reached})"
+
+    @property
+    def scores(self) -> FloatArray:
+        """float64 [S]: what methods are compared by, after the last iteration."""
+        return self.final[f"test_{self.score}"]
 
     @property
     def status(self) -> str:

@@ -7,6 +7,7 @@ __all__ = ["TunedRate"]
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,9 @@ class TunedRate:
     Attributes:
         grid: the rates that were tried, ascending.
         seeds: on which.
-        accuracy: float64 [rates, seeds]: final test accuracy of the mean model; NaN where training
-            diverged.
+        accuracy: float64 [rates, seeds]: final test accuracy of the mean model, or another score;
+            NaN where training diverged.
+        better: whether higher or lower figures are better.
 
     The smaller of two as good; one that diverges at any seed loses.
 
@@ -34,15 +36,16 @@ class TunedRate:
     grid: tuple[float, ...]
     seeds: tuple[int, ...]
     accuracy: FloatArray
+    better: Literal["higher", "lower"] = "higher"
 
     @property
     def _best(self) -> int:
-        means = self.accuracy.mean(axis=1)
+        means = self.accuracy.mean(axis=1) * (1 if self.better == "higher" else -1)
         return int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
 
     @property
     def chosen(self) -> float:
-        """The rate of the highest mean accuracy; the smallest one if all of them diverged."""
+        """The rate of the best mean score; the smallest one if all of them diverged."""
         return self.grid[self._best]
 
     @property
@@ -61,7 +64,7 @@ class TunedRate:
         return (said,)
 
     def lines(self) -> Iterator[tuple[float, int, float | str, bool]]:
-        """Rate, seed, accuracy ("" where it diverged), and whether the rate was chosen."""
+        """Rate, seed, score ("" where it diverged), and whether the rate was chosen."""
         for rate, row in zip(self.grid, self.accuracy.tolist(), strict=True):
             for seed, value in zip(self.seeds, row, strict=True):
                 yield rate, seed, "" if math.isnan(value) else value, rate == self.chosen

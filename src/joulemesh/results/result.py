@@ -14,6 +14,8 @@ from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.account import MethodAccount
 from joulemesh.metrics.curves import COUNTS, column_names, own_curves
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.optional import frame
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
@@ -72,7 +74,7 @@ def cumulative(
 
 def metrics(account: Account, trace: Trace, seeds: Sequence[int]) -> Iterator[Metrics]:
     """One row for every seed of the evaluations, with the joules and seconds so far."""
-    names = column_names(account.scenario.training.metrics)
+    names = column_names(*reported(account.scenario.training))
     shape = (len(seeds), len(trace.iteration))
     energy, clock = (
         np.broadcast_to(so_far.T, shape) for so_far in cumulative(account, trace.iteration)
@@ -102,7 +104,8 @@ class Result:
         chunks: how far each chunk of this process came, and its wall seconds.
         model: what the model is called.
         own_model: whether the model was the user's own, not the scenario's.
-        target: the accuracy asked for as target; None for 95 % of the final accuracy.
+        target: the score asked for as target; None for 95 % of the final accuracy, and
+            `results.target.default_target` of another score.
         method: what was run, as the user wrote it: ``"adaptive"`` for the plan.
     """
 
@@ -146,9 +149,27 @@ class Result:
         return self.trace.last
 
     @property
+    def metric(self) -> Metric:
+        """What runs of this scenario are compared by: accuracy, unless it says otherwise."""
+        return score_metric(self.trace.score)
+
+    @property
+    def score(self) -> FloatArray:
+        """The score of the mean model, by `metric`: [evaluations], or [evaluations, seeds]."""
+        return self._curve(self.trace.test_score)
+
+    @property
     def accuracy(self) -> FloatArray:
-        """Test accuracy of the mean model: [evaluations], or [evaluations, seeds]."""
-        return self._curve(self.trace.test_accuracy)
+        """Test accuracy of the mean model: [evaluations], or [evaluations, seeds].
+
+        Raises:
+            ScenarioError: the run was measured by something else; see `score`.
+        """
+        if self.trace.score != "accuracy":
+            raise ScenarioError(
+                f"this run is measured by {self.metric.label}, not by accuracy: take result.score"
+            )
+        return self._curve(self.trace.test_score)
 
     @property
     def loss(self) -> FloatArray:
@@ -188,23 +209,25 @@ class Result:
         return (*self.account.notes, *self.dataset.notes, *([held] if held else []))
 
     def to_target(self, target: float | None = None) -> dict[str, Any]:
-        """Joules and seconds until the mean model first reaches an accuracy.
+        """Joules and seconds until the mean model first reaches an accuracy, or another score.
 
         Args:
-            target: the accuracy; unless given, what was asked for, or 95 % of the final accuracy.
+            target: the score; unless given, what was asked for, or 95 % of the final accuracy.
 
         Returns:
             Plain values, described in `summary`.
         """
         wanted = self.target if target is None else target
-        curve = self.trace.test_accuracy
-        return to_target(self.iteration, curve, self.energy_j, self.time_s, wanted)
+        costs = self.energy_j, self.time_s
+        return to_target(self.iteration, self.trace.test_score, *costs, wanted, self.metric)
 
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh run --json`.
 
         Accuracies and loss are those of the last row of ``metrics.csv``: after the last iteration,
-        on all test samples. ``curve_…_samples`` are those of the evaluations before, at least.
+        on all test samples. Where runs are compared by another metric, it has the place of
+        accuracy, under its own name. ``curve_…_samples`` are those of the evaluations before, at
+        least.
 
         ``energy_to_target_j`` and ``time_to_target_s`` are means over seeds, interpolated between
         evaluations: ``…_ci95`` is half the width of the 95 % interval over seeds, ``…_error`` what
@@ -220,10 +243,12 @@ class Result:
         steady = self.chunks[1:] or self.chunks
         wall = sum(chunk.wall_s for chunk in steady)
         final = self.final
+        name, end = self.metric.name, self.metric.weakest
+        weakest = final.device_score_min.min() if end == "min" else final.device_score_max.max()
         return {
-            "accuracy": float(final.test_accuracy.mean()),
-            "device_accuracy": float(final.device_accuracy_mean.mean()),
-            "device_accuracy_min": float(final.device_accuracy_min.min()),
+            name: float(final.test_score.mean()),
+            f"device_{name}": float(final.device_score_mean.mean()),
+            f"device_{name}_{end}": float(weakest),
             "loss": float(final.test_loss.mean()),
             **self._further(),
             "test_samples": int(final.test_samples.min()),
@@ -250,7 +275,7 @@ class Result:
         Of the devices' own models the smallest and the largest of all seeds.
         """
         figures = {}
-        for curve in own_curves(self.account.scenario.training.metrics):
+        for curve in own_curves(*reported(self.account.scenario.training)):
             values, over = self.final.own[curve.name], curve.of
             end = values.min() if over == "min" else values.max()
             figures[curve.name] = float(end if over in ("min", "max") else values.mean())
@@ -280,7 +305,8 @@ class Result:
         own = "" if self.method == ADAPTIVE else f"{self.method}, "
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return (
-            f"Result({own}accuracy {float(self.final.test_accuracy.mean()):.4f}, {n:,} iterations, "
+            f"Result({own}{self.metric.label} {float(self.final.test_score.mean()):.4f}, "
+            f"{n:,} iterations, "
             f"{count:,} devices, {seeds}, {energy(float(self.energy_j[-1].mean()))}, "
             f"{duration(float(self.time_s[-1].mean()))})"
         )

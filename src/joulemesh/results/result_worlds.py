@@ -6,18 +6,19 @@ __all__ = ["WorldRun", "WorldsResult"]
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.results.result import Result
 from joulemesh.results.statistics import estimate
 from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy
 from joulemesh.world.redraw import redrawn_words
-
-_FIGURES = ("accuracy", "device_accuracy", "device_accuracy_min", "loss", "energy_j", "time_s")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +37,12 @@ class WorldRun:
     status: str = "ran"
     reason: str = ""
 
-    def figures(self) -> dict[str, float]:
-        """The figures of this world, means over its seeds; NaN where there is no run."""
+    def figures(self, names: Sequence[str]) -> dict[str, float]:
+        """Some figures of this world, means over its seeds; NaN where there is no run."""
         if self.result is None:
-            return dict.fromkeys((*_FIGURES, "iterations"), float("nan"))
+            return dict.fromkeys(names, float("nan"))
         found = self.result.summary()
-        return {name: float(found[name]) for name in (*_FIGURES, "iterations")}
+        return {name: float(found[name]) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,17 @@ class WorldsResult:
 
     scenario: Scenario
     worlds: tuple[WorldRun, ...]
+
+    @property
+    def metric(self) -> Metric:
+        """What runs of this scenario are compared by."""
+        return score_metric(reported(self.scenario.training).score)
+
+    def _names(self) -> tuple[str, ...]:
+        """The figures of each world."""
+        name, end = self.metric.name, self.metric.weakest
+        scores = (name, f"device_{name}", f"device_{name}_{end}")
+        return tuple(dict.fromkeys((*scores, "loss", "energy_j", "time_s", "iterations")))
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -84,9 +96,10 @@ class WorldsResult:
         ``X`` is the mean over worlds of the mean over seeds, ``X_ci95`` half the width of its 95 %
         interval over worlds (Student's t), None with fewer than two worlds.
         """
-        each = [world.figures() for world in self.worlds]
+        names = self._names()
+        each = [world.figures(names) for world in self.worlds]
         means: dict[str, float | None] = {}
-        for name in (*_FIGURES, "iterations"):
+        for name in names:
             found = estimate(np.array([figures[name] for figures in each]))
             means[name], means[f"{name}_ci95"] = _plain(found.mean), _plain(found.half)
         rows = [
@@ -116,12 +129,12 @@ class WorldsResult:
 
     def __repr__(self) -> str:
         """In one line; `summary` has the figures."""
-        found = self.summary()
-        if found["accuracy"] is None:
+        found, name = self.summary(), self.metric.name
+        if found[name] is None:
             return f"WorldsResult(none of {len(self.worlds)} worlds ran)"
-        half = found["accuracy_ci95"]
+        half = found[f"{name}_ci95"]
         return (
-            f"WorldsResult(accuracy {found['accuracy']:.4f}"
+            f"WorldsResult({self.metric.label} {found[name]:.4f}"
             f"{'' if half is None else f' ± {half:.4f}'}, "
             f"{found['worlds_run']} of {found['worlds']} worlds, {energy(found['energy_j'])}, "
             f"{duration(found['time_s'])})"

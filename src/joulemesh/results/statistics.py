@@ -6,7 +6,7 @@ __all__ = ["Estimate", "Reached", "estimate", "holm", "paired", "reached_at", "t
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,13 +135,17 @@ class Reached(NamedTuple):
 
 
 def reached_at(
-    iteration: NDArray[Any], accuracy: NDArray[Any], cost: NDArray[Any], target: float
+    iteration: NDArray[Any],
+    curve: NDArray[Any],
+    cost: NDArray[Any],
+    target: float,
+    better: Literal["higher", "lower"] = "higher",
 ) -> Reached:
     """What has been spent when a curve first reaches a target, for each seed.
 
     A model exists at the end of an iteration, so the answer is what had been spent at the end of
-    the first iteration whose model is at the target or above it, whether or not a later one falls
-    below again. Between the last evaluation before that and the first that is there, accuracy and
+    the first iteration whose model is at the target or beyond it, whether or not a later one falls
+    behind again. Between the last evaluation before that and the first that is there, curve and
     cost are taken to be straight lines.
 
     The bracket says what the iterations that were not evaluated leave open. Its upper end is the
@@ -154,9 +158,10 @@ def reached_at(
 
     Args:
         iteration: [evaluations], iterations done, ascending.
-        accuracy: [evaluations, seeds].
+        curve: [evaluations, seeds], accuracy, say.
         cost: [evaluations, seeds], joules or seconds so far.
-        target: an accuracy.
+        target: a figure that the curve reaches from below, or from above where lower is better.
+        better: whether higher or lower figures are better.
 
     Returns:
         Value and bracket. If the first evaluation is there already, it is the value; unless it is
@@ -167,9 +172,12 @@ def reached_at(
     >>> found.value.tolist(), found.low.tolist(), found.high.tolist()
     ([8.0, nan], [2.0, nan], [10.0, nan])
     """
+    rising, aim = np.asarray(curve), target
+    if better == "lower":
+        rising, aim = -rising, -target
     each = [
-        _crossing(np.asarray(iteration), curve, spent, target)
-        for curve, spent in zip(np.asarray(accuracy).T, np.asarray(cost, np.float64).T, strict=True)
+        _crossing(np.asarray(iteration), one, spent, aim)
+        for one, spent in zip(rising.T, np.asarray(cost, np.float64).T, strict=True)
     ]
     return Reached(*np.array(each, np.float64).reshape(-1, 3).T)
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Citation, lookup
-from joulemesh.metrics.curves import CURVES
+from joulemesh.metrics.curves import column_names
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:
@@ -46,17 +47,22 @@ def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
 
     Args:
         entry: the method.
-        target: the accuracy that energy and time to target refer to.
+        target: the score that energy and time to target refer to.
     """
-    accuracy = entry.curves["test_accuracy"]
+    score, better = entry.score, score_metric(entry.score).better
+    always, curve = column_names((), score), entry.curves[f"test_{score}"]
+
+    def taken(cost: FloatArray) -> Reached:
+        return reached_at(entry.iteration, curve, cost, target, better)
+
     return {
-        "accuracy": entry.final["test_accuracy"],
-        "device_accuracy": entry.final["device_accuracy_mean"],
-        **{name: values for name, values in entry.final.items() if name not in CURVES},
+        score: entry.scores,
+        f"device_{score}": entry.final[f"device_{score}_mean"],
+        **{name: values for name, values in entry.final.items() if name not in always},
         "energy_j": entry.total_energy_j,
         "time_s": entry.total_time_s,
-        "energy_to_target_j": reached_at(entry.iteration, accuracy, entry.energy_j, target),
-        "time_to_target_s": reached_at(entry.iteration, accuracy, entry.time_s, target),
+        "energy_to_target_j": taken(entry.energy_j),
+        "time_to_target_s": taken(entry.time_s),
     }
 
 
@@ -66,7 +72,7 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
     Args:
         entry: the method.
         first: the method that it is compared with.
-        target: the accuracy that energy and time to target refer to.
+        target: the score that energy and time to target refer to.
     """
     mine, rivals = figures_of(entry, target), figures_of(first, target)
     taken = mine["energy_to_target_j"]
@@ -105,7 +111,7 @@ def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[st
     Args:
         entry: the method.
         first: the method that it is compared with.
-        target: the accuracy that energy and time to target refer to.
+        target: the score that energy and time to target refer to.
     """
     rows = [row_of(one, rival, target) for one, rival in zip(entry.each, first.each, strict=True)]
     ran = np.array([one.ran for one in entry.each])

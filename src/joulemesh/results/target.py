@@ -1,8 +1,8 @@
-"""What it took one run to reach a target accuracy, named as in a comparison's table."""
+"""What it took one run to reach a target score, named as in a comparison's table."""
 
 from __future__ import annotations
 
-__all__ = ["check_target", "to_target"]
+__all__ = ["check_target", "default_target", "to_target"]
 
 import math
 from typing import Any
@@ -11,40 +11,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.metric import ACCURACY, Metric
 from joulemesh.results.statistics import estimate, reached_at
 
 SHARE_OF_FINAL = 0.95  # the target, unless given
 
 
-def check_target(target: float | None) -> None:
-    """Refuse a target that is not an accuracy.
+def check_target(target: float | None, metric: Metric = ACCURACY) -> None:
+    """Refuse a target that is not a figure of the metric that runs are compared by.
 
     >>> check_target(0.9)
     >>> check_target(90)
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: target = 90 is not an accuracy: give a number above 0, at most 1
     """
-    if target is not None and not 0 < target <= 1:
+    if target is None:
+        return
+    if metric.share and not 0 < target <= 1:
+        a = "an" if metric.label[0] in "aeiou" else "a"
         raise ScenarioError(
-            f"target = {target} is not an accuracy: give a number above 0, at most 1"
+            f"target = {target} is not {a} {metric.label}: give a number above 0, at most 1"
         )
+    if not math.isfinite(target):
+        raise ScenarioError(f"target = {target} is not a {metric.label}: give a number")
+
+
+def default_target(final: float, metric: Metric, whose: str) -> tuple[float, str]:
+    """A target that is almost as good as a final figure, and where it comes from.
+
+    Args:
+        final: the figure.
+        metric: what it is of.
+        whose: in words: ``"the final"``.
+
+    >>> default_target(0.9, ACCURACY, "the final")
+    (0.855, '95 % of the final accuracy')
+    >>> from joulemesh.registries import METRICS
+    >>> default_target(2.0, METRICS["rmse"], "the final")
+    (2.1, '1.05 times the final RMSE')
+    """
+    if metric.better == "higher" and final >= 0:
+        return SHARE_OF_FINAL * final, f"95 % of {whose} {metric.label}"
+    if metric.better == "lower" and final >= 0:
+        return (2 - SHARE_OF_FINAL) * final, f"1.05 times {whose} {metric.label}"
+    less = 0.05 * abs(final) * metric.sign
+    return final - less, f"5 % short of {whose} {metric.label}"
 
 
 def to_target(
     iteration: NDArray[Any],
-    accuracy: NDArray[Any],
+    curve: NDArray[Any],
     energy_j: NDArray[np.float64],
     time_s: NDArray[np.float64],
     wanted: float | None = None,
+    metric: Metric = ACCURACY,
 ) -> dict[str, Any]:
     """Joules and seconds until a run's curve first reaches a target, means over seeds.
 
     Args:
         iteration: [evaluations], iterations done, ascending.
-        accuracy: [evaluations, seeds] of the mean model.
+        curve: [evaluations, seeds], accuracy of the mean model, or another score.
         energy_j: [evaluations] or [evaluations, seeds], joules so far.
         time_s: [evaluations] or [evaluations, seeds], seconds so far.
-        wanted: the target; 95 % of the final accuracy (mean over seeds) unless given.
+        wanted: the target; 95 % of the final accuracy (mean over seeds) unless given, and
+            `default_target` of another score.
+        metric: that the curve is of.
 
     Returns:
         Plain values: ``target``, ``target_words``, ``reached`` (how many seeds do), and for
@@ -58,19 +89,21 @@ def to_target(
     >>> found["energy_to_target_j"], found["energy_to_target_j_error"], found["time_to_target_s"]
     (2.6, 0.6000000000000001, 26.0)
     """
-    check_target(wanted)
-    final = float(np.asarray(accuracy)[-1].mean())
-    target = SHARE_OF_FINAL * final if wanted is None else wanted
-    why = "95 % of the final accuracy" if wanted is None else "as asked"
+    check_target(wanted, metric)
+    final = float(np.asarray(curve)[-1].mean())
+    target, why = default_target(final, metric, "the final")
+    if wanted is not None:
+        target, why = wanted, "as asked"
     found: dict[str, Any] = {
         "target": target,
-        "target_words": f"test accuracy {target:.4f} of the mean model ({why})",
+        "target_words": f"test {metric.label} {target:.4f} of the mean model ({why})",
+        "target_metric": metric.name,
         "target_asked": wanted is not None,
         "reached": 0,
     }
     for name, cost in (("energy_to_target_j", energy_j), ("time_to_target_s", time_s)):
-        each = np.broadcast_to(cost if cost.ndim == 2 else cost[:, None], np.shape(accuracy))
-        taken = reached_at(iteration, accuracy, each, target)
+        each = np.broadcast_to(cost if cost.ndim == 2 else cost[:, None], np.shape(curve))
+        taken = reached_at(iteration, curve, each, target, metric.better)
         found["reached"] = int(np.isfinite(taken.value).sum())
         whole = found["reached"] == len(taken.value)
         mean = estimate(taken.value)

@@ -11,7 +11,7 @@ from typing import Any
 
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import the_dataset, with_data
+from joulemesh.setup.prepare import said_loss, the_dataset, with_data
 from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
 from joulemesh.studies.compare_worlds import compare_worlds
 from joulemesh.studies.rates import TUNING_SEEDS, Rates
@@ -26,6 +26,7 @@ def compare(
     worlds: int = 1,
     model: Any = None,
     data: Any = None,
+    loss: Any = None,
     target: float | None = None,
     tune_lr: Rates = None,
     tune_seeds: int = TUNING_SEEDS,
@@ -55,8 +56,9 @@ def compare(
             other ranges, channel. With more than one, intervals are over worlds.
         model: the user's own, as in `joulemesh.run`.
         data: the user's own, as in `joulemesh.run`.
-        target: accuracy of the mean model, for energy and time to target; 95 % of the best final
-            accuracy unless given.
+        loss: what is minimised, as in `joulemesh.run`.
+        target: accuracy of the mean model, or other score, for energy and time to target; 95 % of
+            the best final accuracy unless given.
         tune_lr: give each method its own learning rate, of one grid: True (a quarter to eight
             times the scenario's), or the rates, for instance ``[0.05, 0.1, 0.2]``. All methods
             are tried at all of them on the same seeds, which the result does not use; the highest
@@ -84,6 +86,7 @@ def compare(
     >>> [row["method"] for row in found.table()], found.computed, again.computed
     (['adaptive', 'fixed:1'], 4, 0)
     """
+    scenario = said_loss(scenario, loss)
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)

@@ -24,6 +24,7 @@ from joulemesh.deploy.record.history import History, history_of, read_history
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
+from joulemesh.metrics.losses import reported
 from joulemesh.planning.digest import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
@@ -171,11 +172,14 @@ def _curve_of(run: Path) -> Curve:
 
     folder = RunFolder(run)
     seeds = tuple(int(seed) for seed in folder.start_record()["seeds"])
+    score = reported(folder.account().scenario.training).score
+    if score != "accuracy":
+        raise ScenarioError(f"{run} is measured by {score}, and this page draws accuracies")
     trace = trace_of(folder.metrics_text(), seeds, np.float64)
     if not len(trace.iteration):
         raise ScenarioError(f"{run} holds no evaluation yet; name a run that has come further")
     count = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    accuracy = np.asarray(trace.device_accuracy_mean, np.float64).T
+    accuracy = np.asarray(trace.device_score_mean, np.float64).T
     return Curve(f"a run without failures, {count}", trace.iteration, accuracy)
 
 

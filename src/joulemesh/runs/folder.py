@@ -34,6 +34,7 @@ from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
 from joulemesh.files.verify import strangers_in
 from joulemesh.files.whole import sweep
 from joulemesh.metrics.curves import COUNTS, column_names
+from joulemesh.metrics.losses import reported
 from joulemesh.own_code import files_run
 from joulemesh.planning.account import Account
 from joulemesh.results.result import ADAPTIVE, Chunk, Result, metrics
@@ -123,11 +124,12 @@ class RunFolder(KeptRun):
         )
         save_account(account, self.path / "plan.npz")
         shown = labelled_devices(partition.devices)
-        counts = partition.histogram(data.y_train, data.classes, shown)
+        names = data.strata_names()
+        counts = partition.histogram(data.strata(), len(names) or data.classes, shown)
         write_whole(
             self.path / "labels.npz",
             lambda draft: np.savez(
-                draft, devices=shown, counts=counts, classes=np.array(data.class_names, str)
+                draft, devices=shown, counts=counts, classes=np.array(names, str)
             ),
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -193,7 +195,7 @@ class RunFolder(KeptRun):
         rows, grown = io.StringIO(), self._growing["metrics.csv"]
         writer = csv.writer(rows, lineterminator="\n")
         if not grown.digest.bytes:
-            names = column_names(account.scenario.training.metrics)
+            names = column_names(*reported(account.scenario.training))
             writer.writerow(["seed", "iteration", *names, "energy_j", "time_s", *COUNTS])
         for row in metrics(account, trace, seeds):
             writer.writerow(row.values())

@@ -8,16 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.metrics.curves import COUNTS, CURVES
+from joulemesh.metrics.curves import COUNTS, column_names
 from joulemesh.training.trace import Trace
 
 __all__ = ["costs_of", "flat", "named_leaves", "safetensors", "trace_of"]
 
 
-def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
+def trace_of(text: str, seeds: tuple[int, ...], dtype: Any, score: str = "accuracy") -> Trace:
     """The evaluations in the text of ``metrics.csv``; exactly as they were.
 
-    Columns between those of `CURVES` and the costs are of further metrics.
+    Columns between those of every run and the costs are of further metrics.
+
+    Args:
+        text: of the file.
+        seeds: the repetition seeds.
+        dtype: of the curves.
+        score: the metric that runs are compared by.
 
     >>> trace_of("", (0,), np.float32).test_loss.shape
     (0, 1)
@@ -30,11 +36,12 @@ def trace_of(text: str, seeds: tuple[int, ...], dtype: Any) -> Trace:
         values = [[float(r[name]) for r in part] for part in mine]
         return np.array(values, kind).reshape(len(seeds), len(iteration)).T
 
-    curves = {name: column(name, dtype) for name in CURVES}
-    known = {"seed", "iteration", "energy_j", "time_s", *CURVES, *COUNTS}
+    always = column_names((), score)
+    curves = {name: column(name, dtype) for name in always}
+    known = {"seed", "iteration", "energy_j", "time_s", *always, *COUNTS}
     own = {name: column(name, dtype) for name in (rows[0] if rows else ()) if name not in known}
     counts = {name: column(name, np.int64) for name in COUNTS}
-    return Trace(iteration, **curves, **counts, own=own)
+    return Trace.of({"iteration": iteration, **curves, **counts}, score=score, own=own)
 
 
 def costs_of(text: str, seeds: tuple[int, ...]) -> tuple[Any, Any]:

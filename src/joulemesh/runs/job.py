@@ -20,6 +20,7 @@ from joulemesh.data.naming import named_refusals
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.account import account_of
+from joulemesh.metrics.losses import reported
 from joulemesh.planning.account import Account
 from joulemesh.planning.drawn import carried_out
 from joulemesh.planning.static import plan as make_plan
@@ -138,7 +139,8 @@ class Job:
             self.pricing.settled(folder.account())
         text = hosts.on_leader(folder.metrics_text)
         wide = self.learner.options.precision == "float64"
-        return state, trace_of(text, self.learner.seeds, np.float64 if wide else np.float32)
+        score = reported(self.scenario.training).score
+        return state, trace_of(text, self.learner.seeds, np.float64 if wide else np.float32, score)
 
     def result(
         self,

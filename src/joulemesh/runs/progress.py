@@ -14,11 +14,12 @@ class Progress:
     Attributes:
         completed: iterations done.
         iterations: iterations in all.
-        accuracy: latest test accuracy of the mean model, mean over seeds; NaN before the first. At
-            the end that of the result, on all test samples.
+        accuracy: latest test accuracy of the mean model, or another score, mean over seeds; NaN
+            before the first. At the end that of the result, on all test samples.
         energy_j: joules spent so far.
         seconds_left: estimated wall time to the end.
         world: number of the world, from 0.
+        score: what ``accuracy`` is, in words.
     """
 
     completed: int
@@ -27,3 +28,4 @@ class Progress:
     energy_j: float
     seconds_left: float
     world: int = 0
+    score: str = "accuracy"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.metrics.losses import reported
 from joulemesh.planning.plan import Plan
 from joulemesh.results.result import Result, cumulative
 from joulemesh.runs.folder import RunFolder
@@ -32,7 +33,8 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
         record: of the run's start; the page has its date, so that going on with a run later, or
             writing the page again, changes nothing in it.
     """
-    labels, classes = result.dataset.y_train, result.dataset.classes
+    names = result.dataset.strata_names()
+    labels, classes = result.dataset.strata(), len(names) or result.dataset.classes
     view = ReportView(
         result.account,
         Summary(0.0, 0.0, wall_s=result.setup_s + sum(chunk.wall_s for chunk in result.chunks)),
@@ -41,7 +43,7 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
         scenario_toml=portable(result.account.scenario).to_toml(),
         seeds=result.seeds,
         subject=_subject(record),
-        class_names=result.dataset.class_names,
+        class_names=names,
     )
     costs = result.energy_j, result.time_s
     write_report(path, evaluated(view, result.trace, costs, result.target))
@@ -57,11 +59,11 @@ def report_of_folder(path: Path, target: Path) -> None:
     folder.require_current()
     seeds = tuple(int(seed) for seed in record["seeds"])
     text = folder.metrics_text()
-    trace = trace_of(text, seeds, np.float64)
     counts, names = folder.labels()
     inside = target.resolve() == (path / "report.html").resolve()
     with folder.held(resume=True) if inside else nullcontext():
         account = folder.account()
+        trace = trace_of(text, seeds, np.float64, reported(account.scenario.training).score)
         view = ReportView(
             account,
             Summary(0.0, 0.0),

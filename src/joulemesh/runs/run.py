@@ -14,6 +14,8 @@ from typing import Any, TypedDict, Unpack, overload
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import user_cache
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.result import ADAPTIVE, Metrics, Result
 from joulemesh.results.result_worlds import WorldsResult
 from joulemesh.results.target import check_target
@@ -24,6 +26,7 @@ from joulemesh.runs.progress import Progress
 from joulemesh.runs.sinks import Kept, Shown, Stages, Timed, Told
 from joulemesh.runs.worlds_folder import Asked
 from joulemesh.scenario import Scenario
+from joulemesh.setup.prepare import said_loss
 from joulemesh.training.driver import Sink, interrupts, train
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.platform import configure, give_back_memory
@@ -58,6 +61,7 @@ def run(
     *,
     model: Any = None,
     data: Any = None,
+    loss: Any = None,
     out: str | Path | None = None,
     seeds: int | Sequence[int] = 1,
     worlds: int | None = None,
@@ -85,6 +89,9 @@ def run(
             or ``.npz``), a pandas data frame with a column of labels, or a mapping or tuple of
             x_train, y_train, x_test, y_test; the scenario's unless given. ``[training]`` says how
             to read it (``label``, ``test_fraction``, ``partition``, ``normalize`` and so on).
+        loss: what is minimised, in place of ``training.loss``: a name, a function of outputs and
+            targets that gives one value per sample (of JAX arrays or, for a PyTorch module, of
+            tensors), or a ``joulemesh.metrics.Loss``.
         out: a new folder to keep the run in.
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world, and run in one program.
@@ -96,8 +103,8 @@ def run(
         equal: how long a method runs, as in `joulemesh.compare`: ``"batteries"`` unless given.
         resume: go on with the run in ``out``, if there is one.
         deterministic: ask XLA for kernels that give the same bits in every run.
-        target: accuracy to which joules and seconds are reported; 95 % of the final accuracy
-            unless given.
+        target: accuracy, or other score, to which joules and seconds are reported; 95 % of the
+            final accuracy unless given.
         on_progress: called after every chunk.
         on_metrics: called with a dict for every evaluation and seed, a row of ``metrics.csv``, once
             it is kept: a run that is stopped and resumed tells each of them once. Where
@@ -115,7 +122,8 @@ def run(
     >>> result.accuracy.shape, bool(result.energy_j[-1] <= result.plan.energy_budget_j.sum())
     ((2,), True)
     """
-    check_target(target)
+    scenario = said_loss(scenario, loss)
+    check_target(target, score_metric(reported(scenario.training).score))
     options = RunOptions(
         model=model,
         data=data,
@@ -220,7 +228,7 @@ def _trained(
         sinks.append(told)
     if on_progress is not None and hosts.leads():
         measured = before is not None and len(before.iteration) > 0
-        accuracy = float(before.test_accuracy[-1].mean()) if before and measured else math.nan
+        accuracy = float(before.test_score[-1].mean()) if before and measured else math.nan
         sinks.append(Shown(job.pricing, on_progress, int(state.iteration), accuracy))
     sinks.append(Stages(stage))
     with interrupts() as interrupt:

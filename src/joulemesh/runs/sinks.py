@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.result import Chunk, Metrics, cumulative, metrics
 from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder
@@ -125,7 +126,8 @@ class Shown:
         pricing: what joules come from: at most, if they depend on the training.
         listener: called after every chunk.
         first: iterations completed before this process.
-        accuracy: when it was last measured before this process; NaN if it never was.
+        accuracy: or another score, when it was last measured before this process; NaN if it never
+            was.
     """
 
     def __init__(
@@ -142,11 +144,13 @@ class Shown:
         """Tell of one chunk."""
         done, total = chunk.completed, chunk.iterations
         if len(chunk.trace.iteration):
-            self._accuracy = float(chunk.trace.test_accuracy[-1].mean())
+            self._accuracy = float(chunk.trace.test_score[-1].mean())
         self._trained_s += chunk.wall_s
         energy_j = float(cumulative(self._pricing.reserve, np.array([done]))[0][0])
         pace = self._trained_s / max(done - self._first, 1)
-        self._listener(Progress(done, total, self._accuracy, energy_j, pace * (total - done)))
+        label = score_metric(chunk.trace.score).label
+        left_s = pace * (total - done)
+        self._listener(Progress(done, total, self._accuracy, energy_j, left_s, score=label))
 
 
 class Stages:

@@ -20,11 +20,12 @@ from joulemesh.files.limits import SCENARIO
 from joulemesh.files.lock import FolderLock
 from joulemesh.files.verify import commit_all
 from joulemesh.files.whole import sweep
+from joulemesh.metrics.losses import reported
 from joulemesh.runs.identity import difference, start_of, versions
 from joulemesh.runs.inputs import keep_inputs, portable
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import the_dataset, with_data
-from joulemesh.tuning.objective import Objective
+from joulemesh.setup.prepare import said_loss, the_dataset, with_data
+from joulemesh.tuning.objective import SCORE, Objective
 from joulemesh.tuning.result import Tuning
 from joulemesh.tuning.space import Space
 from joulemesh.tuning.tune import CANDIDATES, MakeTuner, Progress, tune_scenario
@@ -113,13 +114,14 @@ class Tuned(Tuning):
 def tune(
     scenario: Scenario,
     space: Space | Mapping[str, Any] | None = None,
-    objective: str = "accuracy",
+    objective: str = SCORE,
     *,
     seeds: int = 5,
     search_seeds: int = 3,
     candidates: int = CANDIDATES,
     model: Any = None,
     data: Any = None,
+    loss: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
     cache: str | Path | None = None,
@@ -145,13 +147,15 @@ def tune(
         space: lists of values by field, as in ``{"training.learning_rate": [0.05, 0.1]}``;
             ``"grid"`` for ``plan.iterations`` is a geometric grid up to what the budgets pay for.
             By default schemes, policies, iterations and learning rates (`tuning.space.AXES`).
-        objective: ``"accuracy"`` of the mean model when the budget is spent; or the joules or
-            seconds until it first reaches a target, ``"energy-to:0.8"`` or ``"time-to:0.8"``.
+        objective: ``"score"`` of the mean model when the budget is spent, which is its accuracy
+            unless ``training.loss`` or ``training.score`` say otherwise; or the joules or seconds
+            until it first reaches a target, ``"energy-to:0.8"`` or ``"time-to:0.8"``.
         seeds: how many fresh seeds report the winner.
         search_seeds: how many seeds judge the candidates.
         candidates: how many are trained, at most.
         model: the user's own, as in `joulemesh.run`.
         data: the user's own, as in `joulemesh.run`.
+        loss: what is minimised, as in `joulemesh.run`.
         out: a folder for what is found; see `Tuned.save`.
         resume: go on with the tuning that was begun in the folder.
         cache: folder of kept runs; in the user's cache folder unless given.
@@ -177,6 +181,7 @@ def tune(
     >>> found.winner.candidate.changes, [len(rung.rows) for rung in found.rungs]
     ({}, [2, 2, 2])
     """
+    scenario = said_loss(scenario, loss)
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)
@@ -187,7 +192,7 @@ def tune(
             asked = _asked(
                 scenario,
                 axes or Space.default(scenario),
-                Objective.parse(objective),
+                Objective.parse(objective, reported(scenario.training).score),
                 range(scenario.seed, first),
                 range(first, first + seeds),
             )

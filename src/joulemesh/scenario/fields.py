@@ -15,7 +15,7 @@ from pydantic import (
 
 from joulemesh import fading
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.registries import METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES
+from joulemesh.registries import LOSSES, METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES
 from joulemesh.scenario.registered import ModelNames, Registered, RegisteredNames
 from joulemesh.units import example, is_quantity, parse
 
@@ -30,6 +30,7 @@ __all__ = [
     "GossipRounds",
     "HarvestedWatts",
     "Iterations",
+    "LossName",
     "MetricNames",
     "ModelName",
     "NonNegative",
@@ -44,6 +45,7 @@ __all__ = [
     "RicianK",
     "RoundsPolicy",
     "Samples",
+    "ScoreName",
     "TracePath",
     "Tries",
     "Unit",
@@ -288,6 +290,8 @@ DeviceProfile = Annotated[
 ]
 PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:NAME"))]
 ModelName = Annotated[str, ModelNames(lambda: (*MODELS.names(), "FILE.py:NAME"))]
+LossName = Annotated[str, ModelNames(lambda: (*LOSSES.names(), "FILE.py:NAME", "own:NAME"))]
+ScoreName = Annotated[str, Registered(lambda: ("auto", *METRICS.names()))]
 MetricNames = Annotated[tuple[str, ...], RegisteredNames(METRICS.names)]
 RadioProfile = Annotated[str, WithJsonSchema({"enum": list(RADIOS)})]
 RoundsPolicy = Annotated[str, Registered(POLICIES.names)]

@@ -34,7 +34,7 @@ INPUTS = "inputs"  # of a run's folder: copies of what it was made from
 FILES = {
     "devices": ("table", "availability", "harvest_w", "positions"),
     "network": ("topology", "gains", "fading", "links"),
-    "training": ("dataset", "test_dataset", "model"),
+    "training": ("dataset", "test_dataset", "model", "loss"),
 }
 
 
@@ -149,7 +149,7 @@ def path_in(field: str, value: Any) -> str | None:
     """The path in a field's value, if it may name a file."""
     if not isinstance(value, str) or value in TOPOLOGIES:
         return None
-    if field == "model":  # a name, or FILE.py:NAME
+    if field in ("model", "loss"):  # a name, or FILE.py:NAME
         path, colon, _ = value.rpartition(":")
         return path if colon and path.endswith(".py") else None
     if field == "fading":  # MODEL, or MODEL:FILE

@@ -6,15 +6,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from joulemesh.registries import METRICS, MODELS, PARTITIONS
+from joulemesh.registries import LOSSES, METRICS, MODELS, PARTITIONS
 from joulemesh.scenario.fields import (
     Constant,
     Count,
+    LossName,
     MetricNames,
     ModelName,
     NonNegative,
     PartitionName,
     Positive,
+    ScoreName,
     Unit,
 )
 from joulemesh.scenario.section import Section
@@ -51,6 +53,10 @@ class Training(Section):
     model: ModelName = Field("mlp", description=f"model to train: {' | '.join(MODELS.built_in)}")
     hidden: tuple[Count, ...] = Field((64,), description="mlp: sizes of the hidden layers")
     l2: NonNegative = Field(0.0, description="L2 regularisation (logistic needs more than 0)")
+    loss: LossName = Field(
+        "cross-entropy",
+        description=f"what is minimised: {' | '.join(LOSSES.built_in)} | FILE.py:NAME",
+    )
     batch_size: Count = Field(32, description="samples in one SGD step")
     learning_rate: Positive = Field(0.1, description="learning rate eta")
     optimizer: str = Field("sgd", description="sgd, or any optimiser of optax by name")
@@ -64,8 +70,11 @@ class Training(Section):
     eval_device_samples: Count = Field(
         1000, description="test samples for the devices' own models where they differ, at most"
     )
+    score: ScoreName = Field(
+        "auto", description="metric that runs are compared by: auto, the loss's own, or its name"
+    )
     metrics: MetricNames = Field(
-        (), description=f"besides accuracy and loss: {' | '.join(METRICS.built_in[2:])}"
+        (), description=f"besides score and loss: {' | '.join(METRICS.built_in[2:])}"
     )
     precision: Literal["float32", "float64", "bfloat16"] = Field(
         "float32", description="arithmetic; bfloat16 keeps float32 parameters"

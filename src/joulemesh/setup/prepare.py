@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "OWN_DATA",
     "partitions",
+    "said_loss",
     "the_dataset",
     "the_jax_model",
     "the_model",
@@ -29,8 +30,10 @@ from joulemesh.data import (
 )
 from joulemesh.data.columnar import Frame, is_frame
 from joulemesh.data.reading import check_only_tables, reading_of
+from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
-from joulemesh.models.core import of_jax
+from joulemesh.metrics.losses import AUTO, CROSS_ENTROPY, loss_named, name_of
+from joulemesh.models.core import of_jax, with_loss
 from joulemesh.models.named import is_own
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.workload import explicit_sizes
@@ -69,7 +72,27 @@ def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
             "x_test, y_test"
         )
     check_only_tables("data", reading)
-    return from_arrays(*data, normalize=reading.normalize, held_by=held_by)
+    wanted: Any = {"normalize": reading.normalize, "targets": reading.targets}
+    return from_arrays(*data, held_by=held_by, **wanted)
+
+
+def said_loss(scenario: Scenario, loss: Any) -> Scenario:
+    """The scenario that says what is minimised, where the user gives a loss in Python.
+
+    Args:
+        scenario: what is asked.
+        loss: a name, a function of outputs and targets, or a `Loss`; None for the scenario's.
+
+    >>> said_loss(Scenario(), "mse").training.loss
+    'mse'
+    """
+    if loss is None:
+        return scenario
+    name = name_of(loss)
+    changes = {"training.loss": name}
+    if scenario.training.score == AUTO:  # so that it is known where the loss is not
+        changes["training.score"] = loss_named(name).score
+    return scenario.override(changes)
 
 
 def with_data(scenario: Scenario, data: Any) -> Scenario:
@@ -102,11 +125,17 @@ def _check_named(data: Mapping[str, Any], holder: str | None) -> None:
 def the_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model | TorchModel:
     """The scenario's model, or the user's own in its place, checked against the data."""
     training = scenario.training
+    minimised = loss_named(training.loss)
+    check_loss(dataset.name, dataset.targets, training.loss, minimised.targets)
+    shapes: dict[str, Any] = {"outputs": dataset.outputs, "seen": dataset.seen}
     if model is not None:
-        return models.coerce(model, dataset.shape, dataset.classes)
+        made = models.coerce(model, dataset.shape, dataset.classes, **shapes)
+        named = training.loss != CROSS_ENTROPY.name  # otherwise a model may bring its own
+        return with_loss(made, minimised) if named else made
+    given = (training.model, dataset.shape, dataset.classes)
     if is_own(training.model):
-        return models.from_file(training.model, dataset.shape, dataset.classes, training.l2)
-    return models.build(training.model, dataset.shape, dataset.classes, **dict(training))
+        return models.from_file(*given, training.l2, loss=training.loss, **shapes)
+    return models.build(*given, **dict(training))
 
 
 def the_jax_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model:

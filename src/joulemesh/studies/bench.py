@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from joulemesh.methods import Contender, Setting
-from joulemesh.metrics.curves import CURVES
+from joulemesh.metrics.curves import score_place
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.rate import TunedRate
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.contest import Contest, Learning
 from joulemesh.studies.fingerprint import run_key
 from joulemesh.studies.record import Record
-
-_ACCURACY = CURVES.index("test_accuracy")
 
 
 class Tell(Protocol):
@@ -30,7 +30,7 @@ class Tell(Protocol):
 
         Args:
             done: iterations.
-            accuracy: latest, of the mean model; NaN before the first.
+            accuracy: latest, or another score, of the mean model; NaN before the first.
             cached: seeds that were found in the cache.
             rate: the learning rate that is tried; None for the runs of the result.
         """
@@ -62,12 +62,13 @@ class Bench:
         self, made: Contender, grid: tuple[float, ...], seeds: tuple[int, ...], tell: Tell
     ) -> tuple[TunedRate, int]:
         """The learning rate of one method, and how many runs were trained to find it."""
-        accuracy, computed = np.full((len(grid), len(seeds)), np.nan), 0
+        scores, computed = np.full((len(grid), len(seeds)), np.nan), 0
+        score = reported(self.learning.scenario.training).score
         for row, rate in enumerate(grid):
             found, new = self._runs(made, seeds, rate, tell, trial=True)
-            accuracy[row] = [found[seed].final[_ACCURACY] for seed in seeds]
+            scores[row] = [found[seed].final[score_place(score)] for seed in seeds]
             computed += new
-        return TunedRate(grid, seeds, accuracy), computed
+        return TunedRate(grid, seeds, scores, score_metric(score).better), computed
 
     def missing(
         self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool = False

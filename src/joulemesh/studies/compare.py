@@ -24,6 +24,7 @@ import numpy as np
 from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
+from joulemesh.metrics.losses import reported
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.target import check_target
@@ -161,7 +162,7 @@ def prepare_comparison(
     setting = Setting(scenario, equal, chosen, model=learner, data=dataset)
     ready = tuple(_ready(name, setting) for name in wanted)  # a wrong name must not cost an hour
     learning = Learning(scenario, learner, dataset)
-    digest = data_digest(dataset) + model_digest(learner, dataset.shape) + world_digest(setting)
+    digest = data_digest(dataset) + model_digest(learner, dataset) + world_digest(setting)
     store = Cache(options.get("cache"))
     store.require_usable()
     bench = Bench(setting, learning, store, digest)
@@ -197,8 +198,8 @@ class Prepared:
         for position, (name, made) in enumerate(zip(self.methods, self.ready, strict=True)):
             turn = _Turn(name, position, len(self.methods), on_progress)
             if isinstance(made, str):
-                further = setting.scenario.training.metrics
-                refused = Entry.refused(name, made, len(self.seeds), setting.devices, further)
+                measured = reported(setting.scenario.training)
+                refused = Entry.refused(name, made, len(self.seeds), setting.devices, measured)
                 entries.append(refused)
                 turn.cannot_run()
                 continue
@@ -307,7 +308,6 @@ def _entry(
         tuned, tried = bench.tuned(made, rates, tuned_on, tell)
         rate = tuned.chosen
     found, new = bench.results(made, seeds, tell, rate)
-    entry = entry_of(
-        made.name, found, made.battery_j, made.notes, bench.learning.scenario.training.metrics
-    )
+    measured = reported(bench.learning.scenario.training)
+    entry = entry_of(made.name, found, made.battery_j, made.notes, measured)
     return replace(entry, learning_rate=rate, tuned=tuned), tried + new

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from joulemesh.metrics.curves import column_names
+from joulemesh.metrics.losses import Reported
 from joulemesh.results.entry import Entry, FloatArray
 from joulemesh.studies.record import Record
 
@@ -18,7 +19,7 @@ def entry_of(
     records: Mapping[int, Record],
     battery_j: FloatArray,
     notes: Sequence[str] = (),
-    metrics: Sequence[str] = (),
+    measured: Reported | None = None,
 ) -> Entry:
     """Put one method's runs side by side.
 
@@ -27,11 +28,12 @@ def entry_of(
         records: by seed, in order.
         battery_j: [N].
         notes: what a reader should know.
-        metrics: those that the scenario adds to accuracy and loss.
+        measured: the score, and what the scenario reports besides it and the loss.
     """
+    measured = measured or Reported()
     ran = [record for record in records.values() if not record.diverged]
     iteration = ran[0].iteration if ran else np.zeros(0, np.int64)
-    length, devices, names = len(iteration), len(battery_j), column_names(metrics)
+    length, devices, names = len(iteration), len(battery_j), column_names(*measured)
 
     def side_by_side(part: str, *shape: int) -> FloatArray:
         missing = np.full(shape, np.nan)
@@ -54,4 +56,5 @@ def entry_of(
         tuple(notes),
         diverged={seed: r.diverged for seed, r in records.items() if r.diverged},
         samples=ran[0].samples if ran else np.zeros((0, 2), np.int64),
+        score=measured.score,
     )

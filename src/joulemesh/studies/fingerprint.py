@@ -24,6 +24,7 @@ import numpy as np
 from scipy import sparse
 
 import joulemesh
+from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import SOURCE
@@ -62,10 +63,10 @@ _PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 _PLACES = {"data_dir", "dataset", "test_dataset"}
 
 
-def model_digest(model: Model | TorchModel, shape: tuple[int, ...]) -> str:
-    """A digest of what a model computes and where it begins."""
+def model_digest(model: Model | TorchModel, dataset: Dataset) -> str:
+    """A digest of what a model computes, what it minimises, and where it begins."""
     if not isinstance(model, TorchModel):
-        return identity.model_digest(model, shape)
+        return identity.model_digest(model, dataset.shape, identity.two_targets(dataset))
     from joulemesh.training.torch.identity import torch_model_digest
 
     return torch_model_digest(model) + version("torch")

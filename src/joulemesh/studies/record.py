@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.files.arrays import open_arrays
-from joulemesh.metrics.curves import CURVES
+from joulemesh.metrics.curves import CURVES, column_names
 
 FloatArray = NDArray[np.float64]
 
 _EMPTY: FloatArray = np.zeros(0)
+_FEWEST = len(column_names((), "loss"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +26,7 @@ class Record:
 
     Attributes:
         iteration: int64 [E], iterations done at each evaluation.
-        curves: float64 [E, C], the columns `CURVES` of each evaluation, and behind them those of
-            the scenario's further metrics.
+        curves: float64 [E, C], of each evaluation the `column_names` of what the scenario reports.
         final: float64 [C], the same at the end, on all test samples.
         energy_j: float64 [E], joules of all devices so far.
         time_s: float64 [E], seconds of the modelled clock so far.
@@ -55,7 +55,7 @@ class Record:
         good = (
             self.iteration.shape == self.energy_j.shape == self.time_s.shape == (count,)
             and self.final.ndim == 1
-            and len(self.final) >= len(CURVES)
+            and len(self.final) >= _FEWEST
             and self.curves.shape == (count, len(self.final))
             and self.spent_j.ndim == 1
             and self.totals.shape in ((4,), (6,))

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from joulemesh.methods import Contender
-from joulemesh.metrics.curves import CURVES
+from joulemesh.metrics.curves import column_names
 from joulemesh.studies.record import FloatArray, Record
 from joulemesh.training.driver import TrainedChunk
 from joulemesh.training.trace import Trace
 
 
 class Accuracy:
-    """A sink that tells how far training has come, with the latest accuracy.
+    """A sink that tells how far training has come, with the latest accuracy or other score.
 
     Args:
-        listener: called with the iterations completed, and the test accuracy of the mean model
-            (mean over seeds) when it was last measured; NaN before.
+        listener: called with the iterations completed, and the score of the mean model (mean over
+            seeds) when it was last measured; NaN before.
     """
 
     def __init__(self, listener: Callable[[int, float], None]) -> None:
@@ -31,7 +31,7 @@ class Accuracy:
     def __call__(self, chunk: TrainedChunk[Any]) -> None:
         """Tell of one chunk."""
         if len(chunk.trace.iteration):
-            self._latest = float(chunk.trace.test_accuracy[-1].mean())
+            self._latest = float(chunk.trace.test_score[-1].mean())
         self._listener(chunk.completed, self._latest)
 
 
@@ -43,7 +43,7 @@ def records_of(contender: Contender, trace: Trace, *, samples: bool = True) -> l
         trace: of the whole training.
         samples: keep on how many samples each evaluation was made.
     """
-    columns = (*CURVES, *trace.own)
+    columns = (*column_names((), trace.score), *trace.own)
     curves = np.stack([np.asarray(trace.curve(name), np.float64) for name in columns])
     at, records = trace.iteration - 1, []
     rests_on = np.stack([trace.test_samples, trace.device_samples], axis=-1)

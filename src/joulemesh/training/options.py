@@ -44,7 +44,10 @@ class Options:
             reduced.
         chunk_iterations: iterations in one compiled call.
         deterministic: ask XLA for kernels that give the same bits in every run.
-        metrics: names of metrics to compute besides accuracy and loss.
+        metrics: names of metrics to compute besides score and loss.
+        loss: what is minimised, by name; it decides which metrics are reported. The function
+            itself is the model's.
+        score: the metric that runs are compared by; ``"auto"`` for the loss's own.
 
     >>> Options(batch_size=0)
     Traceback (most recent call last):
@@ -65,7 +68,10 @@ class Options:
     eval_share: float = 0.08
     chunk_iterations: int = 20
     deterministic: bool = False
-    metrics: tuple[str, ...] = field(default=(), repr=False)  # they have a digest of their own
+    # These have digests of their own.
+    metrics: tuple[str, ...] = field(default=(), repr=False)
+    loss: str = field(default="cross-entropy", repr=False)
+    score: str = field(default="auto", repr=False)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "eval_every", "eval_device_samples", "chunk_iterations"):

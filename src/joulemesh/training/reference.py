@@ -97,7 +97,7 @@ def _step(
 
     def value(params: Params) -> jax.Array:
         low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
-        return loss(engine.model, low, x.astype(compute), y)
+        return loss(engine.model, low, x if engine.model.seen == "int32" else x.astype(compute), y)
 
     updates, state = optimizer.update(jax.grad(value)(params), state, params)
     return optax.apply_updates(params, updates), state
@@ -105,7 +105,7 @@ def _step(
 
 def _batches(
     engine: Engine, number: int, t: int, i: int
-) -> list[tuple[NDArray[Any], NDArray[np.int32]]]:
+) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """The batches of device i in iteration t, in order."""
     dataset, options = engine.dataset, engine.options
     held = engine.partitions[number].indices(i)
@@ -125,7 +125,9 @@ def _batches(
         else:
             position = draws.step_positions(key, at, lanes, size)
         index = held[position]
-        x = dataset.x_train[index].astype(scale.dtype) * scale + shift
+        x = dataset.x_train[index]
+        if dataset.seen != "int32":
+            x = x.astype(scale.dtype) * scale + shift
         batches.append((x, dataset.y_train[index]))
     return batches
 

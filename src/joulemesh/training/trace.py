@@ -12,9 +12,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.metrics.curves import score_columns
+from joulemesh.metrics.metric import ACCURACY
+
 Floats = NDArray[np.floating]
 
-_APART = ("own", "sent")  # mappings and trees of arrays, not arrays
+_APART = ("own", "sent", "score")  # mappings and trees of arrays, and a name
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +29,10 @@ class Trace:
         train_loss: of the mean model, Σ_i p_i F_i with regulariser, on a fixed sample of every
             active device's data.
         test_loss: of the mean model (the weighted mean of the active devices).
-        test_accuracy: of the mean model.
-        device_accuracy_mean: of the active devices' own models.
-        device_accuracy_min: the worst device.
-        device_accuracy_max: the best device.
+        test_score: of the mean model: its accuracy, or what else ``score`` names.
+        device_score_mean: of the active devices' own models.
+        device_score_min: the lowest of them.
+        device_score_max: the highest.
         drift: relative consensus error sqrt(mean_i ||w_i - w̄||²)/||w̄|| before the exchange.
         consensus: the same after it.
         test_samples: int64, on how many test samples; all of them in the last iteration.
@@ -40,15 +43,16 @@ class Trace:
             plus the difference.
         own: the curves of further metrics (``training.metrics``), by name.
         sent: what a method's own exchange reported, a pytree of [iterations, seeds, ...].
+        score: the metric that runs are compared by; its columns are called after it.
     """
 
     iteration: NDArray[np.int64]
     train_loss: Floats
     test_loss: Floats
-    test_accuracy: Floats
-    device_accuracy_mean: Floats
-    device_accuracy_min: Floats
-    device_accuracy_max: Floats
+    test_score: Floats
+    device_score_mean: Floats
+    device_score_min: Floats
+    device_score_max: Floats
     drift: Floats
     consensus: Floats
     test_samples: NDArray[np.int64]
@@ -56,6 +60,20 @@ class Trace:
     device_samples: NDArray[np.int64]
     own: Mapping[str, Floats] = field(default_factory=dict)
     sent: Any = ()
+    score: str = ACCURACY.name
+
+    def __getattr__(self, name: str) -> Floats:
+        """The score's columns by their own names, as in ``test_accuracy``."""
+        if not name.startswith("_"):
+            for known, column in score_columns(self.score).items():
+                if name == column:
+                    found: Floats = getattr(self, known)
+                    return found
+        raise AttributeError(f"a trace of {self.score} has no {name}")
+
+    def _named(self) -> dict[str, str]:
+        """The columns' names, by those of the attributes."""
+        return {name: name for name in self._columns()} | score_columns(self.score)
 
     def curve(self, name: str) -> Floats:
         """A curve by name, those of further metrics included.
@@ -87,11 +105,33 @@ class Trace:
             name: np.concatenate([trace.own[name] for trace in traces]) for name in traces[0].own
         }
         sent = jax.tree.map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
-        return cls(**joined, sent=sent)
+        return cls(**joined, sent=sent, score=traces[0].score)
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        score: str = ACCURACY.name,
+        own: Mapping[str, Floats] | None = None,
+        sent: Any = (),
+    ) -> Trace:
+        """A trace of columns by their names.
+
+        Args:
+            columns: all but those of further metrics, with ``iteration``.
+            score: the metric that runs are compared by.
+            own: the curves of further metrics.
+            sent: what a method's own exchange reported.
+        """
+        names = score_columns(score)
+        fields_of = {name: columns[names.get(name, name)] for name in cls._columns()}
+        return cls(**fields_of, own=own or {}, sent=sent, score=score)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything by name, what was sent by position; `from_arrays` takes it back."""
-        columns = {name: getattr(self, name) for name in self._columns()} | dict(self.own)
+        columns = {column: getattr(self, name) for name, column in self._named().items()}
+        columns |= dict(self.own)
         sent = {f"sent.{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(self.sent))}
         return columns | sent
 
@@ -111,11 +151,12 @@ class Trace:
         >>> Trace.from_arrays(one.to_arrays(), like=one).sent["asked"].shape
         (5, 2)
         """
-        columns: dict[str, Any] = {name: arrays[name] for name in cls._columns()}
+        names = set(like._named().values())
+        columns: dict[str, Any] = {name: arrays[name] for name in names}
         own = {name: arrays[name] for name in like.own}
-        leaves = [arrays[f"sent.{k}"] for k in range(len(arrays) - len(columns) - len(own))]
+        leaves = [arrays[f"sent.{k}"] for k in range(len(arrays) - len(names) - len(own))]
         sent = jax.tree.unflatten(jax.tree.structure(like.sent), leaves)
-        return cls(**columns, own=own, sent=sent)
+        return cls.of(columns, score=like.score, own=own, sent=sent)
 
     def part(self, evaluations: NDArray[Any], seeds: slice) -> Trace:
         """Some evaluations of some seeds; what was sent is left out.
@@ -128,7 +169,7 @@ class Trace:
         iteration = columns.pop("iteration")[evaluations]
         some = {name: values[evaluations, seeds] for name, values in columns.items()}
         own = {name: values[evaluations, seeds] for name, values in self.own.items()}
-        return Trace(iteration, **some, own=own)
+        return Trace(iteration, **some, own=own, score=self.score)
 
     @property
     def last(self) -> Trace:
@@ -139,4 +180,5 @@ class Trace:
         ([9], [[2.0]])
         """
         columns: dict[str, Any] = {name: getattr(self, name)[-1:] for name in self._columns()}
-        return Trace(**columns, own={name: values[-1:] for name, values in self.own.items()})
+        own = {name: values[-1:] for name, values in self.own.items()}
+        return Trace(**columns, own=own, score=self.score)

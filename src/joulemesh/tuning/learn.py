@@ -121,7 +121,7 @@ class Judge:
         self.store, self.evaluations, self._together = store, evaluations, together
         self.computed = 0
         self._shares: dict[bytes, tuple[Partition, ...]] = {}
-        self._learned = data_digest(dataset) + model_digest(model, dataset.shape) + _own_code()
+        self._learned = data_digest(dataset) + model_digest(model, dataset) + _own_code()
 
     def runs(
         self,

@@ -11,16 +11,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.metrics.curves import CURVES
+from joulemesh.metrics.curves import score_place
 from joulemesh.results.statistics import Estimate, estimate, paired
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import Record
-from joulemesh.tuning.objective import Objective, Score, accuracies
+from joulemesh.tuning.objective import Objective, Score, final_scores
 from joulemesh.tuning.pricing import Candidate, Offer, Priced
 from joulemesh.tuning.space import Space
 
@@ -34,7 +34,8 @@ class Judged:
     Attributes:
         candidate: its number.
         score: by the objective; None where the share does not pay for an iteration.
-        accuracy: of the mean model at the end, mean over seeds; NaN if there is none.
+        accuracy: of the mean model at the end, or another score, mean over seeds; NaN if there is
+            none.
         energy_j: joules of all devices within the share.
         time_s: seconds within the share.
         iterations: within the share.
@@ -73,6 +74,7 @@ class Final:
         energy_j: joules of all devices.
         time_s: seconds.
         runs: one for each fresh seed.
+        by: the metric that is the score.
     """
 
     candidate: Candidate
@@ -80,16 +82,17 @@ class Final:
     energy_j: float
     time_s: float
     runs: tuple[Record, ...]
+    by: str = "accuracy"
 
     @property
     def accuracy(self) -> FloatArray:
-        """Of the mean model, [seeds]; NaN where a seed diverged."""
-        return accuracies(self.runs)
+        """Of the mean model, or another score, [seeds]; NaN where a seed diverged."""
+        return final_scores(self.runs, self.by)
 
     @property
     def device_accuracy(self) -> FloatArray:
         """Of the devices' own models, their mean, [seeds]."""
-        return np.array([run.final[CURVES.index("device_accuracy_mean")] for run in self.runs])
+        return np.array([run.final[score_place(self.by) + 1] for run in self.runs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +166,8 @@ class Tuning:
             row |= {"scheme": priced.scheme, "iterations": priced.iterations}
             row |= {"rounds": priced.rounds, "energy_j": priced.energy_j, "time_s": priced.time_s}
             for k, one in enumerate(reached[number]):
-                row[f"accuracy_{k + 1}"] = None if math.isnan(one.accuracy) else one.accuracy
+                figure = None if math.isnan(one.accuracy) else one.accuracy
+                row[f"{self.objective.by}_{k + 1}"] = figure
                 row[f"score_{k + 1}"] = (
                     None if one.score is None else self.objective.text(one.score)
                 )
@@ -214,8 +218,8 @@ class Tuning:
             "iterations": final.iterations,
             "energy_j": final.energy_j,
             "time_s": final.time_s,
-            "accuracy": _plain(estimate(final.accuracy)),
-            "device_accuracy": _plain(estimate(final.device_accuracy)),
+            self.objective.by: _plain(estimate(final.accuracy)),
+            f"device_{self.objective.by}": _plain(estimate(final.device_accuracy)),
             "objective": _plain(self.figure(final)),
         }
 
@@ -245,12 +249,17 @@ def _cell(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, Mapping | list | tuple) else value
 
 
-def front(cost: Sequence[float], accuracy: Sequence[float]) -> list[int]:
+def front(
+    cost: Sequence[float],
+    accuracy: Sequence[float],
+    better: Literal["higher", "lower"] = "higher",
+) -> list[int]:
     """The places of the points that no other beats: none costs less and is as accurate.
 
     Args:
         cost: joules or seconds.
-        accuracy: NaN where there is none.
+        accuracy: or another score; NaN where there is none.
+        better: whether higher or lower scores are better.
 
     Returns:
         Places in the order of cost.
@@ -259,6 +268,7 @@ def front(cost: Sequence[float], accuracy: Sequence[float]) -> list[int]:
     [1, 0]
     """
     found: list[int] = []
+    accuracy = [one if better == "higher" else -one for one in accuracy]
     order = sorted(range(len(cost)), key=lambda k: (cost[k], -accuracy[k]))
     for k in order:
         if math.isfinite(accuracy[k]) and (not found or accuracy[k] > accuracy[found[-1]]):

@@ -12,6 +12,7 @@ from typing import Any
 
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.files.cache import user_cache
+from joulemesh.metrics.losses import reported
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import the_dataset, the_model
 from joulemesh.studies.cache import Cache
@@ -21,7 +22,7 @@ from joulemesh.training.interrupt import Interrupt
 from joulemesh.training.jax.platform import configure
 from joulemesh.tuning.halving import Halving, Trial, Tuner
 from joulemesh.tuning.learn import Job, Judge, halves
-from joulemesh.tuning.objective import Objective, Score, accuracies
+from joulemesh.tuning.objective import SCORE, Objective, Score, final_scores
 from joulemesh.tuning.pricing import Candidate, Offer, Priced, Pricing
 from joulemesh.tuning.result import Final, Judged, Rung, Tuning
 from joulemesh.tuning.space import Space
@@ -60,7 +61,7 @@ class Progress:
 def tune_scenario(
     scenario: Scenario,
     space: Space | Mapping[str, Any] | None = None,
-    objective: str | Objective = "accuracy",
+    objective: str | Objective = SCORE,
     *,
     seeds: int = 5,
     search_seeds: int = 3,
@@ -73,7 +74,8 @@ def tune_scenario(
     on_stage: Callable[[str], None] | None = None,
 ) -> Tuning:
     """Find the best plan; arguments and behaviour are those of `joulemesh.tune`."""
-    wanted = Objective.parse(objective) if isinstance(objective, str) else objective
+    by = reported(scenario.training).score
+    wanted = Objective.parse(objective, by) if isinstance(objective, str) else objective
     counts = {"seeds": seeds, "search_seeds": search_seeds, "candidates": candidates}
     for name, least in (("seeds", 1), ("search_seeds", 1), ("candidates", 2)):
         if counts[name] < least:
@@ -196,7 +198,7 @@ class _Search:
         for job, runs in self.judge.runs(jobs, interrupt, chunk):
             trial = of[job.number]
             score = self.objective.score(runs)
-            accuracy = float(accuracies(runs).mean())
+            accuracy = float(final_scores(runs, self.objective.by).mean())
             energy_j, time_s = float(job.plan.spent_j.sum()), float(job.plan.latency_s.sum())
             self._consider(trial.share, score, self.offer.kept[trial.candidate].candidate.name)
             self._note(
@@ -255,15 +257,15 @@ class _Search:
         found: dict[int, Final] = {}
         for job, runs in self.reporter.runs(jobs, interrupt, chunk):
             which = winner if job.number == winner.number else own
-            found[job.number] = _final(which, job, runs)
+            found[job.number] = _final(which, job, runs, self.objective.by)
             self._say("fresh seeds", len(found), len(jobs), 0.0)
         return found[winner.number], found.get(0)
 
 
-def _final(candidate: Candidate, job: Job, runs: Sequence[Record]) -> Final:
+def _final(candidate: Candidate, job: Job, runs: Sequence[Record], by: str) -> Final:
     plan = job.plan
     energy_j, time_s = float(plan.spent_j.sum()), float(plan.latency_s.sum())
-    return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs))
+    return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs), by)
 
 
 def _best_first(one: Judged) -> tuple[int, Score, float]:

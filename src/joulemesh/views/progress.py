@@ -33,6 +33,7 @@ def facts(
     iterations: int,
     *,
     accuracy: float = math.nan,
+    score: str = "accuracy",
     energy_j: float = math.nan,
     seconds_left: float = math.nan,
 ) -> list[str]:
@@ -43,7 +44,7 @@ def facts(
     """
     known = [f"iteration {completed:,} of {iterations:,}"]
     if math.isfinite(accuracy):
-        known.append(f"accuracy {accuracy:.3f}")
+        known.append(f"{score} {accuracy:.3f}")
     if math.isfinite(seconds_left) and completed < iterations:
         known.append(f"{duration(float(math.ceil(seconds_left)))} left")
     if math.isfinite(energy_j):

@@ -167,13 +167,17 @@ def sentence(account: Account, summary: Summary, seeds: int, subject: Subject | 
 
 def _accuracy(summary: Summary, seeds: int) -> str:
     assert summary.accuracy is not None
-    weakest = summary.device_accuracy_min
+    weakest, metric = summary.weakest, summary.metric
     notes = [f"mean of {seeds} seeds"] if seeds > 1 else []
     if weakest is not None and not summary.alike:
-        notes.append(f"the weakest device{' of any seed' if seeds > 1 else ''} {percent(weakest)}")
+        notes.append(
+            f"the weakest device{' of any seed' if seeds > 1 else ''} {metric.text(weakest)}"
+        )
     where = " on every device" if summary.alike else ""
     detail = f" ({'; '.join(notes)})" if notes else ""
-    return f"{percent(summary.accuracy)} test accuracy{where}{detail}"
+    figure = metric.text(summary.accuracy)
+    said = f"{figure} test {metric.label}" if metric.share else f"a test {metric.label} of {figure}"
+    return f"{said}{where}{detail}"
 
 
 def reason(plan: Plan) -> str:

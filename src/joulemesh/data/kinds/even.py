@@ -43,18 +43,20 @@ def _resample(
 
 
 for _kind in (
-    PartitionKind("iid", "labels and sizes alike, give or take one sample", _iid),
+    PartitionKind("iid", "labels and sizes alike, give or take one sample", _iid, by_label=False),
     PartitionKind(
         "quantity",
         "labels alike; sizes in proportion to a draw of Dirichlet(alpha)",
         _quantity,
         ("alpha",),
+        by_label=False,
     ),
     PartitionKind(
         "resample",
         "each device draws independently and with replacement: many may share few samples",
         _resample,
         repeats=True,
+        by_label=False,
     ),
 ):
     PARTITIONS.register(_kind)

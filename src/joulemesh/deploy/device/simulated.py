@@ -19,7 +19,8 @@ from joulemesh.data import Dataset
 from joulemesh.data.npz import read_npz
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.metric import correct, cross_entropy
+from joulemesh.metrics.losses import loss_named, reported
+from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.models import build
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
@@ -66,10 +67,12 @@ class SimulatedLearner:
         dtype = np.dtype("float64" if options.precision == "float64" else "float32")
         self._scale = scale_of(data, dtype)
 
+        self._metric = metric = score_metric(reported(options).score, model.loss)
+
         def score(params: Any, x: Any, y: Any, scale: Any, shift: Any) -> tuple[Any, Any]:
-            seen = x.astype(scale.dtype) * scale + shift
+            seen = x if data.seen == "int32" else x.astype(scale.dtype) * scale + shift
             logits = logits_of(model, params, seen, jnp.dtype(options.precision))
-            return correct(logits, y).sum(), cross_entropy(logits, y).sum()
+            return metric.values(logits, y).sum(axis=0), model.loss.values(logits, y).sum()
 
         self._score = jax.jit(score)
 
@@ -90,14 +93,15 @@ class SimulatedLearner:
         self._params = self._trainer.train(self._params, iteration, rounds)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Accuracy and loss on the test samples."""
-        hits, loss = 0.0, 0.0
+        """Accuracy, or another score, and loss on the test samples."""
+        total, loss = np.zeros(()), 0.0
         with precision_scope(self._trainer.options.precision):
             for first in range(0, len(self._y), _BATCH):
                 part = slice(first, first + _BATCH)
                 found = self._score(self._params, self._x[part], self._y[part], *self._scale)
-                hits, loss = hits + float(found[0]), loss + float(found[1])
-        return {"accuracy": hits / len(self._y), "loss": loss / len(self._y)}
+                total, loss = total + np.asarray(found[0], np.float64), loss + float(found[1])
+            figure = _finished(self._metric, total / len(self._y))
+        return {self._metric.name: figure, "loss": loss / len(self._y)}
 
     def save(self) -> Mapping[str, NDArray[Any]]:
         """What the optimiser remembers, as named arrays."""
@@ -106,6 +110,13 @@ class SimulatedLearner:
     def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
         """Take up what `save` gave; a device that was given parameters only begins afresh."""
         self._trainer.load(memory or self._first)
+
+
+def _finished(metric: Metric, means: NDArray[np.float64]) -> float:
+    """A metric's figure, of the averages of its values."""
+    if metric.finish is None:
+        return float(means if means.ndim == 0 else means[0])
+    return float(metric.finish(jnp.asarray(np.atleast_1d(means))))
 
 
 def simulated_learner(fleet: Told, device: int, data: Path | None = None) -> SimulatedLearner:
@@ -129,6 +140,12 @@ def simulated_learner(fleet: Told, device: int, data: Path | None = None) -> Sim
         model = build(training.model, found.shape, found.classes, **dict(training))
         mine = DeviceTrainer.of(model, found, held, options, seed=seed, device=device)
     else:
+        kind = loss_named(training.loss).targets
+        if kind != "classes":
+            raise ScenarioError(
+                f"training.loss = {training.loss!r} is for {kind}, and data of a device's own are "
+                "read for classes: leave --data out, or give a learner of your own (--learner)"
+            )
         found = own_data(data, fleet.task)
         priced = fleet.work.round_samples[device]
         if training.local_round == "epoch" and len(found.y_train) > priced:

@@ -17,6 +17,7 @@ from joulemesh.data import load_for, spec_for
 from joulemesh.data.scaling import in_portions, moments
 from joulemesh.data.sources import SOURCES
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.losses import OWN
 from joulemesh.scenario import Scenario
 
 _MOST = 2**18  # features, classes: as many as a table may have columns
@@ -31,7 +32,8 @@ class Task(BaseModel):
     Attributes:
         shape: of one sample.
         kind: ``"uint8"`` or ``"float32"``: how samples are stored before they are scaled.
-        classes: number of classes.
+        classes: number of classes; of tokens, how many there are; of numbers, how many are to be
+            predicted of each sample.
         mean: in the units of the samples as they are stored: one figure, or one per feature (the
             last axis).
         std: as ``mean``; the model sees ``(x - mean) / std``.
@@ -46,7 +48,7 @@ class Task(BaseModel):
 
     shape: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=8)]
     kind: Literal["uint8", "float32"]
-    classes: Annotated[int, Field(ge=2, le=_MOST)]
+    classes: Annotated[int, Field(ge=1, le=_MOST)]
     mean: _Figures = (0.0,)
     std: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1.0,)
     class_names: _Names = ()
@@ -108,6 +110,11 @@ def task_of(scenario: Scenario) -> Task:
     ((8, 8, 1), 'uint8')
     """
     training = scenario.training
+    if training.loss.startswith(OWN):
+        raise ScenarioError(
+            f"training.loss = {training.loss!r} was given in Python, and devices cannot be sent "
+            "it: name one that is built in, or put it into a file and name it FILE.py:NAME"
+        )
     if training.dataset in SOURCES:
         sizes, source = spec_for(scenario), SOURCES[training.dataset]
         scale = {"mean": source.mean, "std": source.std}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.machine import Machine
+from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import metrics_of
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
@@ -96,6 +97,7 @@ class Engine:
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
         self.machine = machine or at_hand()
         self.dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
+        self.reported = reported(self.options)
         self.longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
         self._set_up(own_exchange)
 
@@ -138,7 +140,7 @@ class Engine:
             strategy=strategy,
             deterministic=options.deterministic,
             mesh=mesh,
-            metrics=checked_metrics(metrics_of(options.metrics), self.dataset.classes),
+            metrics=checked_metrics(metrics_of(*self.reported, self.model.loss), self.dataset),
         )
         self.programs = programs(self.key)
         self._check_memory()
@@ -247,7 +249,8 @@ class Engine:
             )
         unknown = np.full(len(self.seeds), np.nan, self.dtype)
         columns = jax.tree.map(lambda v: v[None], found._replace(drift=unknown)._asdict())
-        return Trace(np.array([done]), **columns, **self.evaluator.counts.columns(last))
+        counts = self.evaluator.counts.columns(last)
+        return Trace(np.array([done]), **columns, **counts, score=self.reported.score)
 
     def _trace(
         self, reports: Reports, iterations: NDArray[np.int64], start: int, stop: int
@@ -257,8 +260,9 @@ class Engine:
         if bad is not None and not isinstance(self.schedule, Members):
             iteration, seed = bad
             raise DivergedError(iteration, self.seeds[seed], self.options.learning_rate)
-        columns = columns_of(reports, stop - start, self.options.metrics, self.dtype)
-        return Trace(iterations + 1, **columns, **self.evaluator.counts.columns(iterations))
+        columns = columns_of(reports, stop - start, self.reported, self.dtype)
+        counts = self.evaluator.counts.columns(iterations)
+        return Trace(iterations + 1, **columns, **counts, score=self.reported.score)
 
     def params(self, state: State) -> Params:
         """Every device's parameters, as NumPy arrays stacked [seeds, devices, ...]."""

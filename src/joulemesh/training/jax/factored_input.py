@@ -119,7 +119,7 @@ def _train(
     """Run the steps; layers after the first have their own copies for each row."""
     model = settings.model
     assert model.split is not None
-    head = Model(model.name, model.init, model.split[1], model.l2)
+    head = Model(model.name, model.init, model.split[1], model.l2, loss=model.loss)
 
     def loss(
         params: Params, z: jax.Array, y: jax.Array, weight: jax.Array, scale: jax.Array

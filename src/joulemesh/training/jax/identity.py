@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["metrics_digest", "model_digest", "partition_parts", "run_identity"]
+__all__ = ["metrics_digest", "model_digest", "partition_parts", "run_identity", "two_targets"]
 
 import re
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.metrics.losses import CROSS_ENTROPY, Reported, reported
 from joulemesh.metrics.metric import Metric, metrics_of
 from joulemesh.models.core import Model
 from joulemesh.training.digests import array_parts, data_digest, digest, scaling_digest
@@ -21,8 +22,15 @@ from joulemesh.training.schedule import Schedule
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]+")
 
 
-def model_digest(model: Model, shape: tuple[int, ...]) -> str:
+def model_digest(
+    model: Model, shape: tuple[int, ...], targets: jax.ShapeDtypeStruct | None = None
+) -> str:
     """A digest of what a model computes: its functions as JAX traces them, constants included.
+
+    Args:
+        model: its loss counts, too, if it is not cross-entropy.
+        shape: of one sample.
+        targets: of two samples.
 
     >>> from joulemesh.models import build
     >>> wide, narrow = (build("mlp", (8, 8, 1), 10, (width,)) for width in (32, 16))
@@ -30,9 +38,12 @@ def model_digest(model: Model, shape: tuple[int, ...]) -> str:
     False
     """
     key = jax.random.key(0)
-    batch = jax.ShapeDtypeStruct((2, *shape), np.float32)
+    batch = jax.ShapeDtypeStruct((2, *shape), np.dtype(model.seen))
     params = jax.eval_shape(model.init, key)
     traced = [jax.make_jaxpr(model.init)(key), jax.make_jaxpr(model.apply)(params, batch)]
+    if model.loss is not CROSS_ENTROPY and targets is not None:
+        outputs = jax.eval_shape(model.apply, params, batch)
+        traced.append(jax.make_jaxpr(model.loss.values)(outputs, targets))
     text = [_ADDRESS.sub("", str(program)).encode() for program in traced]
     constants = [part for program in traced for part in array_parts(*program.consts)]
     return digest([*text, *constants, repr((model.name, model.l2, model.batch_axis)).encode()])
@@ -53,14 +64,20 @@ def run_identity(
     digests = {
         "normalisation": scaling_digest(dataset),
         "data": data_digest(dataset),
-        "model": model_digest(model, dataset.shape),
+        "model": model_digest(model, dataset.shape, two_targets(dataset)),
         "partition": digest(partition_parts(partitions)),
         "plan": schedule.digest(),
         "options": digest([repr((options, method, seeds)).encode()]),
     }
-    if options.metrics:
-        digests["evaluation"] = metrics_digest(metrics_of(options.metrics), dataset.classes)
+    if reported(options) != Reported():
+        measured = metrics_of(*reported(options), model.loss)
+        digests["evaluation"] = metrics_digest(measured, dataset.outputs, two_targets(dataset))
     return digests
+
+
+def two_targets(dataset: Dataset) -> jax.ShapeDtypeStruct:
+    """The targets of two samples, described."""
+    return jax.ShapeDtypeStruct((2, *dataset.y_train.shape[1:]), dataset.y_train.dtype)
 
 
 def partition_parts(partitions: Sequence[Partition]) -> list[bytes | memoryview]:
@@ -72,14 +89,22 @@ def partition_parts(partitions: Sequence[Partition]) -> list[bytes | memoryview]
     ]
 
 
-def metrics_digest(metrics: Sequence[Metric], classes: int) -> str:
+def metrics_digest(
+    metrics: Sequence[Metric], outputs: tuple[int, ...], targets: jax.ShapeDtypeStruct
+) -> str:
     """A digest of what metrics compute, as JAX traces them.
 
-    >>> one, other = metrics_digest(metrics_of(), 10), metrics_digest(metrics_of(["brier"]), 10)
+    Args:
+        metrics: what is measured.
+        outputs: shape of what a model gives for a sample.
+        targets: of two samples.
+
+    >>> labels = jax.ShapeDtypeStruct((2,), np.int32)
+    >>> one, other = (metrics_digest(metrics_of(own), (10,), labels) for own in ((), ["brier"]))
     >>> one == other
     False
     """
-    logits, labels = np.zeros((2, classes), np.float32), np.zeros(2, np.int32)
+    logits, labels = jax.ShapeDtypeStruct((2, *outputs), np.float32), targets
     parts: list[bytes | memoryview] = []
     for metric in metrics:
         programs = [jax.make_jaxpr(metric.values)(logits, labels)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Reports", "columns_of", "first_bad"]
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.metrics.curves import own_curves
+from joulemesh.metrics.losses import Reported
 from joulemesh.training.jax.evaluation.scores import Evaluation
 from joulemesh.training.jax.loss import Array
 from joulemesh.training.jax.types import NEVER, ChunkReport
@@ -42,14 +42,14 @@ def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:
 
 
 def columns_of(
-    reports: Reports, iterations: int, metrics: Sequence[str], dtype: DTypeLike
+    reports: Reports, iterations: int, measured: Reported, dtype: DTypeLike
 ) -> dict[str, Any]:
     """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...].
 
     Args:
         reports: of the chunk.
         iterations: that were run.
-        metrics: further ones, whose curves there are; a chunk may have no evaluation.
+        measured: the score and the further metrics; a chunk may have no evaluation.
         dtype: of the columns.
     """
     empty = np.zeros((0, len(reports.finite)), dtype)
@@ -64,7 +64,7 @@ def columns_of(
     }
     columns["own"] = {
         curve.name: column(*(one.own[curve.name] for one in reports.evaluations))
-        for curve in own_curves(metrics)
+        for curve in own_curves(*measured)
     }
     each = (report.sent for report in reports.chunks)
     sent = jax.tree.map(lambda *parts: reduce(np.add, parts), *each)

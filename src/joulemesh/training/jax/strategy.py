@@ -169,7 +169,7 @@ def working_bytes(model: Model, shape: tuple[int, ...], batch: int) -> int:
         return jax.grad(lambda params: jnp.sum(model.apply(params, x)))(params)
 
     params = jax.eval_shape(model.init, jax.random.key(0))
-    x = jax.ShapeDtypeStruct((batch, *shape), np.dtype(np.float32))
+    x = jax.ShapeDtypeStruct((batch, *shape), np.dtype(model.seen))
     return _written(jax.make_jaxpr(slope)(params, x).jaxpr)
 
 

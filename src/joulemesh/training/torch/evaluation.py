@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.data import Partition
-from joulemesh.metrics.curves import CURVES, column_names, curves_of
-from joulemesh.metrics.metric import Metric, metrics_of
+from joulemesh.metrics.curves import own_curves, score_columns
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import LOSS, Metric, metrics_of
 from joulemesh.training.jax.evaluation.counts import SampleCounts, curve_samples
 from joulemesh.training.jax.evaluation.samples import TEST_ORDER, train_sizes
 from joulemesh.training.jax.platform import precision_scope
@@ -27,9 +28,9 @@ Leaves: TypeAlias = dict[str, Tensor]
 FloatArray = NDArray[np.float64]
 
 _TOGETHER = 1024  # samples evaluated at once
-# The curves that are of no metric, and those that every run has of one model or several.
-_TRAINED, _DRIFT, _CONSENSUS = (curve.name for curve in curves_of() if not curve.metric)
-_ALWAYS = tuple(name for name in CURVES if name not in (_DRIFT, _CONSENSUS))
+_TRAINED, _TESTED, _DRIFT, _CONSENSUS = "train_loss", "test_loss", "drift", "consensus"
+_ALWAYS = (_TRAINED, _TESTED, *score_columns())  # as a trace calls what every evaluation has
+COLUMNS = (*_ALWAYS, _DRIFT, _CONSENSUS)
 
 
 class Evaluator:
@@ -60,13 +61,11 @@ class Evaluator:
         sizes = np.stack([one.sizes for one in partitions])
         curve = curve_samples(options, schedule, sizes, samples.tested)
         self.counts = SampleCounts(curve, samples.tested, mixer.agree, partitions)
-        self.metrics, self._precision = metrics_of(options.metrics), options.precision
+        measured = reported(options)
+        self.score, self._precision = measured.score, options.precision
+        self.metrics = metrics_of(*measured, None if gradients.own_loss else gradients.minimised)
+        self.further = tuple(curve.name for curve in own_curves(*measured))
         self._order = np.random.default_rng(TEST_ORDER).permutation(samples.tested)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All curves."""
-        return column_names([metric.name for metric in self.metrics])
 
     def evaluate(self, params: Leaves, iteration: int) -> dict[str, Any]:
         """The columns of a trace but ``drift``, after an iteration (from 0); [S] each.
@@ -82,9 +81,9 @@ class Evaluator:
             self._seed(params, seed, (share[seed], active), (picked, each, on_train), iteration)
             for seed in range(len(share))
         ]
-        names = [name for name in rows[0] if name not in _ALWAYS]
-        columns = {name: np.array([row[name] for row in rows]) for name in _ALWAYS}
-        own = {name: np.array([row[name] for row in rows]) for name in names}
+        named = {name: name for name in _ALWAYS} | score_columns(self.score)
+        columns = {name: np.array([row[own] for row in rows]) for name, own in named.items()}
+        own = {name: np.array([row[name] for row in rows]) for name in self.further}
         agree = self.counts.agree[iteration]
         consensus = np.zeros(len(share)) if agree else self.consensus(params, iteration)
         return {**columns, _CONSENSUS: consensus, "own": own}
@@ -146,8 +145,19 @@ class Evaluator:
 
     def _figures(self, outputs: NDArray[Any], index: NDArray[np.int64]) -> dict[str, float]:
         targets = self._samples.targets(index)
+        found: dict[str, float] = {}
         with precision_scope(self._precision):
-            return {metric.name: _figure(metric, outputs, targets) for metric in self.metrics}
+            for metric in self.metrics:
+                own = metric.name == LOSS.name and self._gradients.own_loss
+                measure = self._own_loss if own else _figure
+                found[metric.name] = measure(metric, outputs, targets)
+        return found
+
+    def _own_loss(self, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+        """The mean of a loss of the user's own, which is of tensors."""
+        made, wanted = (self._torch.as_tensor(np.asarray(one)) for one in (outputs, targets))
+        wanted = wanted.to(made.dtype) if wanted.is_floating_point() else wanted.long()
+        return float(self._gradients.criterion(made, wanted))
 
     def _train_loss(
         self, params: Leaves, partition: Partition, share: FloatArray, on_train: int
@@ -178,7 +188,7 @@ def trace_columns(
     found: Sequence[Mapping[str, Any]], drift: Sequence[FloatArray], dtype: DTypeLike
 ) -> dict[str, Any]:
     """Evaluations one after another, as the columns of a trace."""
-    names = (*_ALWAYS, _CONSENSUS)
+    names = (*_ALWAYS, _CONSENSUS)  # as a trace calls them
     columns = {name: np.stack([one[name] for one in found]).astype(dtype) for name in names}
     own = {
         name: np.stack([one["own"][name] for one in found]).astype(dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.training.torch.losses import criterion_of, is_own
 from joulemesh.training.torch.programs import Programs
 
 Tensor: TypeAlias = Any
@@ -48,12 +49,14 @@ class Gradients:
     ) -> None:
         self._torch, self._model = torch, model
         self._low = torch.bfloat16 if precision == "bfloat16" else None
-        self.criterion = model.loss or torch.nn.functional.cross_entropy
+        self.criterion = criterion_of(model)
+        self.own_loss, self.minimised = is_own(model), model.minimised
         x = samples[0]
         self._module, self._on_gpu = model.module, is_gpu(x.device)
         self._convolves = _has_convolutions(torch, model.module)
+        wide = torch.float64 if precision == "float64" else torch.float32
         self._constants = {
-            name: one.to(x.device, x.dtype) if one.is_floating_point() else one.to(x.device)
+            name: one.to(x.device, wide) if one.is_floating_point() else one.to(x.device)
             for name, one in model.constants().items()
         }
         self.programs = Programs(
@@ -96,10 +99,8 @@ class Gradients:
         if self._convolves and not self._on_gpu:
             return "on a CPU convolutions of many devices at once are slower than one by one"
         first = self._model.initial(0)
-        stacked = {
-            name: torch.stack([one.to(x.device, x.dtype if x.is_floating_point() else None)] * 2)
-            for name, one in first.items()
-        }
+        wide = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        stacked = {name: torch.stack([one.to(x.device, wide)] * 2) for name, one in first.items()}
         self._module.train(True)
         try:
             self.programs(stacked, torch.stack([x] * _TRIED), torch.stack([y] * _TRIED))

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from joulemesh.data import Dataset, Partition
-from joulemesh.metrics.metric import metrics_of
+from joulemesh.metrics.losses import CROSS_ENTROPY, Reported, reported
+from joulemesh.metrics.metric import LOSS, metrics_of
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.training.digests import array_parts, data_digest, digest, scaling_digest
-from joulemesh.training.jax.identity import metrics_digest, partition_parts
+from joulemesh.training.jax.identity import metrics_digest, partition_parts, two_targets
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 
@@ -23,7 +24,10 @@ def torch_model_digest(model: TorchModel, seeds: Sequence[int] = (0,)) -> str:
     kinds = {type(part) for part in model.module.modules()}
     own = [kind for kind in kinds if kind.__module__.split(".")[0] != "torch"]
     own.sort(key=lambda kind: kind.__qualname__)
+    named = None if model.minimised is CROSS_ENTROPY else model.minimised
     parts += [_source(one) for one in (*own, model.loss)]
+    if named is not None:
+        parts += [named.name.encode(), _source(named.torch or named.values)]
     for name, one in model.constants().items():
         parts += [name.encode(), *array_parts(one.detach().cpu().numpy())]
     for seed in seeds if model.make is not None else seeds[:1]:
@@ -59,6 +63,7 @@ def torch_identity(
         "plan": schedule.digest(),
         "options": digest([repr((options, "torch", tuple(seeds))).encode()]),
     }
-    if options.metrics:
-        digests["evaluation"] = metrics_digest(metrics_of(options.metrics), dataset.classes)
+    if reported(options) != Reported():
+        measured = [m for m in metrics_of(*reported(options)) if m.name != LOSS.name]
+        digests["evaluation"] = metrics_digest(measured, dataset.outputs, two_targets(dataset))
     return digests

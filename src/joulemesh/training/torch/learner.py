@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
-from joulemesh.metrics.curves import CURVES
 from joulemesh.models.torch_model import TorchModel, checked
 from joulemesh.optional import require
 from joulemesh.training.digests import digest
@@ -31,7 +30,7 @@ from joulemesh.training.members import Members
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
-from joulemesh.training.torch.evaluation import Evaluator, trace_columns
+from joulemesh.training.torch.evaluation import COLUMNS, Evaluator, trace_columns
 from joulemesh.training.torch.gradients import Gradients
 from joulemesh.training.torch.identity import torch_identity
 from joulemesh.training.torch.mixing import Mixer
@@ -93,7 +92,7 @@ class TorchLearner:
         self.seeds = tuple(int(seed) for seed in seeds)
         self.on_stage: Callable[[str], None] = lambda stage: None
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
-        checked(model, seen_shape(dataset), dataset.classes)
+        checked(model, seen_shape(dataset), dataset.outputs, dataset.seen)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if self.device.type == "cuda":  # JAX, which computes metrics, would take most of its memory
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -277,15 +276,15 @@ class TorchLearner:
             return self._empty()
         dtype = np.float64 if self._dtype == self._torch.float64 else np.float32
         columns = trace_columns(found, drift, dtype)
-        return Trace(measured + 1, **columns, **self.evaluator.counts.columns(measured))
+        counts = self.evaluator.counts.columns(measured)
+        return Trace(measured + 1, **columns, **counts, score=self.evaluator.score)
 
     def _empty(self) -> Trace:
-        columns: dict[str, Any] = {
-            name: np.zeros((0, len(self.seeds))) for name in self.evaluator.names
-        }
-        own = {name: columns.pop(name) for name in list(columns) if name not in CURVES}
-        none = np.zeros(0, np.int64)
-        return Trace(none, **columns, own=own, **self.evaluator.counts.columns(none))
+        nothing, none = np.zeros((0, len(self.seeds))), np.zeros(0, np.int64)
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS, nothing)
+        own = dict.fromkeys(self.evaluator.further, nothing)
+        counts = self.evaluator.counts.columns(none)
+        return Trace(none, **columns, own=own, **counts, score=self.evaluator.score)
 
     def train(self, state: TorchState | None = None) -> Iterator[tuple[TorchState, Trace]]:
         """Run to the end of the schedule; see `training.driver.chunks`."""
@@ -303,7 +302,8 @@ class TorchLearner:
         dtype = np.float64 if self._dtype == self._torch.float64 else np.float32
         columns = trace_columns([found], [unknown], dtype)
         counts = self.evaluator.counts.columns(last)
-        return Trace(np.array([state.iteration]), **columns, **counts)
+        at, score = np.array([state.iteration]), self.evaluator.score
+        return Trace(at, **columns, **counts, score=score)
 
     def identity(self) -> dict[str, str]:
         """Digests of all that decides the numbers, by name."""

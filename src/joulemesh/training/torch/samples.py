@@ -60,7 +60,8 @@ class Samples:
             return tensor.to(device)
 
         self._x, self._x_test = placed(dataset.x_train), placed(dataset.x_test)
-        self._y = torch.as_tensor(np.asarray(dataset.y_train)).long().to(device)
+        y = torch.as_tensor(np.asarray(dataset.y_train))
+        self._y = (y.to(dtype) if y.is_floating_point() else y.long()).to(device)
         self._targets = np.asarray(dataset.y_test)
         wide = np.float64 if dtype == torch.float64 else np.float32
         scale, shift = scale_of(dataset, wide)
@@ -80,10 +81,12 @@ class Samples:
         return np.moveaxis(wide, 2, 0)
 
     def _seen(self, x: Tensor) -> Tensor:
+        if x.dtype == self._torch.int32:  # tokens
+            return x.long()
         return x.to(self._dtype) * self._scale.to(self._dtype) + self._shift.to(self._dtype)
 
     def train(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Training samples by index, of any shape, normalised; and their labels."""
+        """Training samples by index, of any shape, normalised; and their targets."""
         index = index.to(self.device)
         return self._seen(self._x[index]), self._y[index]
 
@@ -92,5 +95,5 @@ class Samples:
         return self._seen(self._x_test[self._torch.as_tensor(index).to(self.device)])
 
     def targets(self, index: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels of test samples by index."""
+        """Targets of test samples by index."""
         return self._targets[index]

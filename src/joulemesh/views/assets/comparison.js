@@ -1,6 +1,6 @@
 // Every method's curve with its band; axes and methods can be switched.
 
-const view = { x: "joules", y: "test_accuracy", hidden: new Set(), at: null };
+const view = { x: "joules", y: data.score, hidden: new Set(), at: null };
 const DASH = ["", "9 5", "3 3", "12 4 3 4"];
 const ink = (method) => `var(--m${method.place % 8})`;
 const dash = (method) => DASH[method.place % DASH.length];
@@ -47,7 +47,7 @@ function drawCurves() {
     if (data.seeds > 1) svg.append(node("path", { class: "band", "data-method": method.name, fill: ink(method), d: area(xs, nan(c.low), nan(c.high)) }));
     svg.append(node("path", { class: "line", "data-method": method.name, stroke: ink(method), "stroke-dasharray": dash(method), d: path(xs, up(c.mean)) }));
   }
-  if (view.y === "test_accuracy" && data.target !== null && data.target >= low - room && data.target <= high + room) {
+  if (view.y === data.score && data.target !== null && data.target >= low - room && data.target <= high + room) {
     const at = y(data.target);
     svg.append(node("line", { class: "target", x1: box.left, x2: box.right, y1: at, y2: at }));
     svg.append(node("text", { x: box.right, y: at - 5, "text-anchor": "end" }, `target ${percent(data.target)}`));

@@ -1,6 +1,6 @@
-// Accuracy, loss and consensus error against iterations, joules or seconds.
+// The score (accuracy, say), loss and consensus error against iterations, joules or seconds.
 
-const view = { x: "iterations", y: "accuracy", at: null };
+const view = { x: "iterations", y: "score", at: null };
 
 const ACROSS = {
   iterations: { key: "iteration", name: () => "iteration", unit: "" },
@@ -8,12 +8,13 @@ const ACROSS = {
   seconds: { key: "time_s", name: (unit) => `simulated time [${unit}]`, unit: "s" },
 };
 
+const scored = (end) => (end ? `device_${data.score.name}_${end}` : `test_${data.score.name}`);
 const ALONG = {
-  accuracy: {
-    name: "test accuracy", share: true, devices: true,
-    lines: [{ key: "test_accuracy", text: "mean model", ink: "var(--a)", samples: "test" },
-      { key: "device_accuracy_mean", text: "devices’ own models, mean", ink: "var(--b)", dashed: true, samples: "device" }],
-    range: { low: "device_accuracy_min", high: "device_accuracy_max", text: "devices, worst to best", ink: "var(--b)" },
+  score: {
+    name: `test ${data.score.label}`, share: data.score.share, devices: true,
+    lines: [{ key: scored(), text: "mean model", ink: "var(--a)", samples: "test" },
+      { key: scored("mean"), text: "devices’ own models, mean", ink: "var(--b)", dashed: true, samples: "device" }],
+    range: { low: scored("min"), high: scored("max"), text: "devices, worst to best", ink: "var(--b)" },
   },
   loss: {
     name: "loss of the mean model",
@@ -42,9 +43,9 @@ const alike = (one, other) => one?.length === other?.length && (one || []).every
 
 // After exact exchanges every device has the mean model: one line, which says so.
 function allAgree() {
-  const s = data.series, mean = s.test_accuracy, own = s.device_accuracy_mean;
+  const s = data.series, mean = s[scored()], own = s[scored("mean")];
   return Boolean(mean && own) && alike(own.mean, mean.mean) && alike(own.low, mean.low) && alike(own.high, mean.high) &&
-    [s.device_accuracy_min, s.device_accuracy_max].every((end) => end && alike(end.mean, mean.mean));
+    [s[scored("min")], s[scored("max")]].every((end) => end && alike(end.mean, mean.mean));
 }
 
 function present(along) {

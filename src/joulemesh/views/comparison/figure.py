@@ -1,4 +1,4 @@
-"""A comparison as a figure for print: accuracy against iterations, joules and seconds."""
+"""A comparison as a figure for print: the score against iterations, joules and seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = {"joules": ("energy of all devices", "J"), "seconds": ("simulated time"
 def comparison_figure(
     study: Comparison, axes: Sequence[str] = AXES, width: str | float | None = None
 ) -> Figure:
-    """Accuracy of the mean model against iterations, joules or seconds.
+    """Accuracy of the mean model, or another score, against iterations, joules or seconds.
 
     Args:
         study: what is drawn; methods that did not run are left out.
@@ -56,7 +56,7 @@ def comparison_figure(
         panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=True):
             _draw(panel, study, shown, axis)
-        label = "test accuracy of the mean model [%]" if width is None else "test accuracy [%]"
+        label = _heading(study, short=width is not None)
         for panel in panels if columns == 1 else panels[:1]:
             panel.set_ylabel(label)
         if len(study.entries) > 1:
@@ -68,17 +68,23 @@ def comparison_figure(
                 handlelength=3.0,
             )
         if width is not None:
-            panels[0].set_ylim(bottom=_floor(shown))
+            panels[0].set_ylim(bottom=_floor(study, shown))
         else:
             title = f"Equal {study.equal}, {study.repeats}"
             figure.suptitle(title, fontsize=9, fontweight="bold")
     return figure
 
 
-def _floor(shown: Sequence[Entry]) -> float | None:
+def _heading(study: Comparison, *, short: bool) -> str:
+    metric = study.metric
+    of = "" if short else " of the mean model"
+    return f"test {metric.label}{of}{' [%]' if metric.share else ''}"
+
+
+def _floor(study: Comparison, shown: Sequence[Entry]) -> float | None:
     """Per cent from which a small panel is drawn, so that it shows in what methods differ."""
-    finals = [estimate(entry.final["test_accuracy"]).mean for entry in shown]
-    if not finals:
+    finals = [estimate(entry.scores).mean for entry in shown]
+    if not finals or not study.metric.share:
         return None
     lowest, highest = 100 * min(finals), 100 * max(finals)
     floor = lowest - max(_BELOW, 1.5 * (highest - lowest))
@@ -118,17 +124,21 @@ def _draw(panel: Axes, study: Comparison, shown: Sequence[Entry], axis: str) -> 
         top = max((float(across(entry, axis)[-1]) for entry in shown), default=1.0)
         scale, name = prefixed(float(top), unit)
         label = f"{label} [{name}]"
+    times = 100 if study.metric.share else 1
     index_of = {entry.name: k for k, entry in enumerate(study.entries)}
     for entry in shown:
         k, x = index_of[entry.name], across(entry, axis) / scale
         look, step = curve_look(k), max(1, -(-len(x) // _MARKED))
-        mean, half = band(entry.curves["test_accuracy"])
-        low, high = 100 * np.maximum(mean - half, 0), 100 * np.minimum(mean + half, 1)
+        mean, half = band(entry.curves[f"test_{study.score}"])
+        low, high = mean - half, mean + half
+        if study.metric.share:
+            low, high = np.maximum(low, 0), np.minimum(high, 1)
+        low, high = times * low, times * high
         panel.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
         # Markers of different curves are offset, so that curves on top of each other both show.
-        panel.plot(x, 100 * mean, label=entry.name, markevery=(k % step, step), **look)
+        panel.plot(x, times * mean, label=entry.name, markevery=(k % step, step), **look)
     if shown:
-        panel.axhline(100 * study.target, color="0.4", linewidth=0.8, linestyle=":")
+        panel.axhline(times * study.target, color="0.4", linewidth=0.8, linestyle=":")
     panel.set_xlabel(label)
     panel.set_xlim(left=0)
     panel.grid(color="0.9", linewidth=0.5)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.metrics.curves import Curve, curves_of
-from joulemesh.metrics.metric import ACCURACY
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric
 from joulemesh.results.comparison import AXES, Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.table import about
@@ -23,6 +24,7 @@ from joulemesh.views.comparison.table import (
     difference_text,
     figure_text,
     method_text,
+    own_heading,
     rate_text,
     target_text,
 )
@@ -76,9 +78,9 @@ def render_comparison(
 
 
 def _shown(study: Comparison) -> list[Curve]:
-    """The curves that can be switched to: accuracy first, then those of other metrics."""
-    shown = [curve for curve in curves_of(study.scenario.training.metrics) if curve.short]
-    return sorted(shown, key=lambda curve: curve.metric != ACCURACY.name)
+    """The curves that can be switched to: the score first, then those of other metrics."""
+    shown = [curve for curve in curves_of(*reported(study.scenario.training)) if curve.short]
+    return sorted(shown, key=lambda curve: curve.metric != study.score)
 
 
 def _switches(study: Comparison) -> str:
@@ -98,16 +100,18 @@ def _provenance(study: Comparison, versions: Mapping[str, str]) -> str:
 
 def sentence(study: Comparison) -> str:
     """What was learned on which devices, and by which method best (plain text)."""
-    rows = [row for row in study.table() if row["accuracy"] is not None]
+    metric = study.metric
+    rows = [row for row in study.table() if row[metric.name] is not None]
     if not rows:
         return "None of the methods could run."
-    best = max(rows, key=lambda row: row["accuracy"])
+    best = max(rows, key=lambda row: metric.sign * row[metric.name])
+    end = "highest" if metric.better == "higher" else "lowest"
     times = f"mean of {study.repeats}" if len(study.seeds) > 1 else "one seed"
     subject = words.Subject(dataset=study.dataset, model=study.model)
     who = words.learned(study.scenario, study.parameters, subject)
     return (
-        f"{who}, by each of {len(rows)} methods. The highest final test accuracy, "
-        f"{words.percent(best['accuracy'])} ({times}), is that of {best['method']}, for "
+        f"{who}, by each of {len(rows)} methods. The {end} final test {metric.label}, "
+        f"{metric.text(best[metric.name])} ({times}), is that of {best['method']}, for "
         f"{energy(best['energy_j'])} in {duration(best['time_s'])}; how certain the differences "
         "are is in the table."
     )
@@ -152,9 +156,9 @@ def table_html(study: Comparison) -> str:
     """The table of methods."""
     head = (
         "method",
-        "accuracy [%]",
+        study.metric.heading,
         "difference",
-        "devices’ own [%]",
+        own_heading(study.metric).replace("'", "’"),
         "difference",
         "energy",
         "time",
@@ -163,7 +167,8 @@ def table_html(study: Comparison) -> str:
         "time to target",
         *(("learning rate",) if study.rates else ()),
     )
-    body = "".join(_row(row, tuned=bool(study.rates)) for row in study.table())
+    rows, metric = study.table(), study.metric
+    body = "".join(_row(row, metric, tuned=bool(study.rates)) for row in rows)
     top = "".join(
         f'<th scope="col"{"" if k == 0 else " class=n"}>{html.escape(name)}</th>'
         for k, name in enumerate(head)
@@ -174,23 +179,25 @@ def table_html(study: Comparison) -> str:
     )
 
 
-def _row(row: Mapping[str, Any], *, tuned: bool) -> str:
+def _row(row: Mapping[str, Any], metric: Metric, *, tuned: bool) -> str:
     name = f'<th scope="row">{html.escape(method_text(row))}</th>'
     if row["iterations"] is None:
         why = html.escape(row["notes"][0] if row["notes"] else row["status"])
         return f'<tr class="out">{name}<td colspan="{9 + tuned}">{row["status"]}: {why}</td></tr>'
 
     def cell(key: str, kind: str = "") -> str:
-        return figure_text(row[key], row[f"{key}_ci95"], kind)
+        return figure_text(row[key], row[f"{key}_ci95"], kind, share=metric.share)
 
     def difference(key: str) -> str:
-        return difference_text(row[f"{key}_difference"], row[f"{key}_difference_ci95"])
+        apart = (row[f"{key}_difference"], row[f"{key}_difference_ci95"])
+        return difference_text(*apart, share=metric.share)
 
+    own = f"device_{metric.name}"
     cells = (
-        cell("accuracy"),
-        difference("accuracy"),
-        cell("device_accuracy"),
-        difference("device_accuracy"),
+        cell(metric.name),
+        difference(metric.name),
+        cell(own),
+        difference(own),
         cell("energy_j", "J"),
         cell("time_s", "s"),
         f"{row['iterations']:,}",
@@ -279,8 +286,9 @@ def _data(study: Comparison) -> dict[str, Any]:
     curves = {
         curve.name: {"name": curve.words.replace("'", "’"), "share": curve.share} for curve in shown
     }
-    flow = method_flow(study.table())
-    return {"methods": methods, "curves": curves, "target": target, "flow": flow, **repeats}
+    flow, score = method_flow(study.table()), f"test_{study.score}"
+    drawn = {"methods": methods, "curves": curves, "score": score, "target": target}
+    return {**drawn, "flow": flow, **repeats}
 
 
 def _method(entry: Entry, index: int, shown: Sequence[Curve]) -> dict[str, Any]:

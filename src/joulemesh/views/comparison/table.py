@@ -6,6 +6,7 @@ __all__ = [
     "difference_text",
     "figure_text",
     "method_text",
+    "own_heading",
     "rate_text",
     "show_comparison",
     "target_text",
@@ -19,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.metrics.metric import Metric
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.table import about
 from joulemesh.units import prefixed, si
@@ -28,19 +30,27 @@ _NO_WIDTH = 1e-6
 _TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 
 
-def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
+def figure_text(
+    value: float | None, half: float | None, unit: str = "", *, share: bool = True
+) -> str:
     """A figure with its interval, as text.
 
     Args:
         value: the figure, or None.
         half: half the width of its interval, or None.
         unit: of the figure; an accuracy has none and is written in per cent.
+        share: whether a figure without a unit is a share, as accuracies are.
 
     >>> figure_text(0.9512, 0.004), figure_text(0.0562, 0.0129, "J"), figure_text(338.8, 0.0, "J")
     ('95.1 ± 0.4', '56.2 ± 12.9 mJ', '339 J')
+    >>> figure_text(0.4512, 0.0213, share=False), figure_text(61.27, None, share=False)
+    ('0.451 ± 0.021', '61.3')
     """
     if value is None:
         return "–"
+    if not unit and not share:
+        digits = max(0, 2 - math.floor(math.log10(max(abs(value), 0.1))))
+        return f"{value:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
     if not unit:
         return f"{100 * value:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
     scale, name = prefixed(value, unit)
@@ -50,7 +60,17 @@ def figure_text(value: float | None, half: float | None, unit: str = "") -> str:
     return f"{value / scale:.{digits}f} ± {half / scale:.{digits}f} {name}"
 
 
-def difference_text(value: float | None, half: float | None) -> str:
+def own_heading(metric: Metric) -> str:
+    """What the column of the devices' own scores is called.
+
+    >>> from joulemesh.metrics.metric import ACCURACY
+    >>> own_heading(ACCURACY)
+    "devices' own [%]"
+    """
+    return "devices' own [%]" if metric.share else "devices' own"
+
+
+def difference_text(value: float | None, half: float | None, *, share: bool = True) -> str:
     """A difference of accuracies in per cent; an asterisk where its interval excludes 0.
 
     Accuracies are counted in whole samples: if the differences of a few seeds happen to be equal,
@@ -63,7 +83,7 @@ def difference_text(value: float | None, half: float | None) -> str:
     """
     if value is None:
         return "–"
-    text = ("−" if value < 0 else "+") + figure_text(abs(value), half)
+    text = ("−" if value < 0 else "+") + figure_text(abs(value), half, share=share)
     return f"{text} *" if half is not None and abs(value) > half > _NO_WIDTH else text
 
 
@@ -110,11 +130,12 @@ def show_comparison(study: Comparison, console: Console) -> None:
     """Print a comparison: a table with intervals, the target, and everybody's notes."""
     rows = study.table()
     tuned = ("learning rate",) if study.rates else ()
-    learned = ("accuracy [%]", f"vs {rows[0]['method']}", "devices' own [%]", *tuned, "iterations")
+    metric, first = study.metric, rows[0]["method"]
+    learned = (metric.heading, f"vs {first}", own_heading(metric), *tuned, "iterations")
     paid = ("energy", "time", "energy to target", "time to target")
     method = Column("method", figures=False)
     columns = [method, *(Column(name) for name in (*learned, *paid))]
-    cells = [[method_text(row), *_cells(row, tuned=bool(tuned))] for row in rows]
+    cells = [[method_text(row), *_cells(row, metric, tuned=bool(tuned))] for row in rows]
     half = 1 + len(learned)
     if fits(console, columns, cells, SIMPLE_HEAD):
         show_table(console, columns, cells, box=SIMPLE_HEAD)
@@ -150,17 +171,19 @@ def _caption(study: Comparison) -> str:
     )
 
 
-def _cells(row: dict[str, Any], *, tuned: bool) -> list[str]:
+def _cells(row: dict[str, Any], metric: Metric, *, tuned: bool) -> list[str]:
     if row["iterations"] is None:
         return [row["status"], *["–"] * (8 if tuned else 7)]
 
     def cell(name: str, unit: str = "") -> str:
-        return figure_text(row[name], row[f"{name}_ci95"], unit)
+        return figure_text(row[name], row[f"{name}_ci95"], unit, share=metric.share)
 
+    name, share = metric.name, metric.share
+    apart = (row[f"{name}_difference"], row[f"{name}_difference_ci95"])
     return [
-        cell("accuracy"),
-        difference_text(row["accuracy_difference"], row["accuracy_difference_ci95"]),
-        cell("device_accuracy"),
+        cell(name),
+        difference_text(*apart, share=share),
+        cell(f"device_{name}"),
         *([rate_text(row)] if tuned else []),
         f"{row['iterations']:,}",
         cell("energy_j", "J"),

@@ -154,18 +154,20 @@ def _rounds(plan: Plan) -> str:
 
 
 def outcome_html(result: Result) -> str:
-    """A run in one sentence, its figures, its accuracy over the iterations, and the devices."""
-    plan, accuracy = result.account, np.asarray(result.trace.test_accuracy, np.float64)
+    """A run in one sentence, its figures, its score over the iterations, and the devices."""
+    plan, curve = result.account, np.asarray(result.trace.test_score, np.float64)
     wall_s = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
     costs = float(result.energy_j[-1].mean()), float(result.time_s[-1].mean())
     summary = Summary.of(*costs, result.final, wall_s)
     subject = words.Subject(dataset=result.dataset.name, model=result.model, method=result.method)
-    at = every(len(accuracy), _MOST_POINTS)
-    some = accuracy[at]
+    at = every(len(curve), _MOST_POINTS)
+    some = curve[at]
     band = (some.min(axis=1), some.max(axis=1)) if len(result.seeds) > 1 else None
-    picture = curve_svg(result.iteration[at], some.mean(axis=1), band=band, percent=True)
+    picture = curve_svg(
+        result.iteration[at], some.mean(axis=1), band=band, percent=result.metric.share
+    )
     seeds = f"mean and range of {len(result.seeds)} seeds" if band else f"seed {result.seeds[0]}"
-    drawn = _figure(picture, f"test accuracy by iteration, {seeds}")
+    drawn = _figure(picture, f"test {result.metric.label} by iteration, {seeds}")
     return _block(
         f"<p>{fragments.text(words.sentence(plan, summary, len(result.seeds), subject))}</p>",
         f"<p>{fragments.text(plan.answer.text)}</p>" if isinstance(plan, Plan) else "",

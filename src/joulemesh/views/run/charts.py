@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.metrics.metric import metrics_of
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric, further_of, score_metric
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.digest import (
@@ -54,15 +55,17 @@ def chart_data(
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> sorted(chart_data(made, {}, None))
-    ['battery', 'flow', 'gantt', 'harvest', 'kinds', 'labels', 'map', 'metrics', 'rounds', 'series']
+    >>> ", ".join(sorted(chart_data(made, {}, None)))
+    'battery, flow, gantt, harvest, kinds, labels, map, metrics, rounds, score, series'
     """
     names = {"names": plan.names} if 0 < len(plan.names) <= MOST_DOTS else {}
+    measured = reported(plan.scenario.training)
     return {
         **names,
         "kinds": BINDING_WORDS,
         "series": series_data(series),
-        "metrics": metric_data(plan.scenario.training.metrics),
+        "score": metric_data(score_metric(measured.score)),
+        "metrics": [metric_data(metric) for metric in further_of(*measured)],
         "rounds": rounds_data(plan),
         "battery": battery_data(plan) if isinstance(plan, Plan) else None,
         "labels": None if histogram is None else label_data(plan, histogram, class_names),
@@ -90,16 +93,13 @@ def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     return data
 
 
-def metric_data(metrics: Iterable[str]) -> list[dict[str, Any]]:
-    """The further metrics that the page can draw.
+def metric_data(metric: Metric) -> dict[str, Any]:
+    """A metric that the page can draw.
 
-    >>> metric_data(["brier"])
-    [{'name': 'brier', 'label': 'Brier score', 'share': False, 'devices': True}]
+    >>> metric_data(score_metric("rmse"))
+    {'name': 'rmse', 'label': 'RMSE', 'share': False, 'devices': True}
     """
-    return [
-        {name: getattr(metric, name) for name in ("name", "label", "share", "devices")}
-        for metric in metrics_of(metrics)[2:]
-    ]
+    return {name: getattr(metric, name) for name in ("name", "label", "share", "devices")}
 
 
 def rounds_data(plan: Account) -> dict[str, Any]:

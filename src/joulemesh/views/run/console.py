@@ -8,11 +8,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric
 from joulemesh.planning.plan import Plan
 from joulemesh.results.result import Result
 from joulemesh.results.result_worlds import WorldsResult
 from joulemesh.units import duration, energy
-from joulemesh.views.comparison.table import figure_text
+from joulemesh.views.comparison.table import figure_text, own_heading
 from joulemesh.views.plan.console import show_figures
 from joulemesh.views.run.metrics import metric_words
 from joulemesh.views.run.target import target_words
@@ -22,23 +24,24 @@ __all__ = ["show_result", "show_worlds"]
 
 
 def show_result(result: Result, console: Console) -> None:
-    """Print a run's outcome: final figures, and accuracy over time as a small picture."""
-    figures = result.summary()
-    curve = result.trace.test_accuracy.mean(axis=1)
-    spread = result.final.test_accuracy[-1]
+    """Print a run's outcome: final figures, and the score over time as a small picture."""
+    figures, metric = result.summary(), result.metric
+    curve = result.trace.test_score.mean(axis=1)
+    spread, name = result.final.test_score[-1], metric.name
+    weakest = figures[f"device_{name}_{metric.weakest}"]
     seeds = f" (seeds {spread.min():.3f} to {spread.max():.3f})" if len(spread) > 1 else ""
     held_j = float(result.account.supplied_j.sum())
     rows = {
-        "accuracy": f"{figures['accuracy']:.4f}{seeds}; of the devices' own models "
-        f"{figures['device_accuracy']:.4f}, the weakest {figures['device_accuracy_min']:.4f}",
-        "loss": f"{figures['loss']:.4f}",
-        **metric_words(result.final, result.account.scenario.training.metrics),
+        metric.label: f"{figures[name]:.4f}{seeds}; of the devices' own models "
+        f"{figures[f'device_{name}']:.4f}, the weakest {weakest:.4f}",
+        **({} if name == "loss" else {"loss": f"{figures['loss']:.4f}"}),
+        **metric_words(result.final, reported(result.account.scenario.training)),
         "energy": f"{energy(figures['energy_j'], beside=held_j)} of {energy(held_j)}",
         "time": f"{duration(figures['time_s'])} on the modelled clock",
         "target": target_words(figures, len(result.seeds)),
         "work": f"{figures['device_steps']:,} device-steps in {duration(figures['wall_s'])} "
         f"({figures['device_steps_per_s']:,.0f} per second once compiled)",
-        "progress": f"{picture(curve, console)} accuracy, iterations {result.iteration[0]}.."
+        "progress": f"{picture(curve, console)} {metric.label}, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }
     if not isinstance(result.account, Plan):
@@ -55,11 +58,14 @@ def show_result(result: Result, console: Console) -> None:
 def show_worlds(result: WorldsResult, console: Console) -> None:
     """Print what came of several worlds: one row each, and the mean with its interval."""
     found = result.summary()
-    names = ("seed", "accuracy [%]", "devices' own [%]", "energy", "time", "iterations")
+    scores = (result.metric.heading, own_heading(result.metric))
+    names = ("seed", *scores, "energy", "time", "iterations")
     columns = [Column("world", figures=False), *(Column(name) for name in names)]
-    rows = [[str(row["world"]), str(row["seed"]), *_cells(row)] for row in found["each"]]
+    rows = [
+        [str(row["world"]), str(row["seed"]), *_cells(row, result.metric)] for row in found["each"]
+    ]
     if found["worlds_run"]:
-        rows.append(["mean", "", *_cells(found)])
+        rows.append(["mean", "", *_cells(found, result.metric)])
     show_table(console, columns, rows, box=SIMPLE_HEAD)
     seeds = f"{found['seeds']} seed{'s' if found['seeds'] != 1 else ''}"
     ran = found["worlds_run"]
@@ -72,16 +78,16 @@ def show_worlds(result: WorldsResult, console: Console) -> None:
         show_row("missing", found["missing"], console)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    if row["accuracy"] is None:
+def _cells(row: dict[str, Any], metric: Metric) -> list[str]:
+    if row[metric.name] is None:
         return [row.get("status", "–"), *["–"] * 4]
 
     def cell(name: str, unit: str = "") -> str:
-        return figure_text(row[name], row.get(f"{name}_ci95"), unit)
+        return figure_text(row[name], row.get(f"{name}_ci95"), unit, share=metric.share)
 
     return [
-        cell("accuracy"),
-        cell("device_accuracy"),
+        cell(metric.name),
+        cell(f"device_{metric.name}"),
         cell("energy_j", "J"),
         cell("time_s", "s"),
         f"{row['iterations']:,.0f}",

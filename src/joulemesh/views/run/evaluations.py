@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.metrics.curves import COUNTS, column_names
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.target import to_target
 from joulemesh.views.run.metrics import metric_tiles
 from joulemesh.views.run.report import ReportView, Summary
@@ -32,7 +34,7 @@ def evaluated(
         view: all that the page shows but these.
         trace: the evaluations.
         costs: joules and seconds after each of them, [evaluations] or [evaluations, seeds].
-        target: accuracy asked for as target, or None.
+        target: accuracy, or other score, asked for as target, or None.
 
     Returns:
         The view as it was if nothing has been evaluated.
@@ -45,14 +47,15 @@ def evaluated(
         "energy_j": energy.T,
         "time_s": clock.T,
     }
-    metrics = view.plan.scenario.training.metrics
-    for name in (*column_names(metrics), *COUNTS):
+    measured = reported(view.plan.scenario.training)
+    for name in (*column_names(*measured), *COUNTS):
         series[name] = np.asarray(trace.curve(name)).T
-    found = to_target(trace.iteration, trace.test_accuracy, energy, clock, target)
+    metric = score_metric(measured.score)
+    found = to_target(trace.iteration, trace.test_score, energy, clock, target, metric)
     means = float(energy[-1].mean()), float(clock[-1].mean())
     summary = replace(
         Summary.of(*means, trace.last, view.summary.wall_s),
         target=target_tile(found, len(view.seeds)),
-        further=metric_tiles(trace.last, metrics),
+        further=metric_tiles(trace.last, measured),
     )
     return replace(view, summary=summary, series=series)

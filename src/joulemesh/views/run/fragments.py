@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulemesh.metrics.metric import metrics_of
+from joulemesh.metrics.losses import Reported
+from joulemesh.metrics.metric import further_of
 from joulemesh.planning.account import Account
 from joulemesh.planning.columns import spent_on
 from joulemesh.planning.plan import Plan
@@ -77,10 +78,10 @@ def tiles(plan: Account, summary: Summary) -> str:
         ),
     ]
     if summary.accuracy is not None:
-        weakest = summary.device_accuracy_min
-        note = "mean model" if weakest is None else f"weakest device {percent(weakest)}"
+        weakest, metric = summary.weakest, summary.metric
+        note = "mean model" if weakest is None else f"weakest device {metric.text(weakest)}"
         note = "on every device" if summary.alike else note
-        figures.insert(0, ("test accuracy", percent(summary.accuracy), note))
+        figures.insert(0, (f"test {metric.label}", metric.text(summary.accuracy), note))
     if summary.target is not None:
         figures.insert(2, summary.target)
     figures += _messages(plan)
@@ -111,16 +112,16 @@ def _other_uses(plan: Account) -> str:
     return ", ".join(f"{name} {percent(share)}" for name, share in uses[1:])
 
 
-def metric_switches(metrics: Iterable[str]) -> str:
+def metric_switches(measured: Reported) -> str:
     """A button for the chart of each further metric.
 
-    >>> metric_switches(["brier"])
+    >>> metric_switches(Reported(("brier",)))
     '<button type="button" data-y="brier" aria-pressed="false">Brier score</button>'
     """
     return "\n".join(
         f'<button type="button" data-y="{html.escape(metric.name)}" aria-pressed="false">'
         f"{text(metric.label)}</button>"
-        for metric in metrics_of(metrics)[2:]
+        for metric in further_of(*measured)
     )
 
 

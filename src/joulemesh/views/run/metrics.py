@@ -4,11 +4,11 @@ from __future__ import annotations
 
 __all__ = ["metric_text", "metric_tiles", "metric_words"]
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from joulemesh.metrics.curves import Curve
-from joulemesh.metrics.metric import Metric, metrics_of
+from joulemesh.metrics.losses import Reported
+from joulemesh.metrics.metric import Metric, further_of
 from joulemesh.views.words import percent
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def metric_text(figure: float, of: Metric | Curve) -> str:
     """A figure of a metric: a share in per cent, anything else with four digits.
 
-    >>> accuracy, loss = metrics_of()
-    >>> metric_text(0.9512, accuracy), metric_text(0.123456, loss)
+    >>> from joulemesh.metrics.metric import ACCURACY, LOSS
+    >>> metric_text(0.9512, ACCURACY), metric_text(0.123456, LOSS)
     ('95.1 %', '0.1235')
     """
     return percent(figure) if of.share else f"{figure:.4g}"
@@ -29,15 +29,14 @@ def _weakest(last: Trace, metric: Metric) -> float | None:
     """The worst figure among devices and seeds; None where devices are not measured."""
     if not metric.devices:
         return None
-    lower = metric.better == "higher"
-    ends = last.own[f"device_{metric.name}_{'min' if lower else 'max'}"]
-    return float(ends.min() if lower else ends.max())
+    ends = last.own[f"device_{metric.name}_{metric.weakest}"]
+    return float(ends.min() if metric.weakest == "min" else ends.max())
 
 
-def metric_tiles(last: Trace, metrics: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
+def metric_tiles(last: Trace, measured: Reported) -> tuple[tuple[str, str, str], ...]:
     """Of each further metric: what it is called, its final figure, and a note on devices."""
     tiles = []
-    for metric in metrics_of(metrics)[2:]:
+    for metric in further_of(*measured):
         weakest = _weakest(last, metric)
         note = "mean model" if weakest is None else f"weakest device {metric_text(weakest, metric)}"
         figure = float(last.own[f"test_{metric.name}"].mean())
@@ -45,11 +44,11 @@ def metric_tiles(last: Trace, metrics: Iterable[str]) -> tuple[tuple[str, str, s
     return tuple(tiles)
 
 
-def metric_words(last: Trace, metrics: Iterable[str]) -> dict[str, str]:
+def metric_words(last: Trace, measured: Reported) -> dict[str, str]:
     """Of each further metric, by name, its final figures in words."""
     return {
         name: f"{figure}; {note}"
         for (_, figure, note), name in zip(
-            metric_tiles(last, metrics), (m.name for m in metrics_of(metrics)[2:]), strict=True
+            metric_tiles(last, measured), (m.name for m in further_of(*measured)), strict=True
         )
     }

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.metrics.curves import COUNTS, column_names
+from joulemesh.metrics.losses import Reported, reported
+from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
@@ -37,22 +39,30 @@ class Summary:
     Attributes:
         energy_j: joules spent by all devices.
         time_s: simulated seconds of the run.
-        accuracy: final test accuracy of the mean model (mean over seeds), or None.
-        device_accuracy_min: final accuracy of the weakest device's own model, or None.
+        accuracy: final test accuracy of the mean model, or another score (mean over seeds), or
+            None.
+        weakest: that of the weakest device's own model, or None.
         wall_s: seconds that the simulation itself took, or None.
         alike: whether at the end every device has the mean model.
         target: what it took to reach the target: what this is called, the figure, and a note.
         further: of each further metric what it is called, the final figure, and a note.
+        score: the metric that ``accuracy`` is of.
     """
 
     energy_j: float
     time_s: float
     accuracy: float | None = None
-    device_accuracy_min: float | None = None
+    weakest: float | None = None
     wall_s: float | None = None
     alike: bool = False
     target: tuple[str, str, str] | None = None
     further: tuple[tuple[str, str, str], ...] = ()
+    score: str = "accuracy"
+
+    @property
+    def metric(self) -> Metric:
+        """What ``accuracy`` is of, with its words."""
+        return score_metric(self.score)
 
     @classmethod
     def of(cls, energy_j: float, time_s: float, last: Trace, wall_s: float | None) -> Summary:
@@ -64,14 +74,16 @@ class Summary:
             last: the evaluation, at every seed.
             wall_s: seconds that the simulation itself took, or None.
         """
-        ends = (last.device_accuracy_min, last.device_accuracy_max)
+        low, high = last.device_score_min, last.device_score_max
+        lowest = score_metric(last.score).weakest == "min"
         return cls(
             energy_j,
             time_s,
-            float(last.test_accuracy.mean()),
-            float(last.device_accuracy_min.min()),
+            float(last.test_score.mean()),
+            float(low.min() if lowest else high.max()),
             wall_s,
-            alike=all(np.array_equal(end, last.test_accuracy) for end in ends),
+            alike=all(np.array_equal(end, last.test_score) for end in (low, high)),
+            score=last.score,
         )
 
 
@@ -113,14 +125,14 @@ class ReportView:
     class_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        metrics = self.plan.scenario.training.metrics
-        _check_series(self.series, max(len(self.seeds), 1), metrics)
+        measured = reported(self.plan.scenario.training)
+        _check_series(self.series, max(len(self.seeds), 1), measured)
 
 
-def _check_series(series: Mapping[str, NDArray[Any]], seeds: int, metrics: Sequence[str]) -> None:
+def _check_series(series: Mapping[str, NDArray[Any]], seeds: int, measured: Reported) -> None:
     if not series:
         return
-    known = (*_NEEDED, *column_names(metrics), *COUNTS)
+    known = (*_NEEDED, *column_names(*measured), *COUNTS)
     unknown = [name for name in series if name not in known]
     if unknown:
         raise ScenarioError(f"series {unknown[0]!r} is unknown; known series: {', '.join(known)}")
@@ -166,7 +178,8 @@ def render_report(view: ReportView) -> str:
         assumed=fragments.assumed(view.plan),
         tiles=fragments.tiles(view.plan, view.summary),
         learning="" if view.series else "hidden",
-        metrics=fragments.metric_switches(view.plan.scenario.training.metrics),
+        score=fragments.text(view.summary.metric.label),
+        metrics=fragments.metric_switches(reported(view.plan.scenario.training)),
         labels="" if view.histogram is not None else "hidden",
         events=fragments.events(view.plan),
         devices=fragments.devices(view.plan),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from joulemesh.metrics.metric import score_metric
 from joulemesh.views.comparison.table import target_text
-from joulemesh.views.words import percent
 
 __all__ = ["target_tile", "target_words"]
 
@@ -34,12 +34,13 @@ def target_tile(found: Mapping[str, Any], seeds: int) -> tuple[str, str, str]:
     """A tile of a report: its name, the figure, and a note.
 
     >>> found = {"target": 0.9, "reached": 0, "energy_to_target_j": None, "time_to_target_s": None}
-    >>> target_tile(found, 3)
+    >>> target_tile(found | {"target_metric": "accuracy"}, 3)
     ('energy to 90.0 % accuracy', 'not reached', '')
     """
     joules, seconds = _texts(found, seeds)
     note = "" if found["time_to_target_s"] is None else f"time {seconds}"
-    return f"energy to {percent(found['target'])} accuracy", joules, note
+    metric = score_metric(found["target_metric"])
+    return f"energy to {metric.text(found['target'])} {metric.label}", joules, note
 
 
 def _texts(found: Mapping[str, Any], seeds: int) -> tuple[str, str]:

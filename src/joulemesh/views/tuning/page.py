@@ -16,7 +16,7 @@ from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
 from joulemesh.views import words
-from joulemesh.views.comparison.table import figure_text
+from joulemesh.views.comparison.table import figure_text, own_heading
 from joulemesh.views.page import render_page
 from joulemesh.views.plan.iteration import gantt_data
 from joulemesh.views.plan.supply import flow_data
@@ -50,6 +50,7 @@ def render_tuning(
         flowing="" if data["flow"] else "hidden",
         summary=fragments.text(_sentence(found)),
         terms=fragments.text(difference_words(found)),
+        score=fragments.text(_capital(found.objective.metric.label)),
         winner=_finals(found),
         legend=fragments.text(_legend(found)),
         rungs=fragments.text(_rungs_words(found)),
@@ -62,6 +63,10 @@ def render_tuning(
             {**(versions or {}), "seeds of the rungs": _listed(found.seeds)}, found.fresh
         ),
     )
+
+
+def _capital(label: str) -> str:
+    return label[0].upper() + label[1:]
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -98,7 +103,9 @@ def _rungs_words(found: Tuning) -> str:
 
 def _finals(found: Tuning) -> str:
     target = [] if found.objective.target is None else [str(found.objective)]
-    head = ("", "accuracy [%]", "devices’ own [%]", *target, "iterations", "energy", "time")
+    metric = found.objective.metric
+    scores = (metric.heading, own_heading(metric).replace("'", "’"))
+    head = ("", *scores, *target, "iterations", "energy", "time")
     rows = [("winner", found.winner)]
     if found.given is not None and found.given is not found.winner:
         rows.append(("as given", found.given))
@@ -107,16 +114,19 @@ def _finals(found: Tuning) -> str:
 
 def _final(found: Tuning, label: str, one: Final) -> list[str]:
     name = label if label == one.candidate.name else f"{label}: {one.candidate.name}"
-    cells = [name, _figure(estimate(one.accuracy)), _figure(estimate(one.device_accuracy))]
+    share = found.objective.metric.share
+    both = (estimate(one.accuracy), estimate(one.device_accuracy))
+    cells = [name, *(_figure(value, share=share) for value in both)]
     if found.objective.target is not None:
         cells.append(figure_words(found, found.figure(one)))
     return [*cells, f"{one.iterations:,}", energy(one.energy_j), duration(one.time_s)]
 
 
-def _figure(value: Estimate) -> str:
+def _figure(value: Estimate, *, share: bool) -> str:
     if math.isnan(value.mean):
         return "–"
-    return figure_text(value.mean, None if math.isnan(value.half) else value.half)
+    half = None if math.isnan(value.half) else value.half
+    return figure_text(value.mean, half, share=share)
 
 
 def _candidates(found: Tuning) -> str:
@@ -220,14 +230,15 @@ def _data(found: Tuning) -> dict[str, Any]:
     ]
     accuracy = [one.accuracy for _, one in judged]
     plan = _winning_plan(found)
+    metric = found.objective.metric
     names = {number: priced.candidate.name for number, priced in found.priced.items()}
     return {
         "names": names,
         "shares": [rung.share for rung in found.rungs],
         "points": points,
         "front": {
-            "joules": front([one.energy_j for _, one in judged], accuracy),
-            "seconds": front([one.time_s for _, one in judged], accuracy),
+            "joules": front([one.energy_j for _, one in judged], accuracy, metric.better),
+            "seconds": front([one.time_s for _, one in judged], accuracy, metric.better),
         },
         "winner": _end(found.winner),
         "given": None if found.given is None else _end(found.given),
@@ -235,6 +246,7 @@ def _data(found: Tuning) -> dict[str, Any]:
         "devices": [] if plan is None else list(plan.names),
         "gantt": [] if plan is None else gantt_data(plan),
         "flow": None if plan is None else flow_data(plan),
+        "metric": {"label": metric.label, "share": metric.share, "better": metric.better},
     }
 
 

@@ -14,12 +14,12 @@ from rich.text import Text
 from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Rung, Tuning
 from joulemesh.units import duration, energy
-from joulemesh.views.comparison.table import figure_text
+from joulemesh.views.comparison.table import figure_text, own_heading
 from joulemesh.views.terminal import Column, show_table
 
 _MOST_ROWS = 10
 _MOST_REASONS = 6
-_UNITS = {"accuracy": "", "energy-to": "J", "time-to": "s"}
+_UNITS = {"score": "", "energy-to": "J", "time-to": "s"}
 
 
 def show_tuning(found: Tuning, console: Console) -> None:
@@ -40,7 +40,9 @@ def show_tuning(found: Tuning, console: Console) -> None:
 
 def _head(found: Tuning) -> list[str]:
     to_target = [f"{found.objective}"] if found.objective.target is not None else []
-    return ["accuracy [%]", "devices' own [%]", *to_target, "iterations", "energy", "time"]
+    metric = found.objective.metric
+    scores = [metric.heading, own_heading(metric)]
+    return [*scores, *to_target, "iterations", "energy", "time"]
 
 
 def _plan_words(label: str, final: Final) -> str:
@@ -49,23 +51,26 @@ def _plan_words(label: str, final: Final) -> str:
 
 def _cells(found: Tuning, final: Final) -> list[str]:
     own, devices = estimate(final.accuracy), estimate(final.device_accuracy)
-    cells = [_figure(own), _figure(devices)]
+    share = found.objective.metric.share
+    cells = [_figure(own, share=share), _figure(devices, share=share)]
     if found.objective.target is not None:
         cells.append(figure_words(found, found.figure(final)))
     return [*cells, f"{final.iterations:,}", energy(final.energy_j), duration(final.time_s)]
 
 
-def _figure(value: Estimate, unit: str = "") -> str:
+def _figure(value: Estimate, unit: str = "", *, share: bool = True) -> str:
     if math.isnan(value.mean):
         return "–"
-    return figure_text(value.mean, None if math.isnan(value.half) else value.half, unit)
+    half = None if math.isnan(value.half) else value.half
+    return figure_text(value.mean, half, unit, share=share)
 
 
 def figure_words(found: Tuning, value: Estimate) -> str:
     """The objective's figure with its interval; how many seeds reach the target if not all do."""
     if found.objective.target is not None and value.seeds < len(found.fresh):
         return f"{value.seeds} of {len(found.fresh)} seeds"
-    return _figure(value, _UNITS[found.objective.kind])
+    share = found.objective.metric.share
+    return _figure(value, _UNITS[found.objective.kind], share=share)
 
 
 def difference_words(found: Tuning) -> str:
@@ -80,13 +85,16 @@ def difference_words(found: Tuning) -> str:
     if difference is None or math.isnan(difference.mean):
         return f"The difference is not known: too few seeds reach the target on {on}."
     unit = _UNITS[found.objective.kind]
-    what = {"": "points of accuracy", "J": "of energy", "s": "of time"}[unit]
+    metric = found.objective.metric
+    points = f"points of {metric.label}" if metric.share else f"of {metric.label}"
+    what = {"": points, "J": "of energy", "s": "of time"}[unit]
     sign = "−" if difference.mean < 0 else "+"
     size = Estimate(abs(difference.mean), difference.half, difference.seeds)
     sure = ""
     if difference.half > 0 and abs(difference.mean) <= difference.half:
         sure = ": within the 95 % interval of no difference"
-    text = f"Winner minus as given: {sign}{_figure(size, unit)} {what} (95 % interval, paired"
+    figure = _figure(size, unit, share=metric.share)
+    text = f"Winner minus as given: {sign}{figure} {what} (95 % interval, paired"
     return f"{text} by seed, {on}){sure}."
 
 

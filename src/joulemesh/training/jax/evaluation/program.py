@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from joulemesh.metrics.curves import score_columns
 from joulemesh.models.core import Params
 from joulemesh.training.jax.evaluation.samples import EvalSamples
 from joulemesh.training.jax.evaluation.scores import (
@@ -68,9 +69,11 @@ def evaluate(
         curves[f"device_{name}_min"] = jnp.min(jnp.where(here, each, jnp.inf), axis=0)
         curves[f"device_{name}_max"] = jnp.max(jnp.where(here, each, -jnp.inf), axis=0)
     nothing = jnp.zeros_like(scores.train_loss)
-    always = {name: curves.pop(name) for name in Evaluation._fields if name in curves}
+    names = score_columns(key.metrics[0].name)
+    always = {field: curves.pop(name) for field, name in names.items()}
     return Evaluation(
         train_loss=scores.train_loss,
+        test_loss=curves.pop("test_loss", always["test_score"]),
         **always,
         drift=nothing,
         consensus=nothing if samples.device is None else consensus_error(view, active),

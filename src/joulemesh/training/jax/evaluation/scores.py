@@ -25,6 +25,7 @@ import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
+from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.metric import LOSS, Metric
 from joulemesh.models.core import Model, Params
@@ -47,10 +48,10 @@ class Evaluation(NamedTuple):
 
     train_loss: Array  # of the mean model: Σ_i p_i F_i, on a fixed sample of each device
     test_loss: Array  # of the mean model
-    test_accuracy: Array
-    device_accuracy_mean: Array  # of the active devices' own models, on the same test samples
-    device_accuracy_min: Array
-    device_accuracy_max: Array
+    test_score: Array
+    device_score_mean: Array  # of the active devices' own models, on the same test samples
+    device_score_min: Array
+    device_score_max: Array
     drift: Array  # relative consensus error before the exchange
     consensus: Array  # and after it
     own: dict[str, Array]  # the curves of further metrics, by name
@@ -86,13 +87,14 @@ def mean_scores(
         The scores, [S] each.
     """
     model, compute = key.model, key.compute
+    minimised = next(metric for metric in key.metrics if metric.name == LOSS.name)
 
     def seed(given: tuple[Params, SampleBatches, jax.Array, jax.Array]) -> Seed:
         params, chosen, owner, mine = given
         sums = score(model, compute, test, samples.test, params, key.metrics)
         weight = chosen.weight * mine[owner][..., None].astype(chosen.weight.dtype)
         here = SampleBatches(chosen.index, weight)
-        (trained,) = score(model, compute, train, here, params, (LOSS,))
+        (trained,) = score(model, compute, train, here, params, (minimised,))
         return sums, trained, jnp.sum(samples.test.weight, axis=(0, 1))
 
     # One seed after another: the same operations, and so the same bits, for any number of seeds.
@@ -153,16 +155,17 @@ def figure(metric: Metric, sums: jax.Array, count: jax.Array) -> jax.Array:
     return _over(metric.finish or (lambda one: one[0]), means)
 
 
-def checked_metrics(metrics: tuple[Metric, ...], classes: int) -> tuple[Metric, ...]:
+def checked_metrics(metrics: tuple[Metric, ...], data: Dataset) -> tuple[Metric, ...]:
     """The metrics, unless one does not give what is averaged: then nothing is trained.
 
     Raises:
-        ScenarioError: ``values`` gives neither [B] nor [B, k], or ``finish`` no scalar.
+        ScenarioError: one is for other targets than the data hold, ``values`` gives neither [B] nor
+            [B, k], or ``finish`` no scalar.
     """
-    logits = jax.ShapeDtypeStruct((_TRIED, classes), jnp.float32)
-    labels = jax.ShapeDtypeStruct((_TRIED,), jnp.int32)
+    logits = jax.ShapeDtypeStruct((_TRIED, *data.outputs), jnp.float32)
+    labels = jax.ShapeDtypeStruct((_TRIED, *data.y_train.shape[1:]), data.y_train.dtype)
     for metric in metrics:
-        given: Any = jax.eval_shape(metric.values, logits, labels)
+        given: Any = _tried(metric, data, logits, labels)
         shape = getattr(given, "shape", None)
         if shape is None or shape[:1] != (_TRIED,) or len(shape) > 2:
             raise ScenarioError(
@@ -184,6 +187,24 @@ def checked_metrics(metrics: tuple[Metric, ...], classes: int) -> tuple[Metric, 
                     "scalar"
                 )
     return metrics
+
+
+def _tried(metric: Metric, data: Dataset, logits: Any, labels: Any) -> Any:
+    """What a metric gives, described."""
+    if metric.targets not in ("any", data.targets):
+        raise ScenarioError(
+            f"metric {metric.name!r} is for {metric.targets}, and {data.name} holds "
+            f"{data.targets}: leave it out of training.metrics and training.score"
+        )
+    try:
+        return jax.eval_shape(metric.values, logits, labels)
+    except (TypeError, ValueError) as error:  # of shapes that do not go together
+        reason = " ".join(str(error).split())[:160]
+        what = "the loss" if metric.name == LOSS.name else f"metric {metric.name!r}"
+        raise ScenarioError(
+            f"{what} cannot be computed of outputs {logits.shape} and targets {labels.shape} "
+            f"({reason}): match it to the data"
+        ) from error
 
 
 def _over(finish: Callable[[jax.Array], jax.Array], means: jax.Array) -> jax.Array:
