@@ -120,8 +120,8 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
 
 
 def _of_npz(name: str, path: str | Path, reading: Reading) -> DataSpec:
-    *sizes, targets, positions = read_npz_sizes(path, reading)
-    return DataSpec(name, *sizes, targets=targets, positions=positions)
+    train, test, shape, classes, kind, positions = read_npz_sizes(path, reading)
+    return DataSpec(name, train, test, shape, classes, None, kind, positions)
 
 
 def _stamp(path: str) -> tuple[int, int]:
