@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.data import Dataset
+from joulemesh.data import Dataset, load
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build, register
 from joulemesh.metrics.curves import CURVES
@@ -198,7 +198,7 @@ def test_models_are_known_by_what_they_compute() -> None:
         )
 
     def digest(model: Model) -> str:
-        return model_digest(model, (8, 8, 1))
+        return model_digest(model, load("digits"))
 
     # Two objects, the same functions; then another number, another constant, another weight.
     assert digest(linear(2.0)) == digest(linear(2.0))

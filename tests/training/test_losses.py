@@ -186,7 +186,7 @@ def test_the_torch_learner_minimises_the_same(name: str) -> None:
     for one in module.parameters():
         torch.nn.init.zeros_(one)
     fast = engine(model, data)
-    given = with_loss(from_torch(module), loss_named(name))
+    given = replace(from_torch(module), minimised=loss_named(name))
     other = TorchLearner(given, data, fast.partitions, fast.schedule, fast.options)
     mine, theirs = trained(fast), trained(other)
     pairs = {"weight": "weight"} if "weight" in mine[1] else {"weight": "w", "bias": "b"}

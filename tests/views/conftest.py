@@ -77,7 +77,7 @@ def make_view() -> Callable[..., ReportView]:
             energy_j=float(plan.spent_j.sum()),
             time_s=float(plan.latency_s.sum()),
             accuracy=float(np.mean(series["test_accuracy"], axis=-1).mean()),
-            device_accuracy_min=0.5,
+            weakest=0.5,
         )
         count = plan.rounds.shape[1]
         counts = np.random.default_rng(1).integers(0, 30, (count, 10))
