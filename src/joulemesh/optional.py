@@ -26,6 +26,9 @@ EXTRAS = {
     "prometheus_client": ("deploy", "--metrics"),
     "starlette": ("studio", "the studio"),
     "uvicorn": ("studio", "the studio"),
+    "mlflow": ("mlflow", "tracking by MLflow"),
+    "wandb": ("wandb", "tracking by Weights & Biases"),
+    "onnx": ("onnx", "--format onnx"),
     "pynvml": ("meters", "measuring an NVIDIA GPU"),
 }
 _NAMES = {"jax": "JAX", "matplotlib": "Matplotlib", "torch": "PyTorch", "flax": "Flax"}

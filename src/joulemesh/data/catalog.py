@@ -14,9 +14,10 @@ from typing import Literal
 
 from joulemesh.bibliography import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST
 from joulemesh.citation import Citation
+from joulemesh.data.federated.folder import read_folder, stamp_of
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.npz import read_npz_sizes
-from joulemesh.data.reading import Reading, check_only_tables, is_own, is_table
+from joulemesh.data.reading import FOLDER, Reading, check_only_tables, is_own, is_table
 from joulemesh.data.table import from_table, open_table
 from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
@@ -80,13 +81,13 @@ def check_name(dataset: str) -> None:
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: dataset = 'cifar10' is unknown (did you mean 'cifar-10'?): ...
     """
-    if dataset in _SPECS or is_own(dataset) or dataset.startswith(PREFIX):
+    if dataset in _SPECS or is_own(dataset) or dataset.startswith((PREFIX, FOLDER)):
         return
     near = difflib.get_close_matches(dataset.lower(), DATASETS, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ScenarioError(
         f"dataset = {dataset!r} is unknown{hint}: use one of {', '.join(DATASETS)}, the path of "
-        f"a .csv, .tsv, .parquet or .npz file, or hf:OWNER/NAME"
+        f"a .csv, .tsv, .parquet or .npz file, folder:PATH or hf:OWNER/NAME"
     )
 
 
@@ -114,6 +115,8 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
         known = _SPECS[dataset]
         check_loss(dataset, known.targets, reading.loss, reading.targets)
         return known
+    if dataset.startswith(FOLDER):
+        return _folder_spec(dataset, reading, stamp_of(dataset))
     if dataset.startswith(PREFIX):
         return _of_npz(dataset, hub_file(dataset), reading)
     return _of_npz(dataset, dataset, reading)
@@ -137,3 +140,12 @@ def _table_spec(dataset: str, reading: Reading, stamps: tuple[tuple[int, int], .
     """Sizes of a table; planning asks for them more than once, and reading may take seconds."""
     found = from_table(open_table(dataset), reading)
     return DataSpec(dataset, len(found.y_train), len(found.y_test), found.shape, found.classes)
+
+
+@lru_cache(maxsize=16)
+def _folder_spec(dataset: str, reading: Reading, stamps: tuple[tuple[int, int], ...]) -> DataSpec:
+    """Sizes of a folder of shards, which is read through."""
+    found = read_folder(dataset, reading)
+    positions = found.outputs[:-1]
+    sizes = len(found.y_train), len(found.y_test), found.shape, found.classes
+    return DataSpec(dataset, *sizes, None, found.targets, positions)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import DataSpec, spec
 from joulemesh.data.dataset import Dataset
-from joulemesh.data.holders import held_partition
+from joulemesh.data.holders import held_partition, natural_partition
 from joulemesh.data.load import load
 from joulemesh.data.partition import Partition, partition
-from joulemesh.data.reading import COLUMN, reading_of
+from joulemesh.data.reading import COLUMN, NATURAL, reading_of
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Scenario
@@ -62,6 +62,11 @@ def partition_for(
     20
     """
     training, devices = scenario.training, scenario.devices.count
+    if training.partition == NATURAL:
+        found = natural_partition(
+            dataset, devices, names=device_names(scenario), seed=seed, world=scenario.seed
+        )
+        return _of_sizes(found, sizes, training.partition)
     if not training.partition.startswith(COLUMN):
         _check_labelled(dataset, training.partition)
         return partition(
@@ -73,11 +78,18 @@ def partition_for(
             **dict(training),
         )
     found = held_partition(dataset, devices, names=device_names(scenario), seed=seed)
+    return _of_sizes(found, sizes, training.partition)
+
+
+def _of_sizes(
+    found: Partition, sizes: Sequence[int] | NDArray[np.int64] | None, kind: str
+) -> Partition:
+    """The partition that the data themselves say, unless other sizes were asked for."""
     if sizes is not None and not np.array_equal(sizes, found.sizes):
         wrong = int((np.asarray(sizes) != found.sizes).argmax())
         raise ScenarioError(
             f"devices.samples gives device {wrong} {sizes[wrong]} samples, and the "
-            f"{training.partition} gives it {found.sizes[wrong]}: leave devices.samples out"
+            f"{kind} gives it {found.sizes[wrong]}: leave devices.samples out"
         )
     return found
 

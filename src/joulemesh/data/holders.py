@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["held_partition"]
+__all__ = ["held_partition", "natural_partition"]
 
 from collections.abc import Sequence
 
@@ -14,6 +14,7 @@ from joulemesh.data.partition import Partition, chance, regroup
 from joulemesh.errors import ScenarioError
 
 Ints = NDArray[np.int64]
+_PURPOSE = 0x6E617475  # "natu": keeps these draws apart from every other use of the seed
 
 
 def held_partition(
@@ -61,6 +62,67 @@ def held_partition(
     span = f"{sizes.min():,} to {sizes.max():,} each"
     note = f"the column {holders.column!r} gives samples to the devices {how}: {span}"
     return regroup(owner, devices, chance(seed), note=note)
+
+
+def natural_partition(
+    dataset: Dataset, devices: int, *, names: Sequence[str] = (), seed: int = 0, world: int = 0
+) -> Partition:
+    """Give each device the samples of one holder: that of its name, or one drawn for it.
+
+    Where there are more holders than devices, some are drawn by the seed of the world, the same in
+    all repetitions, and the samples of the others are left out.
+
+    Args:
+        dataset: with `Holders`, such as the users of a federated data set.
+        devices: number of devices N.
+        names: of the devices, if they have any.
+        seed: of the order of each device's samples.
+        world: the scenario's seed, which draws the holders.
+
+    Raises:
+        ScenarioError: the data do not say who holds a sample, or have fewer holders than devices.
+
+    >>> from joulemesh.data import from_arrays
+    >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
+    >>> data = from_arrays(x, y, x, y, held_by={"user": ["ann", "bob", "bob"]})
+    >>> natural_partition(data, 2).note
+    "each device has the samples of one of the 2 holders ('user'): 1 to 2 each"
+    """
+    holders = dataset.holders
+    if holders is None:
+        raise ScenarioError(
+            f'training.partition = "natural" is for data with one shard per device, and '
+            f"{dataset.name} does not say who holds a sample: use folder:PATH, or another partition"
+        )
+    found = holders.names
+    if len(found) < devices:
+        raise ScenarioError(
+            f"{dataset.name} has {len(found)} holders ({holders.column!r}) for {devices} devices: "
+            f"set devices.count = {len(found)} or fewer, or use another training.partition"
+        )
+    chosen = _by_name(found, tuple(names))
+    if chosen is None:
+        chosen = np.arange(len(found))
+        if len(found) > devices:
+            drawn = np.random.default_rng([world, _PURPOSE])
+            chosen = np.sort(drawn.choice(len(found), devices, replace=False))
+    device_of = np.full(len(found), -1)
+    device_of[chosen] = np.arange(devices)
+    owner = device_of[holders.of]
+    kept = np.flatnonzero(owner >= 0)
+    sizes = np.bincount(owner[kept], minlength=devices)
+    drawn_from = f"{devices} of " if len(found) > devices else ""
+    note = (
+        f"each device has the samples of one of the {drawn_from}{len(found)} holders "
+        f"({holders.column!r}): {sizes.min():,} to {sizes.max():,} each"
+    )
+    return regroup(owner[kept], devices, chance(seed), pool=kept, note=note)
+
+
+def _by_name(found: Sequence[str], names: tuple[str, ...]) -> Ints | None:
+    """The holders of the devices' names, in the order of the devices; None if not all are there."""
+    place = {name: k for k, name in enumerate(found)}
+    return np.array([place[name] for name in names]) if names and set(names) <= {*found} else None
 
 
 def _matched(holders: Holders, devices: int, names: tuple[str, ...]) -> tuple[Ints, str]:

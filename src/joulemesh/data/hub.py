@@ -6,7 +6,7 @@ package is needed. Nothing is unpickled, and no code that comes with a data set 
 
 from __future__ import annotations
 
-__all__ = ["PREFIX", "hub_file"]
+__all__ = ["PREFIX", "columns_of", "hub_file"]
 
 import hashlib
 from collections.abc import Mapping
@@ -141,6 +141,34 @@ def _fetch(wanted: _Wanted) -> dict[str, NDArray[Any]]:
         arrays[f"x_{part}"] = _samples(wanted, f"{part}.{image}", split[image])
         arrays[f"y_{part}"] = _labels(wanted, f"{part}.{label}", split[label])
     return arrays
+
+
+def columns_of(
+    split: Any, where: str, label: str | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Samples and labels of a split of the package ``datasets``, by the usual names of columns.
+
+    Args:
+        split: a ``datasets.Dataset``.
+        where: what it is, for messages.
+        label: the column of labels, if it is not one of the usual.
+
+    Raises:
+        ScenarioError: no such column, or one that holds neither pictures nor numbers.
+    """
+    columns = list(split.column_names)
+    found = []
+    for kind, guesses in (("image", _IMAGES), ("label", (label,) if label else _LABELS)):
+        name = next((guess for guess in guesses if guess in columns), None)
+        if name is None:
+            raise ScenarioError(
+                f"{where} has no column called {' or '.join(map(str, guesses))}, only "
+                f"{', '.join(columns)}: rename one with rename_column(NAME, {kind!r})"
+            )
+        found.append(name)
+    wanted = _Wanted(where, where, {})
+    image, named = found
+    return _samples(wanted, image, split[image]), _labels(wanted, named, split[named])
 
 
 def _pick(

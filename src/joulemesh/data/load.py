@@ -20,11 +20,12 @@ from joulemesh.data.catalog import check_name, spec
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.download import fetch
 from joulemesh.data.examples import diabetes, verses
+from joulemesh.data.federated.folder import read_folder
 from joulemesh.data.files import cifar_images, idx_array
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.locate import Located, locate
 from joulemesh.data.npz import read_npz
-from joulemesh.data.reading import COLUMN, Reading, check_only_tables, is_own, is_table
+from joulemesh.data.reading import COLUMN, FOLDER, Reading, check_only_tables, is_own, is_table
 from joulemesh.data.sources import SOURCES, Source
 from joulemesh.data.table import from_table, open_table
 from joulemesh.data.targets import check_loss
@@ -58,7 +59,8 @@ def load(
         dataset: ``digits``, ``diabetes`` or ``verses`` (embedded), ``mnist``, ``fashion-mnist``,
             ``cifar-10``, the path of
             an ``.npz`` file with x_train, y_train, x_test and y_test, of a table with a column of
-            labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), or
+            labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``),
+            ``folder:PATH`` for one shard per device (`joulemesh.data.federated`), or
             ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
         cache_dir: where downloads and decoded arrays are kept; the user's cache folder if None.
@@ -82,6 +84,8 @@ def load(
     check_only_tables(dataset, reading)
     if is_own(dataset):
         return read_npz(dataset, reading)
+    if dataset.startswith(FOLDER):
+        return read_folder(dataset, reading)
     if reading.holder is not None:
         raise ScenarioError(
             f'training.partition = "{COLUMN}{reading.holder}" is for data of your own that say who '

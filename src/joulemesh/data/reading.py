@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["COLUMN", "Reading", "check_only_tables", "is_own", "is_table", "reading_of"]
+__all__ = [
+    "COLUMN",
+    "FOLDER",
+    "NATURAL",
+    "Reading",
+    "check_only_tables",
+    "is_own",
+    "is_table",
+    "reading_of",
+]
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +21,9 @@ from joulemesh.metrics.losses import loss_named
 from joulemesh.scenario import Scenario
 
 COLUMN = "column:"
+FOLDER = "folder:"  # of federated data
+NATURAL = "natural"  # partition: as the data come
+HOLDER = "user"  # what says so in a file
 _TEXT = (".csv", ".tsv")
 _PACKED = (".gz", ".xz")
 
@@ -52,11 +64,14 @@ def reading_of(scenario: Scenario) -> Reading:
     """
     training = scenario.training
     kind = training.partition
+    holder = kind.removeprefix(COLUMN) if kind.startswith(COLUMN) else None
+    if kind == NATURAL and is_own(training.dataset):
+        holder = HOLDER
     return Reading(
         training.label,
         training.test_dataset,
         training.test_fraction,
-        kind.removeprefix(COLUMN) if kind.startswith(COLUMN) else None,
+        holder,
         training.ignore_columns,
         training.normalize,
         scenario.seed,

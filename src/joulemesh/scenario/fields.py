@@ -288,7 +288,7 @@ DeviceProfile = Annotated[
         }
     ),
 ]
-PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "column:NAME"))]
+PartitionName = Annotated[str, Registered(lambda: (*PARTITIONS.names(), "natural", "column:NAME"))]
 ModelName = Annotated[str, ModelNames(lambda: (*MODELS.names(), "FILE.py:NAME"))]
 LossName = Annotated[str, ModelNames(lambda: (*LOSSES.names(), "FILE.py:NAME", "own:NAME"))]
 ScoreName = Annotated[str, Registered(lambda: ("auto", *METRICS.names()))]

@@ -156,6 +156,8 @@ def path_in(field: str, value: Any) -> str | None:
         return value.partition(":")[2] or None
     if field == "harvest_w":  # otherwise a column of the device table
         return value if is_trace(value) else None
+    if field == "dataset" and value.startswith("folder:"):
+        return value.removeprefix("folder:") or None
     # A data set's name stays one, even if a folder beside the scenario is called after it.
     return value if field != "dataset" or "." in Path(value).name else None
 

@@ -30,7 +30,7 @@ class Training(Section):
     dataset: str = Field(
         "digits",
         description="digits | mnist | fashion-mnist | cifar-10 | hf:NAME | path of a .csv, .tsv, "
-        ".parquet or .npz file",
+        ".parquet or .npz file | folder:PATH, a shard per device",
     )
     data_dir: str | None = Field(None, description="folder with the data set's original files")
     label: str | None = Field(
@@ -46,7 +46,8 @@ class Training(Section):
     )
     partition: PartitionName = Field(
         "dirichlet",
-        description=f"{' | '.join(PARTITIONS.built_in)} | column:NAME, as that column says",
+        description=f"{' | '.join(PARTITIONS.built_in)} | natural, the data's own shards | "
+        "column:NAME, as that column says",
     )
     alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
     shards_per_device: Count = Field(2, description="shards: label shards per device")

@@ -29,6 +29,7 @@ from joulemesh.data import (
     partition_for,
 )
 from joulemesh.data.columnar import Frame, is_frame
+from joulemesh.data.federated.flower import from_partitions, is_partitioned
 from joulemesh.data.reading import check_only_tables, reading_of
 from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
@@ -58,6 +59,8 @@ def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
     if isinstance(data, str | Path):
         return load_for(scenario.override({"training.dataset": str(data)}))
     reading = reading_of(scenario)
+    if is_partitioned(data):
+        return from_partitions(data, reading)
     if is_frame(data):
         return from_table(Frame(data), reading)
     held_by = {}
