@@ -148,6 +148,7 @@ def booktabs(
     notes: Sequence[str] = (),
     align: str = "",
     wide: bool = False,
+    compact: bool = False,
 ) -> str:
     r"""A table in the style of the package ``booktabs``, floating, with its caption above.
 
@@ -162,6 +163,7 @@ def booktabs(
         align: a letter for each column; unless given, the first is to the left, others to the
             right.
         wide: over both columns of the page (``table*``).
+        compact: in small type with little space between columns, for many figures.
 
     Returns:
         The LaTeX source; a comment in its first line names the package that it needs.
@@ -201,6 +203,7 @@ def booktabs(
         r"  \centering",
         rf"  \caption{{{escape(caption)}}}",
         rf"  \label{{{label}}}",
+        *([r"  \footnotesize\setlength{\tabcolsep}{4pt}"] if compact else []),
         rf"  \begin{{tabular}}{{@{{}}{align or 'l' + 'r' * (len(columns) - 1)}@{{}}}}",
         r"    \toprule",
         f"    {_row(columns)}",

@@ -73,6 +73,7 @@ def comparison_table(
         label="tab:comparison",
         notes=_notes(study, tests, baseline),
         wide=not narrow,
+        compact=True,
     )
 
 
