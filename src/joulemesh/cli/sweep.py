@@ -13,10 +13,12 @@ import typer
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
+    FormatOption,
     JsonOption,
     LoadOption,
     PresetOption,
     SetOption,
+    WidthOption,
     read_scenario,
 )
 from joulemesh.errors import ScenarioError
@@ -91,6 +93,8 @@ def sweep(
         bool,
         typer.Option("--dry-run", help="List the combinations and what they take; train nothing."),
     ] = False,
+    formats: FormatOption = None,
+    width: WidthOption = None,
     load: LoadOption = None,
     preset: PresetOption = "default",
     changes: SetOption = None,
@@ -111,6 +115,7 @@ def sweep(
         return
     place = out or Path("sweeps", file.stem if file is not None else preset)
     try:
+        options |= {"formats": formats, "width": width}
         found = _with_progress(scenario, *asked, quiet=json, out=place, code=load or [], **options)
     except KeyboardInterrupt:
         say("stopped; the same command goes on from the runs that are kept", err=True)

@@ -231,30 +231,41 @@ class Sweep:
             ],
         }
 
-    def figure(self, y: str = "accuracy") -> Drawing:
+    def figure(self, y: str = "accuracy", width: str | float | None = None) -> Drawing:
         """Draw a figure against every varied field, with 95 % bands.
 
         Args:
             y: one of `figures`.
+            width: for the column of a paper: ``"ieee"``, ``"ieee-wide"``, ``"acm"``,
+                ``"acm-wide"``, or inches; None for a screen.
 
         Returns:
             A figure with one panel for each varied field; the others are averaged over.
         """
         import joulemesh  # the front door knows the views; this room does not
 
-        drawn: Drawing = joulemesh.sweep_figure(self, y)
+        drawn: Drawing = joulemesh.sweep_figure(self, y, width)
         return drawn
 
-    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
-        """Write ``table.csv``, ``table.parquet``, ``summary.csv``, the figures and the page.
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        code: Sequence[str | Path] = (),
+        formats: str | Sequence[str] | None = None,
+        width: str | float | None = None,
+    ) -> None:
+        """Write ``table.csv``, ``table.parquet``, ``summary.csv``, the figure and the page.
 
         Args:
             folder: made if need be; files of these names in it are replaced.
             code: Python files of the user's own that register methods, to be kept too.
+            formats: of the figure; PNG and SVG unless given.
+            width: of the figure, as in `figure`.
         """
         import joulemesh  # the front door knows who writes folders; this room does not
 
-        joulemesh.save_sweep(self, folder, code)
+        joulemesh.save_sweep(self, folder, code, formats, width)
 
 
 def column_of(field: str) -> str:

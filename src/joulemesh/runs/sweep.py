@@ -33,6 +33,7 @@ from joulemesh.studies.compare import DEFAULT_METHODS, Options
 from joulemesh.studies.outlook import Asked, Outlook, ask, outlooks
 from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of
 from joulemesh.studies.sweep import Progress, sweep_scenario
+from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
 RECORD = "sweep.json"
 SO_FAR = "so-far.csv"
@@ -54,6 +55,8 @@ def sweep(
     out: str | Path | None = None,
     cache: str | Path | None = None,
     code: Sequence[str | Path] = (),
+    formats: str | Sequence[str] | None = None,
+    width: str | float | None = None,
     on_plan: Callable[[Combination], None] | None = None,
     on_outlook: Callable[[Asked, Sequence[Outlook]], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -83,6 +86,9 @@ def sweep(
             taken up.
         cache: folder of kept runs; in the user's cache folder unless given.
         code: Python files of the user's own that were loaded, to be kept in the folder too.
+        formats: of the folder's figure: some of pdf, svg, pgf, png; PNG and SVG unless given.
+        width: of that figure: a paper's column (``"ieee"``, ``"acm-wide"``, …) or inches; that of
+            a screen unless given.
         on_plan: called before each combination is planned.
         on_outlook: called when all are planned, before anything is trained.
         on_progress: called after every chunk of iterations.
@@ -108,6 +114,7 @@ def sweep(
     own = None if data is None else the_dataset(scenario, data)
     options: Options = {"model": model, "data": own, "target": target, "cache": cache}
     options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds}
+    printing = Printing.asked(formats, width) or ON_SCREEN
     wanted = ask(scenario, vary, methods, equal, seeds)
     ahead = outlooks(wanted, on_plan, **options)
     if on_outlook is not None:
@@ -124,21 +131,30 @@ def sweep(
         found = sweep_scenario(wanted, ahead, on_progress, on_point, **options)
         found = replace(found, scenario=asked_for, own_data=own, own_model=model is not None)
         if out is not None:
-            _write(found, place, [Path(path) for path in code])
+            _write(found, place, [Path(path) for path in code], printing)
     return found
 
 
-def save_sweep(found: Sweep, folder: str | Path, code: Sequence[str | Path] = ()) -> None:
+def save_sweep(
+    found: Sweep,
+    folder: str | Path,
+    code: Sequence[str | Path] = (),
+    formats: str | Sequence[str] | None = None,
+    width: str | float | None = None,
+) -> None:
     """Write the folder of a sweep; see `Sweep.save`.
 
     Args:
         found: the sweep.
         folder: made if need be; files of the same names in it are replaced.
         code: Python files of the user's own that register methods, to be kept too.
+        formats: of the figure; PNG and SVG unless given.
+        width: of the figure; that of a screen unless given.
     """
+    printing = Printing.asked(formats, width) or ON_SCREEN
     place = make_folder(folder)
     with FolderLock(place):
-        _write(found, place, [Path(path) for path in code])
+        _write(found, place, [Path(path) for path in code], printing)
 
 
 class _SoFar:
@@ -157,9 +173,9 @@ class _SoFar:
         self._written = time.monotonic()
 
 
-def _write(found: Sweep, place: Path, code: list[Path]) -> None:
+def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
     from joulemesh.runs.formats import flat
-    from joulemesh.views.style import save_figure  # loads Matplotlib
+    from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
     from joulemesh.views.sweep.page import render_sweep
 
     sweep_drafts(place)
@@ -171,9 +187,8 @@ def _write(found: Sweep, place: Path, code: list[Path]) -> None:
         found.to_parquet(place / "table.parquet")
     except MissingPackageError:
         (place / "table.parquet").unlink(missing_ok=True)  # one of before would be another table
-    drawn = found.figure()
-    for suffix in (".png", ".svg"):
-        save_figure(drawn, place / f"figure{suffix}")
+    drawn = found.figure(width=printing.width)
+    save_figure(drawn, place / "figure", printing.formats, width=None)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     page = render_sweep(found, versions=flat(versions()), when=now)
     write_text(place / "report.html", page)

@@ -105,25 +105,25 @@ function draw() {
   const steps = Object.assign((v) => y(v * scale), { ticks: (n) => evenTicks(Math.max(0, low - room) / scale, top / scale, n) });
   axes(svg, box, x, steps, { x: field.name, y: unit ? `${figure.words} [${unit}]` : figure.words }, {},
     { x: (v) => labels.get(v), ...(figure.share ? { y: percentTick } : {}) });
-  shown.forEach((line, i) => drawLine(svg, line, across, y, box, field.numbers ? 0 : (i + 0.5) / shown.length - 0.5));
+  shown.forEach((line, i) => drawLine(svg, line, across, y, box, field.numbers ? null : (i + 0.5) / shown.length - 0.5));
   keys(lines, settings);
   reader(svg, { box, across, y, shown, figure, field });
 }
 
 function drawLine(svg, line, across, y, box, aside) {
   const clip = (v) => Math.min(box.bottom, Math.max(box.top, y(v)));
-  const places = across.ordered.map((k) => across.scale(across.at[k] + aside * 0.5));
+  const places = across.ordered.map((k) => across.scale(across.at[k] + (aside ?? 0) * 0.5));
   const points = across.ordered.map((k) => line.points[k]);
   const up = (of) => points.map((p) => (p.mean === null ? NaN : clip(of(p))));
   const marked = { "data-method": line.name };
-  if (aside === 0) {
+  if (aside === null) {
     if (seeds > 1) svg.append(node("path", { class: "band", ...marked, fill: ink(line.place), d: area(places, up((p) => p.mean - p.half), up((p) => p.mean + p.half)) }));
     svg.append(node("path", { class: "line", ...marked, stroke: ink(line.place), "stroke-dasharray": dash(line.place), d: path(places, up((p) => p.mean)) }));
   }
   points.forEach((p, k) => {
     if (p.mean === null) return;
-    if (aside !== 0) svg.append(node("path", { class: "whisker", ...marked, stroke: ink(line.place), d: `M${places[k].toFixed(1)},${clip(p.mean - p.half).toFixed(1)}V${clip(p.mean + p.half).toFixed(1)}` }));
-    svg.append(node("circle", { class: "dot", ...marked, r: aside ? 5 : 4, fill: ink(line.place), cx: places[k], cy: clip(p.mean) }));
+    if (aside !== null && seeds > 1) svg.append(node("path", { class: "whisker", ...marked, stroke: ink(line.place), d: `M${places[k].toFixed(1)},${clip(p.mean - p.half).toFixed(1)}V${clip(p.mean + p.half).toFixed(1)}` }));
+    svg.append(node("circle", { class: "dot", ...marked, r: aside === null ? 4 : 5, fill: ink(line.place), cx: places[k], cy: clip(p.mean) }));
   });
 }
 

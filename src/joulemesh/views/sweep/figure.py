@@ -4,110 +4,110 @@ from __future__ import annotations
 
 __all__ = ["literal", "sweep_figure"]
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
+from joulemesh.results.sweep import Figure as Column
 from joulemesh.results.sweep import Sweep
 from joulemesh.scenario.varied import Varied
 from joulemesh.units import prefixed, unit_of
-from joulemesh.views.palette import CURVES
+from joulemesh.views.publication.curves import curve_look
+from joulemesh.views.publication.printing import width_in
 from joulemesh.views.style import styled
-from joulemesh.views.sweep.marginal import Line, Panel, is_geometric, panel_of, words_of
+from joulemesh.views.sweep.marginal import Panel, is_geometric, panel_of, words_of
 
-# Dashes and markers tell methods apart in grey.
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
-_MARKERS = "osD^vP*X"
 _WIDTH_IN, _HEIGHT_IN, _ABREAST = 7.2, 2.7, 3
+_NARROWEST_IN = 1.7  # of panels side by side in a paper
 _MOST_TICKS, _LONG = 8, 8
 _APART = 0.5  # of the distance between two words, which methods share
 
 
-def sweep_figure(study: Sweep, y: str = "accuracy") -> Figure:
+def sweep_figure(study: Sweep, y: str = "accuracy", width: str | float | None = None) -> Figure:
     """A figure of all methods against every varied field.
 
     Args:
         study: what is drawn.
         y: one of ``study.figures``.
+        width: for the column of a paper (`joulemesh.views.publication.printing.WIDTHS`, or
+            inches), where the caption takes the place of the title; None for a screen.
 
     Returns:
         A figure that belongs to no window and no global state. Lines are means over seeds and over
         the settings of the other fields, bands their 95 % intervals over seeds.
     """
     panels = [panel_of(study, k, y) for k in range(len(study.varied))]
-    abreast = min(len(panels), _ABREAST)
+    screen = _WIDTH_IN / 2 if len(panels) == 1 else _WIDTH_IN
+    inches = screen if width is None else width_in(width)
+    abreast = max(1, min(len(panels), _ABREAST, int(inches / _NARROWEST_IN)))
     rows = -(-len(panels) // abreast)
-    with styled():
-        width = _WIDTH_IN / 2 if len(panels) == 1 else _WIDTH_IN
-        figure = Figure(figsize=(width, _HEIGHT_IN * rows + 0.3), layout="constrained")
-        grid = figure.subplots(rows, abreast, sharey=True, squeeze=False).ravel()
-        for one, axes in zip(panels, grid, strict=False):
-            _draw(axes, study, one, y)
-        for axes in grid[len(panels) :]:
+    height = _HEIGHT_IN * rows + 0.3 if width is None else 1.9 * rows + 0.3
+    with styled(printed=width is not None):
+        figure = Figure(figsize=(inches, height), layout="constrained")
+        grid = figure.subplots(rows, abreast, sharey=True, squeeze=False)
+        for one, axes in zip(panels, grid.ravel(), strict=False):
+            _draw(axes, study, one, y, _scale(panels, study.figures[y])[0])
+        for axes in grid.ravel()[len(panels) :]:
             axes.set_visible(False)
-        _legend(figure, panels, 4 if abreast > 1 else 2)
-        times = "1 seed" if len(study.seeds) == 1 else f"{len(study.seeds)} seeds"
-        figure.suptitle(f"Equal {study.equal}, {times}", fontsize=9, fontweight="bold")
+        for axes in grid[:, 0]:
+            axes.set_ylabel(_label(panels, study.figures[y]))
+        _legend(figure, panels, inches)
+        if width is None:
+            times = "1 seed" if len(study.seeds) == 1 else f"{len(study.seeds)} seeds"
+            figure.suptitle(f"Equal {study.equal}, {times}", fontsize=9, fontweight="bold")
     return figure
 
 
-def _dashes(line: Line) -> Any:
-    return _DASHES[line.place % len(_DASHES)]
+def _scale(panels: Sequence[Panel], figure: Column) -> tuple[float, str]:
+    """By what figures are divided, and the unit that they then have."""
+    if figure.share:
+        return 0.01, "%"
+    tops = [np.nanmax(line.mean + line.half) for panel in panels for line in panel.lines]
+    return prefixed(float(max(tops, default=1.0)), figure.unit) if figure.unit else (1.0, "")
 
 
-def _style(line: Line) -> dict[str, Any]:
-    k = line.place
-    return {
-        "color": CURVES[k % len(CURVES)],
-        "marker": _MARKERS[k % len(_MARKERS)],
-        "markersize": 3.5,
-        "linewidth": 1.3,
-    }
+def _label(panels: Sequence[Panel], figure: Column) -> str:
+    _, unit = _scale(panels, figure)
+    return literal(f"{figure.words} [{unit}]" if unit else figure.words)
 
 
-def _legend(figure: Figure, panels: list[Panel], columns: int) -> None:
-    from matplotlib.lines import Line2D
-
+def _legend(figure: Figure, panels: Sequence[Panel], inches: float) -> None:
     known = {line.place: line for panel in panels for line in panel.lines}
-    marks = [
-        Line2D([], [], linestyle=_DASHES[k % len(_DASHES)], **_style(known[k]))
-        for k in sorted(known)
-    ]
-    if marks:
-        names = [literal(known[k].method) for k in sorted(known)]
-        figure.legend(
-            marks,
-            names,
-            loc="outside lower center",
-            ncols=min(len(marks), columns),
-            frameon=False,
-        )
+    lines = [known[place] for place in sorted(known)]
+    if not lines:
+        return
+    longest = max(len(line.method) for line in lines)
+    figure.legend(
+        [Line2D([], [], **curve_look(line.place)) for line in lines],
+        [literal(line.method) for line in lines],
+        loc="outside lower center",
+        ncols=max(1, min(len(lines), int(inches / (0.6 + 0.07 * longest)))),
+        frameon=False,
+        handlelength=3.0,
+    )
 
 
-def _draw(axes: Axes, study: Sweep, panel: Panel, y: str) -> None:
+def _draw(axes: Axes, study: Sweep, panel: Panel, y: str, scale: float) -> None:
     field, figure = study.varied[panel.field], study.figures[y]
-    top = max((float(np.nanmax(line.mean + line.half)) for line in panel.lines), default=1.0)
-    scale, unit = (0.01, "%") if figure.share else (1.0, "")
-    if figure.unit:
-        scale, unit = prefixed(top, figure.unit)
     at, order = _places(axes, field)
     for place, line in enumerate(panel.lines):
         mean, half = line.mean[order] / scale, line.half[order] / scale
         low, high = mean - half, mean + half
         if figure.share:
             low, high = np.maximum(low, 0), np.minimum(high, 100)
+        look = curve_look(line.place)
         if field.numeric:
-            axes.fill_between(at, low, high, color=_style(line)["color"], alpha=0.15, linewidth=0)
-            axes.plot(at, mean, linestyle=_dashes(line), **_style(line))
+            axes.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
+            axes.plot(at, mean, **look)
         else:
             aside = _APART * ((place + 0.5) / len(panel.lines) - 0.5)
             ends = np.array([mean - low, high - mean])
-            axes.errorbar(at + aside, mean, ends, linestyle="none", capsize=2, **_style(line))
-    if axes.get_subplotspec() is not None and axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-        axes.set_ylabel(literal(f"{figure.words} [{unit}]" if unit else figure.words))
+            axes.errorbar(at + aside, mean, ends, capsize=2, **{**look, "linestyle": "none"})
     axes.set_title(literal(panel.note), fontsize=7, color="0.35")
     axes.grid(color="0.9", linewidth=0.5)
 

@@ -72,7 +72,7 @@ class Panel:
         over = " or ".join(map(str, counts))
         text = f"mean over {over} of {self.settings} settings" if counts else ""
         if counts == [self.settings]:
-            text = f"mean over {self.settings} settings"
+            text = f"mean over {self.settings} settings of the rest"
         lacking = f"no line: {', '.join(self.missing)}" if self.missing else ""
         return "; ".join(part for part in (text, lacking) if part)
 
