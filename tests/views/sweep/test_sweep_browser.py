@@ -72,8 +72,8 @@ def test_it_fits_a_phone(page: Browser) -> None:
     page.resize(360, 740)
     page.settle()
     wide = (
-        "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 360"
+        "[...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll')"
+        " && e.getBoundingClientRect().right > 360).map(e => e.outerHTML.slice(0, 80))"
     )
-    wide += " && !e.closest('.scroll')).map(e => e.outerHTML.slice(0, 80))"
     assert page.evaluate(wide) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
