@@ -28,6 +28,7 @@ __all__ = [
     "profile_names",
     "settings",
     "trackers",
+    "varied",
 ]
 
 Candidates = list[tuple[str, str]]
@@ -203,6 +204,23 @@ def settings(incomplete: str) -> Candidates:
         field = only.removesuffix("=")
         return _starting(_values(field, "", fields[field]), name) or found
     return found
+
+
+def varied(incomplete: str) -> Candidates:
+    """Fields of a scenario, and the value after the last comma of the one that is being typed.
+
+    >>> [name for name, _ in varied("network.duplex=half,o")]
+    ['network.duplex=half,orthogonal']
+    >>> [name for name, _ in varied("devices.cou")]
+    ['devices.count=20']
+    """
+    name, equals, typed = incomplete.partition("=")
+    before, comma, last = typed.rpartition(",")
+    head = f"{name}{equals}"
+    return [
+        (f"{head}{before}{comma}{value.removeprefix(head)}", words)
+        for value, words in settings(head + last)
+    ]
 
 
 def _fields() -> dict[str, dict[str, Any]]:

@@ -45,7 +45,7 @@ def sweep(
             metavar="SECTION.FIELD=VALUES",
             help="Values of one field, with commas; 10:50:10 is a range by steps, 0.01:1:x10 one "
             "by factors; repeatable.",
-            autocompletion=completion.settings,
+            autocompletion=completion.varied,
         ),
     ] = None,
     methods: Annotated[
@@ -233,8 +233,11 @@ def _look_ahead(
 
     show_outlook(asked.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
     missing = sum(one.missing for one in ahead)
-    times = f"{len(asked.combinations):,} combinations × {len(asked.methods)} methods × "
-    times += f"{len(asked.seeds)} seeds: {asked.runs:,} runs, {missing:,} to train"
+    parts = {"combination": asked.combinations, "method": asked.methods, "seed": asked.seeds}
+    counts = [
+        f"{len(them):,} {name}{'' if len(them) == 1 else 's'}" for name, them in parts.items()
+    ]
+    times = f"{' × '.join(counts)}: {asked.runs:,} runs, {missing:,} to train"
     say(f"{times}; about {duration(float(math.ceil(left_s)))}" if missing else times)
 
 

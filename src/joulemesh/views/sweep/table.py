@@ -21,6 +21,7 @@ from joulemesh.views.sweep.marginal import words_of
 from joulemesh.views.terminal import Column, show_table
 
 _MOST_ROWS, _MOST_REASONS = 60, 6
+_RANKS = {"energy to target": 3, "iterations": 2, "n": 1}  # what goes first where room is scarce
 
 
 def head_of(study: Sweep) -> list[str]:
@@ -92,7 +93,10 @@ def show_sweep(study: Sweep, console: Console) -> None:
     """Print a sweep: the table, how to read it, and why something did not run."""
     names = head_of(study)
     first = len(study.varied) + 1
-    columns = [Column(name, figures=k >= first) for k, name in enumerate(names)]
+    columns = [
+        Column(name, rank=_RANKS.get(name, 0) if k >= first else 0, figures=k >= first)
+        for k, name in enumerate(names)
+    ]
     rows = [
         cells if len(cells) == len(names) else _out(cells, first, len(names))
         for cells in cells_of(study, _MOST_ROWS)
