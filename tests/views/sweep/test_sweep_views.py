@@ -53,7 +53,7 @@ def test_a_method_without_a_common_setting_is_named(chosen: Sweep) -> None:
     nothing = tuple({**row, "accuracy": None} for row in points[0].runs[2:])
     points[0] = replace(points[0], runs=(*points[0].runs[:2], *nothing))
     panel = panel_of(replace(chosen, points=tuple(points)), 0)
-    assert [line.place for line in panel.lines] == [0]
+    assert [line.index for line in panel.lines] == [0]
     assert panel.missing == (chosen.methods[1],)
     assert panel.note == f"mean over 2 settings of the rest; no line: {chosen.methods[1]}"
 

@@ -77,13 +77,13 @@ def _label(panels: Sequence[Panel], figure: Column) -> str:
 
 
 def _legend(figure: Figure, panels: Sequence[Panel], inches: float) -> None:
-    known = {line.place: line for panel in panels for line in panel.lines}
-    lines = [known[place] for place in sorted(known)]
+    known = {line.index: line for panel in panels for line in panel.lines}
+    lines = [known[index] for index in sorted(known)]
     if not lines:
         return
     longest = max(len(line.method) for line in lines)
     figure.legend(
-        [Line2D([], [], **curve_look(line.place)) for line in lines],
+        [Line2D([], [], **curve_look(line.index)) for line in lines],
         [literal(line.method) for line in lines],
         loc="outside lower center",
         ncols=max(1, min(len(lines), int(inches / (0.6 + 0.07 * longest)))),
@@ -94,25 +94,25 @@ def _legend(figure: Figure, panels: Sequence[Panel], inches: float) -> None:
 
 def _draw(axes: Axes, study: Sweep, panel: Panel, y: str, scale: float) -> None:
     field, figure = study.varied[panel.field], study.figures[y]
-    at, order = _places(axes, field)
-    for place, line in enumerate(panel.lines):
+    at, order = _ticked(axes, field)
+    for k, line in enumerate(panel.lines):
         mean, half = line.mean[order] / scale, line.half[order] / scale
         low, high = mean - half, mean + half
         if figure.share:
             low, high = np.maximum(low, 0), np.minimum(high, 100)
-        look = curve_look(line.place)
+        look = curve_look(line.index)
         if field.numeric:
             axes.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
             axes.plot(at, mean, **look)
         else:
-            aside = _APART * ((place + 0.5) / len(panel.lines) - 0.5)
+            aside = _APART * ((k + 0.5) / len(panel.lines) - 0.5)
             ends = np.array([mean - low, high - mean])
             axes.errorbar(at + aside, mean, ends, capsize=2, **{**look, "linestyle": "none"})
     axes.set_title(literal(panel.note), fontsize=7, color="0.35")
     axes.grid(color="0.9", linewidth=0.5)
 
 
-def _places(axes: Axes, field: Varied) -> tuple[np.ndarray[Any, Any], list[int]]:
+def _ticked(axes: Axes, field: Varied) -> tuple[np.ndarray[Any, Any], list[int]]:
     """Where values stand on the horizontal axis, ascending, and in which order; ticks are set."""
     if not field.numeric:
         at = np.arange(len(field.values), dtype=np.float64)

@@ -34,14 +34,14 @@ class Line:
 
     Attributes:
         method: its name.
-        place: among the sweep's methods.
+        index: its number among the sweep's methods.
         mean: float64 [V], over seeds, at each value of the field; NaN where there is no figure.
         half: float64 [V], half the width of its 95 % interval; 0 for one seed.
         settings: how many settings of the other fields it is averaged over.
     """
 
     method: str
-    place: int
+    index: int
     mean: FloatArray
     half: FloatArray
     settings: int
@@ -52,7 +52,7 @@ class Panel:
     """A figure against one field.
 
     Attributes:
-        field: the place of the field among those that are varied.
+        field: the number of the field among those that are varied.
         lines: of the methods that have anything to draw.
         settings: how many settings of the other fields there are.
         missing: methods that have figures, but in no setting at all of their values.
@@ -82,7 +82,7 @@ def panel_of(study: Sweep, field: int, figure: str = "accuracy") -> Panel:
 
     Args:
         study: the sweep.
-        field: the place of the field among ``study.varied``.
+        field: the number of the field among ``study.varied``.
         figure: one of ``study.figures``.
     """
     cells = _first(study.array(figure), field)  # [V, settings, methods, seeds]
@@ -95,7 +95,7 @@ def panel_of(study: Sweep, field: int, figure: str = "accuracy") -> Panel:
         for m in shown
         if (over := common if common.any() else balanced[m]).any()
     ]
-    missing = tuple(study.methods[m] for m in shown if m not in {line.place for line in lines})
+    missing = tuple(study.methods[m] for m in shown if m not in {line.index for line in lines})
     return Panel(field, tuple(lines), cells.shape[1], missing)
 
 
@@ -121,14 +121,14 @@ def _balanced(known: BoolArray) -> BoolArray:
     return np.asarray(known[values].all(axis=0))
 
 
-def _line(name: str, place: int, cells: FloatArray, known: BoolArray, over: BoolArray) -> Line:
+def _line(name: str, index: int, cells: FloatArray, known: BoolArray, over: BoolArray) -> Line:
     found = [
         estimate(at[over].mean(axis=0) if there[over].all() else np.zeros(0))
         for at, there in zip(cells, known, strict=True)
     ]
     mean = np.array([one.mean for one in found])
     half = np.where(np.isfinite(mean), np.nan_to_num([one.half for one in found]), np.nan)
-    return Line(name, place, mean, half, int(over.sum()))
+    return Line(name, index, mean, half, int(over.sum()))
 
 
 def is_geometric(values: Sequence[float]) -> bool:
