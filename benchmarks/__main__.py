@@ -9,7 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import deploy, faults, long, overhead, peers, planner, scale, slots, training, trees
+from benchmarks import (
+    deploy,
+    faults,
+    long,
+    overhead,
+    peers,
+    planner,
+    scale,
+    slots,
+    training,
+    trees,
+)
 from benchmarks.pages import PAGES, rewrite
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
@@ -21,6 +32,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "faults": faults.main,
     "trees": trees.main,
     "slots": slots.main,
+    "drag": drag.main,
     "deploy": deploy.main,
     "long": long.main,
 }

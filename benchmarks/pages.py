@@ -7,6 +7,7 @@ import json
 from benchmarks import (
     accelerator_page,
     deploy,
+    drag,
     faults,
     long,
     loop,
@@ -31,6 +32,7 @@ PAGES = {
     "faults": (faults.TITLE, faults.page),
     "trees": (trees.TITLE, trees.page),
     "loop": (loop.TITLE, loop.page),
+    "drag": (drag.TITLE, drag.page),
     "slots": (slots.TITLE, slots.page),
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),
