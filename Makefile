@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test tests test-all test-gpu cover mutate lint format bench comparison docs figures lock sbom audit dist clean
+.PHONY: help run test tests test-all test-gpu cover mutate lint format bench comparison docs figures axe lock sbom audit dist clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -34,6 +34,12 @@ test-all: lint   ## everything that needs no accelerator, slow tests too
 
 test-gpu: .venv/ready ## what needs an accelerator
 	$(BIN)/pytest -m gpu
+
+axe: .bench/axe/package/axe.min.js ## fetch axe-core, with which tests check that pages are accessible
+
+.bench/axe/package/axe.min.js:
+	mkdir -p .bench/axe
+	cd .bench/axe && tar -xzf "$$(npm pack --silent axe-core@4.14.0)"
 
 cover: .venv/ready ## the default tests' coverage: 95 % of planning, aggregation and world, 90 % of all
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not slow and not gpu' --cov=joulemesh --cov-report=

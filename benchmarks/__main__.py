@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from benchmarks import (
     deploy,
+    drag,
     faults,
     long,
     overhead,

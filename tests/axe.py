@@ -1,0 +1,29 @@
+"""An automatic check that a page is accessible, by axe-core, where it has been fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Browser
+
+SCRIPT = Path(__file__).parents[1] / ".bench" / "axe" / "package" / "axe.min.js"
+_RUN = """axe.run(document, { resultTypes: ['violations'] }).then((found) => found.violations
+  .filter((one) => ['serious', 'critical'].includes(one.impact))
+  .map((one) => [one.id, one.impact, one.help, one.nodes.slice(0, 4).map((n) => n.html.slice(0, 160)
+    + ' | ' + n.failureSummary.slice(0, 200))]))"""
+
+
+def needs_axe() -> None:
+    """Skip where axe-core is not there."""
+    if not SCRIPT.exists():
+        pytest.skip("axe-core is not there; fetch it with `make axe` (npm)")
+
+
+def grave(browser: Browser) -> list[Any]:
+    """What axe-core calls serious or critical about the page that is open."""
+    browser.send("Runtime.evaluate", expression=SCRIPT.read_text("utf-8"))
+    found: list[Any] = browser.evaluate(_RUN)
+    return found
