@@ -177,7 +177,7 @@ def test_flows_are_as_wide_as_their_joules(stage: Stage, plans: dict[str, Plan])
     browser = stage("flowChart('here', data.flow);", {"flow": flow_data(plan)})
     label = browser.evaluate("document.querySelector('svg').getAttribute('aria-label')")
     assert label.startswith("Where the joules went, 361 J in all: training 337 J")
-    heights = "[...document.querySelectorAll('rect.held')].map((e) => +e.getAttribute('height'))"
+    heights = "[...document.querySelectorAll('rect.source')].map((e) => +e.getAttribute('height'))"
     drawn = np.array(browser.evaluate(heights))
     assert drawn / drawn.sum() == pytest.approx(
         plan.energy_budget_j / plan.energy_budget_j.sum(), rel=1e-4

@@ -50,7 +50,7 @@ function drawCurves() {
   if (view.y === data.score && data.target !== null && data.target >= low - room && data.target <= high + room) {
     const at = y(data.target);
     svg.append(node("line", { class: "target", x1: box.left, x2: box.right, y1: at, y2: at }));
-    svg.append(node("text", { x: box.right, y: at - 5, "text-anchor": "end" }, `target ${percent(data.target)}`));
+    svg.append(node("text", { class: "over", x: box.right, y: at - 5, "text-anchor": "end" }, `target ${percent(data.target)}`));
   }
   keys();
   reader(svg, { box, x, y, shown, across, along });
@@ -156,5 +156,5 @@ for (const axis of ["x", "y"]) {
 document.getElementById("curves").hidden = !data.methods.length;
 page(() => {
   if (data.methods.length) drawCurves();
-  if (data.flow) flowChart("flow", data.flow, { from: "methods" });
+  if (data.flow) flowChart("flow", data.flow, { from: "methods", apart: true });
 }, "#curves svg");

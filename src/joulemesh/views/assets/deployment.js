@@ -55,11 +55,11 @@ function drawBars() {
   const most = Math.max(...numbers([...Object.values(rows).flat(), ...held]), 0) || 1;
   const { scale, unit: name } = unitOf(most, unit);
   const longest = Math.min(16, Math.max(...data.names.map((one) => one.length)));
-  const box = { left: Math.min(width * 0.34, 16 + 6.6 * longest), right: width - 14, top, bottom: top + pitch * count };
+  const box = { left: Math.min(width * 0.34, 20 + 7.6 * longest), right: width - 14, top, bottom: top + pitch * count };
   const x = linear(0, (most * 1.03) / scale, box.left, box.right), none = linear(0, 1, 0, 1);
   none.ticks = () => [];
   axes(svg, box, x, none, { x: `${shown.bar === "joules" ? "energy" : "seconds of its iterations"} [${name}]`, y: "" }, { bare: true });
-  const skip = Math.max(1, Math.ceil(13 / pitch)), letters = Math.floor((box.left - 12) / 6.4);
+  const skip = Math.max(1, Math.ceil(13 / pitch)), letters = Math.floor((box.left - 12) / 7.2);
   data.names.forEach((one, k) => {
     const y = top + pitch * (k + 0.5), thick = Math.max(1, pitch * 0.62), edge = (y - thick / 2).toFixed(1), h = thick.toFixed(1);
     const to = (v) => Math.max(0.5, x(v / scale) - box.left).toFixed(1);
@@ -114,7 +114,7 @@ function drawCells() {
   const top = 46, height = Math.ceil(top + Math.max(140, pitch * count) + 46);
   const { svg, width } = sheet(chart, height, `Heat map of ${count} devices and ${iterations} iterations: metered ${shown.map.replace("-ratio", " as a multiple of the planned")}.`);
   const longest = Math.min(16, Math.max(...data.names.map((one) => one.length)));
-  const box = { left: Math.min(width * 0.34, 16 + 6.6 * longest), right: width - 14, top, bottom: height - 46 };
+  const box = { left: Math.min(width * 0.34, 20 + 7.6 * longest), right: width - 14, top, bottom: height - 46 };
   const x = linear(0.5, iterations + 0.5, box.left, box.right), none = linear(0, 1, 0, 1), tall = box.bottom - box.top;
   const steps = 48, bar = Math.min(190, (box.right - box.left) * 0.6);
   for (let k = 0; k < steps; k++)
@@ -126,7 +126,7 @@ function drawCells() {
   x.ticks = wholeTicks(1, iterations);
   none.ticks = () => [];
   axes(svg, box, x, none, { x: "iteration", y: "" }, { bare: true });
-  const each = tall / count, skip = Math.max(1, Math.ceil(13 / each)), letters = Math.floor((box.left - 12) / 6.4);
+  const each = tall / count, skip = Math.max(1, Math.ceil(13 / each)), letters = Math.floor((box.left - 12) / 7.2);
   data.names.forEach((one, k) => { if (k % skip === 0) svg.append(node("text", { x: box.left - 7, y: box.top + each * (k + 0.5) + 4, "text-anchor": "end" }, clip(one, letters))); });
   svg.append(node("rect", { class: "frame", x: box.left, y: box.top, width: box.right - box.left, height: tall }));
   readCells(svg, box, values, map, ratio, unit);
@@ -168,7 +168,7 @@ function drawLinkRows(links, low, high, { scale, unit }) {
   const chart = document.querySelector("#links .chart"), pitch = 22, top = 10;
   const { svg, width } = sheet(chart, top + pitch * links.length + 46, `Planned and measured rates of ${links.length} links.`);
   const names = links.map((one) => `${data.names[one.from]} → ${data.names[one.to] ?? one.to}`);
-  const left = Math.min(width * 0.42, 16 + 6.8 * Math.min(34, Math.max(...names.map((name) => name.length))));
+  const left = Math.min(width * 0.42, 20 + 7.6 * Math.min(34, Math.max(...names.map((name) => name.length))));
   const box = { left, right: width - 16, top, bottom: top + pitch * links.length };
   const x = (low ? logarithmic : linear)(low, high, box.left, box.right), none = linear(0, 1, 0, 1);
   none.ticks = () => [];
@@ -178,7 +178,7 @@ function drawLinkRows(links, low, high, { scale, unit }) {
     svg.append(node("line", { class: "link", x1: from, x2: to, y1: y, y2: y }));
     svg.append(node("line", { class: "tick", stroke: "var(--planned)", x1: from, x2: from, y1: y - 7, y2: y + 7 }));
     svg.append(node("circle", { class: "dot", cx: to, cy: y, r: 5, fill: "var(--metered)" }));
-    svg.append(node("text", { x: left - 7, y: y + 4, "text-anchor": "end" }, clip(names[k], Math.floor((left - 12) / 6.2))));
+    svg.append(node("text", { x: left - 7, y: y + 4, "text-anchor": "end" }, clip(names[k], Math.floor((left - 12) / 7.2))));
     svg.append(node("rect", { class: "shield", x: 0, y: top + pitch * k, width, height: pitch, "data-tip": linkText(one) }));
   });
 }

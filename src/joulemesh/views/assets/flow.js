@@ -1,9 +1,18 @@
 // Where the joules went: from what batteries held and gained to what they were spent on.
 //
 // flowChart(container, { sources: [{ name, joules: [...] }], uses: [{ key, text }], gained }) draws
-// bands whose widths are joules. `gained[k]` is what source k harvested; the rest it held.
+// bands whose widths are joules. `gained[k]` is what source k harvested; the rest it held. Sources that
+// stand beside each other, like methods that are compared, have no sums (`options.apart`).
 
 const USE_INK = { train: "var(--train)", send: "var(--send)", receive: "var(--receive)", exchange: "var(--send)", rest: "var(--rest)", left: "var(--left)", spilled: "var(--halo)" };
+
+// Places near those that are wanted, so far apart that texts do not meet, all between top and bottom.
+function labelled(wanted, apart, top, bottom) {
+  const found = [];
+  wanted.forEach((y, k) => found.push(Math.max(y, k ? found[k - 1] + apart : top + apart / 2)));
+  for (let k = found.length - 1, most = bottom - apart / 2; k >= 0; k--, most -= apart) found[k] = Math.min(found[k], most);
+  return found;
+}
 
 function flowChart(container, flow, options = {}) {
   const chart = part(container, "chart");
@@ -11,12 +20,14 @@ function flowChart(container, flow, options = {}) {
   const uses = flow.uses.map((one, k) => ({ ...one, sum: sources.reduce((sum, source) => sum + source.joules[k], 0), k })).filter((one) => one.sum > 0);
   const total = sources.reduce((sum, one) => sum + one.sum, 0);
   const share = (v) => percent(total ? v / total : 0);
-  const label = `Where the joules went, ${si(total, "J")} in all: ${uses.map((one) => `${one.text} ${si(one.sum, "J")}, ${share(one.sum)}`).join("; ")}.`;
+  const parts = (joules) => uses.map((one) => `${one.text} ${si(joules(one), "J")}`).join(", ");
+  const label = options.apart ? `Where the joules went: ${sources.map((one) => `${one.name}: ${parts((use) => one.joules[use.k])}`).join("; ")}.`
+    : `Where the joules went, ${si(total, "J")} in all: ${uses.map((one) => `${one.text} ${si(one.sum, "J")}, ${share(one.sum)}`).join("; ")}.`;
   const narrow = widthOf(chart) < 520, gap = sources.length > 12 ? 2 : 6;
   const height = Math.max(280, Math.min(640, 60 + sources.length * 24));
   const { svg, width } = sheet(chart, height, label);
   const longest = Math.min(narrow ? 12 : 24, Math.max(...sources.map((one) => one.name.length)));
-  const box = { left: 14 + 7.2 * longest, right: width - (narrow ? 118 : 190), top: 26, bottom: height - 12 }, thick = 14;
+  const box = { left: 24 + 7.6 * longest, right: width - (narrow ? 118 : 190), top: 26, bottom: height - 12 }, thick = 14;
   const fits = (count) => (box.bottom - box.top - gap * (count - 1));
   const scale = Math.min(fits(sources.length), fits(uses.length)) / (total || 1);
   const spread = (list) => {
@@ -39,23 +50,20 @@ function flowChart(container, flow, options = {}) {
       source.next += tall;
       use.next += tall;
     }
-  const letters = Math.floor((box.left - 16) / 6.8), skip = Math.max(1, Math.ceil((13 * sources.length) / (box.bottom - box.top)));
+  const letters = Math.floor((box.left - 20) / 7.2), skip = Math.max(1, Math.ceil((13 * sources.length) / (box.bottom - box.top)));
   sources.forEach((one, k) => {
     const tall = Math.max(1, one.sum * scale), held = one.sum - one.gained;
-    svg.append(node("rect", { class: "held", x: box.left - thick / 2, y: one.y, width: thick, height: tall, "data-tip": `${one.name}: ${si(held, "J")} held${one.gained ? `, ${si(one.gained, "J")} harvested` : ""}` }));
+    svg.append(node("rect", { class: "source", x: box.left - thick / 2, y: one.y, width: thick, height: tall, "data-tip": `${one.name}: ${si(held, "J")} held${one.gained ? `, ${si(one.gained, "J")} harvested` : ""}` }));
     if (one.gained > 0) svg.append(node("rect", { class: "gained", x: box.left - thick / 2, y: one.y, width: thick, height: Math.max(1, one.gained * scale), "data-tip": `${one.name}: ${si(one.gained, "J")} harvested` }));
     if (k % skip === 0) svg.append(node("text", { x: box.left - thick, y: one.y + tall / 2 + 4, "text-anchor": "end" }, clip(one.name, letters)));
   });
-  let below = -Infinity;
-  for (const one of uses) {
-    const tall = Math.max(1, one.sum * scale);
-    svg.append(node("rect", { x: box.right - thick, y: one.y, width: thick, height: tall, fill: USE_INK[one.key], "data-tip": `${one.text}: ${si(one.sum, "J")}, ${share(one.sum)}` }));
-    const at = Math.max(one.y + tall / 2 - (narrow ? 2 : -4), below + 15);
-    svg.append(node("text", { class: "name", x: box.right + 8, y: at }, narrow ? one.text : `${one.text}: ${si(one.sum, "J")}`));
-    below = at;
-    if (narrow) svg.append(node("text", { x: box.right + 8, y: (below = at + 14) }, si(one.sum, "J")));
-    else svg.append(node("text", { x: box.right + 8, y: (below = at + 15) }, share(one.sum)));
-  }
+  const second = (one) => (options.apart ? "" : narrow ? si(one.sum, "J") : share(one.sum)), tallest = options.apart ? 17 : 31;
+  labelled(uses.map((one) => one.y + (one.sum * scale) / 2), tallest, 10, height).forEach((y, k) => {
+    const one = uses[k], tall = Math.max(1, one.sum * scale);
+    svg.append(node("rect", { x: box.right - thick, y: one.y, width: thick, height: tall, fill: USE_INK[one.key], "data-tip": options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}, ${share(one.sum)}` }));
+    svg.append(node("text", { class: "name", x: box.right + 8, y: second(one) ? y - 3 : y + 4 }, narrow || options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}`));
+    if (second(one)) svg.append(node("text", { x: box.right + 8, y: y + 12 }, second(one)));
+  });
   legend(container, flow.gained?.some((v) => v > 0) ? [{ text: "harvested", colour: "var(--halo)" }, { text: "held at the start", colour: "var(--ink)" }] : []);
   exports(container, "where the joules went", () => ({
     columns: [options.from ?? "battery", "held_j", "harvested_j", ...flow.uses.map((one) => `${one.key}_j`)],

@@ -159,13 +159,14 @@ class Gantt {
 
   marks() {
     const [from, to] = this.window, { svg } = this;
+    const below = svg.appendChild(node("g"));
     this.drawn = [];
     this.bars.forEach((bar) => {
       if (bar.end_s < from || bar.start_s > to) return;
       const at = this.place(bar);
       if (bar.kind === "send" && bar.start_s - bar.ready_s > 1e-9 * this.chart.seconds) {
         const since = Math.max(this.box.left, this.x(bar.ready_s)), middle = at.y + at.height / 2;
-        if (at.x - since > 1) svg.append(node("line", { class: "waits", x1: since.toFixed(1), x2: at.x.toFixed(1), y1: middle.toFixed(1), y2: middle.toFixed(1) }));
+        if (at.x - since > 1) below.append(node("line", { class: "waits", x1: since.toFixed(1), x2: at.x.toFixed(1), y1: middle.toFixed(1), y2: middle.toFixed(1) }));
       }
       const sized = Object.fromEntries(Object.entries(at).map(([key, value]) => [key, value.toFixed(1)]));
       const made = node("rect", { class: `bar ${bar.kind}`, ...sized, rx: 1.5, fill: DOES[bar.kind].ink, "data-tip": this.text(bar) });

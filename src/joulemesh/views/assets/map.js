@@ -166,7 +166,7 @@ class MapOfDevices extends MapSheet {
 
   devices() {
     const map = this.map, labelled = map.devices <= 40, svg = this.svg;
-    this.radius = labelled ? 10 : map.devices <= 150 ? 5.5 : map.devices <= 700 ? 3.5 : 2.6;
+    this.radius = labelled ? 10 : map.devices <= 150 ? 5.5 : map.devices <= 700 ? 3.5 : 2.2;
     this.ring = node("circle", { class: "chosen", r: this.radius + 4, visibility: "hidden" });
     if (map.root >= 0) svg.append((this.star = node("polygon", { class: "root", points: this.rays(map.root) })));
     svg.append(this.ring);
@@ -178,7 +178,7 @@ class MapOfDevices extends MapSheet {
       return dot;
     });
     this.texts = !labelled ? [] : map.at.map((_, i) => {
-      const [cx, cy] = this.end(i), text = node("text", { class: map.departed[i] ? "number gone" : "number", x: cx.toFixed(1), y: (cy + 4).toFixed(1) }, String(i));
+      const [cx, cy] = this.end(i), text = node("text", { class: `number on-${map.binding[i]}`, x: cx.toFixed(1), y: (cy + 4).toFixed(1) }, String(i));
       if (map.departed[i]) text.style.fill = kindInk(map.binding[i]);
       many.append(text);
       return text;

@@ -36,14 +36,14 @@ function drawTimeline() {
   const label = `Time line of ${count} devices over ${clockText(line.span)}: ${line.views.length} view changes, ${line.noted} events.`;
   const { svg, width } = sheet(chart, height, label);
   const longest = Math.min(18, Math.max(...data.names.map((name) => name.length)));
-  const box = { left: Math.min(width * 0.3, 16 + 6.6 * longest), right: width - 16, top, bottom: top + pitch * count };
+  const box = { left: Math.min(width * 0.3, 20 + 7.6 * longest), right: width - 16, top, bottom: top + pitch * count };
   const { scale, unit } = clockOf(line.span);
   const x = linear(0, line.span / scale, box.left, box.right), at = (seconds) => x(seconds / scale);
   const y = (device) => top + pitch * (device + 0.5);
   const lanes = linear(0, 1, 0, 1);
   lanes.ticks = () => [];
   axes(svg, box, x, lanes, { x: `time since the first start [${unit}]`, y: "" }, { bare: true });
-  drawLanes(svg, box, pitch, y, at, Math.floor((box.left - 12) / 6.4));
+  drawLanes(svg, box, pitch, y, at, Math.floor((box.left - 12) / 7.2));
   drawViews(svg, box, line, at);
   const r = Math.max(2.2, Math.min(6, pitch * 0.36));
   for (const [device, when, kind, text] of line.marks) {
@@ -75,11 +75,11 @@ function drawViews(svg, box, line, at) {
     const text = `view ${view.number}: ${view.members}`;
     svg.append(node("line", { class: "since", x1: place, x2: place, y1: box.top - 8, y2: box.bottom }));
     svg.append(node("line", { class: "hit", x1: place, x2: place, y1: box.top - 24, y2: box.bottom, "data-tip": `view ${view.number}, after ${clockText(view.at)}\n${view.members} members, from iteration ${view.start} on` }));
-    const end = place + 5.8 * text.length > box.right;
-    const from = end ? place - 5.8 * text.length : place;
+    const end = place + 7 * text.length > box.right;
+    const from = end ? place - 7 * text.length : place;
     if (from < free) continue;
     svg.append(node("text", { class: "since-text", x: place, y: box.top - 13, "text-anchor": end ? "end" : "start" }, text));
-    free = from + 5.8 * text.length + 10;
+    free = from + 7 * text.length + 10;
   }
 }
 

@@ -93,7 +93,7 @@ def chart_data(view: DeploymentView) -> dict[str, Any]:
         "cells": _cells(view),
         "links": _links(view),
         "gantt": gantt_data(view.plan),
-        "flow": flow_data(view.plan),
+        "flow": flow_data(view.plan, view.receipt.names),
     }
 
 

@@ -29,7 +29,7 @@ _USES = {
 }
 
 
-def flow_data(account: Account) -> dict[str, Any]:
+def flow_data(account: Account, names: Sequence[str] = ()) -> dict[str, Any]:
     """What ``flow.js`` draws: joules from every battery to all that they went on.
 
     Few devices are named; many are grouped by what binds them. Each row adds up to what its
@@ -37,6 +37,7 @@ def flow_data(account: Account) -> dict[str, Any]:
 
     Args:
         account: a plan, or what a method costs.
+        names: of the devices; the account's own by default.
 
     >>> import joulemesh
     >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
@@ -58,7 +59,7 @@ def flow_data(account: Account) -> dict[str, Any]:
         "spilled": np.broadcast_to(spilled, stored.shape),
     }
     kept = {key: joules for key, joules in columns.items() if (joules > 0).any()}
-    groups = _groups(account)
+    groups = _groups(account, names or account.names)
     table = np.stack(list(kept.values()))
     return {
         "uses": [{"key": key, "text": _USES[key]} for key in kept],
@@ -72,10 +73,10 @@ def flow_data(account: Account) -> dict[str, Any]:
     }
 
 
-def _groups(account: Account) -> Sequence[tuple[str, NDArray[Any]]]:
+def _groups(account: Account, names: Sequence[str]) -> Sequence[tuple[str, NDArray[Any]]]:
     count = len(account.energy_budget_j)
     if count <= _NAMED:
-        names = account.names or [f"device {device}" for device in range(count)]
+        names = names or [f"device {device}" for device in range(count)]
         return [(str(name), np.array([device])) for device, name in enumerate(names)]
     if not isinstance(account, Plan):
         return [(f"{count:,} devices", np.arange(count))]

@@ -164,6 +164,7 @@ def render_report(view: ReportView) -> str:
     (True, False)
     """
     said = words.sentence(view.plan, view.summary, len(view.seeds), view.subject)
+    harvests = isinstance(view.plan, Plan) and view.plan.harvests
     return render_page(
         "report.html",
         title=words.page_title("Run" if view.series else "Plan", view.subject),
@@ -172,7 +173,8 @@ def render_report(view: ReportView) -> str:
         data=chart_data(view.plan, view.series, view.histogram, view.class_names),
         summary=fragments.text(said),
         answer=_answer(view.plan),
-        harvest="" if isinstance(view.plan, Plan) and view.plan.harvests else "hidden",
+        harvest="" if harvests else "hidden",
+        beside="wide" if harvests else "",  # batteries and harvest stand beside each other
         planned="" if isinstance(view.plan, Plan) else "hidden",
         what="plan" if isinstance(view.plan, Plan) else "run",
         assumed=fragments.assumed(view.plan),

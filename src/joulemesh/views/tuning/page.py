@@ -96,9 +96,13 @@ def _rungs_words(found: Tuning) -> str:
     listed = steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
     return (
         f"Candidates trained: {listed} of the joules, seconds and iterations, each at "
-        f"{len(found.seeds)} seeds (the same for all) and judged on {found.test_samples:,} test "
+        f"{_seeds(len(found.seeds))} (the same for all) and judged on {found.test_samples:,} test "
         "samples by the mean of all devices' models."
     )
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 def _finals(found: Tuning) -> str:
