@@ -2,7 +2,7 @@
 
 const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
   "opacity", "visibility", "font-family", "font-size", "font-weight", "text-anchor", "shape-rendering", "image-rendering", "filter"];
-const MOST_ROWS = 500; // of a table on the page; the file has them all
+const MOST_CELLS = 4000, MOST_COLUMNS = 40; // of a table on the page; the file has them all
 
 const csvCell = (value) => {
   const text = value === null || value === undefined ? "" : String(value);
@@ -43,9 +43,11 @@ function fillTable(table, { columns, rows }) {
     if (kind === "th") made.scope = "col";
     return made;
   }));
-  const shown = rows.slice(0, MOST_ROWS);
-  table.replaceChildren(dom("thead", {}, line(columns, "th")), dom("tbody", {}, ...shown.map((row) => line(row, "td"))));
-  if (shown.length < rows.length) table.createCaption().textContent = `The first ${MOST_ROWS} of ${whole(rows.length)} rows; the CSV file has all.`;
+  const wide = Math.min(columns.length, MOST_COLUMNS), shown = rows.slice(0, Math.floor(MOST_CELLS / wide));
+  table.replaceChildren(dom("thead", {}, line(columns.slice(0, wide), "th")), dom("tbody", {}, ...shown.map((row) => line(row.slice(0, wide), "td"))));
+  const some = (count, all, what) => (count < all ? [`${whole(count)} of ${whole(all)} ${what}`] : []);
+  const left = [...some(shown.length, rows.length, "rows"), ...some(wide, columns.length, "columns")];
+  if (left.length) table.createCaption().textContent = `The first ${left.join(" and ")}; the CSV file has all.`;
 }
 
 // Buttons and a table under a chart. `figures` gives { columns, rows } when it is asked.

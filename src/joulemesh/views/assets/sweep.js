@@ -108,6 +108,10 @@ function draw() {
   shown.forEach((line, i) => drawLine(svg, line, across, y, box, field.numbers ? null : (i + 0.5) / shown.length - 0.5));
   keys(lines, settings);
   reader(svg, { box, across, y, shown, figure, field });
+  exports("curves", `${figure.words} against ${field.name}`, () => ({
+    columns: ["method", field.name, figure.words, "half_interval"],
+    rows: lines.flatMap((line) => line.points.map(({ mean, half }, k) => [line.name, field.values[k], mean, half])),
+  }));
 }
 
 function drawLine(svg, line, across, y, box, aside) {
