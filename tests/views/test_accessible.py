@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from joulemesh.views.words import Subject
 from tests.axe import grave, needs_axe
 from tests.browser import Browser
 from tests.comparisons import seven_methods
+from tests.deploy.journals import Fleet, Outage
 from tests.hostile import NAMES
 from tests.views.deployment import test_page as deployed
 
@@ -67,9 +69,7 @@ def pages(
     tiny = joulemesh.Scenario.preset("adaptive").override(TINY)
 
     def deployment() -> str:
-        fleet = deployed.Fleet(
-            deployed.make_plan(), deployed.NAMES, [deployed.Outage(device=2, after=4, back=8)]
-        )
+        fleet = Fleet(deployed.make_plan(), deployed.NAMES, [Outage(device=2, after=4, back=8)])
         return render_deployment(deployed.make_view(fleet, curve=deployed.make_curve(fleet.plan)))
 
     def tuning() -> str:
@@ -175,13 +175,8 @@ def test_names_of_devices_and_scenarios_are_only_names(
 
 def test_only_the_page_itself_may_run(browser: Browser, tmp_path: Path) -> None:
     """The policy allows the page's own script and style by their digests, and no others."""
-    parts: dict[str, Any] = dict.fromkeys(
-        (
-            *("summary", "terms", "winner", "legend", "rungs", "candidates", "dropped", "best"),
-            *("space", "scenario", "provenance", "iterations", "flowing"),
-        ),
-        "",
-    )
+    places = Template(asset("tuning.html")).get_identifiers()
+    parts: dict[str, Any] = {name: "" for name in places if name != "title"}
     parts["summary"] = "<script>window.harmed = 1</script><p id=p style='color: red'>x</p>"
     text = render_page(
         "tuning.html", title="x", styles=["report.css"], scripts=[], data={}, **parts

@@ -108,7 +108,7 @@ def half_duplex_order(
 
     >>> costs = LinkCosts(*np.array([[3.0, 1.0, 1.0]] * 4))
     >>> half_duplex_order(np.array([[0, 1], [0, 2], [2, 3]]), costs, 4, 0)
-    [(3, 2), (1, 0), (2, 0), (0, 1), (0, 2), (2, 3)]
+    [(3, 2), (1, 0), (2, 0), (0, 2), (0, 1), (2, 3)]
     """
     tree = hang(edges, costs, devices, root)
     _, _, gathered, served = _in_turns(tree, devices)
