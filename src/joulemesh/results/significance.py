@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MERITS", "Judgement", "judged"]
+__all__ = ["Judgement", "judged", "merits"]
 
 import math
 from dataclasses import dataclass
@@ -18,13 +18,16 @@ from joulemesh.results.table import figures_of
 
 FloatArray = NDArray[np.float64]
 
-MERITS = {
-    "accuracy": 1,
-    "device_accuracy": 1,
-    "energy_to_target_j": -1,
-    "time_to_target_s": -1,
-}
-"""Figures of the table that say how well a method does: 1 where more is better, -1 where less."""
+
+def merits(study: Comparison) -> dict[str, int]:
+    """Figures of the table that say how well a method does: 1 where more is better, -1 where less.
+
+    They are the score of the mean model and of the devices' own, and what it took to reach the
+    target.
+    """
+    score, sign = study.score, study.metric.sign
+    owned = {f"device_{score}": sign} if study.metric.devices else {}
+    return {score: sign, **owned, "energy_to_target_j": -1, "time_to_target_s": -1}
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def judged(study: Comparison, figure: str, baseline: str | None = None) -> Judge
     Args:
         study: seeds of all methods see the same data, so that differences are paired by seed; in
             several worlds by seed, then by world, and worlds are what is counted.
-        figure: one of `MERITS`.
+        figure: one of `merits`.
         baseline: the method to test against; the best one unless given.
 
     Returns:
@@ -60,7 +63,8 @@ def judged(study: Comparison, figure: str, baseline: str | None = None) -> Judge
     """
     rows = study.table()
     known = [k for k, row in enumerate(rows) if row[figure] is not None]
-    best = max(known, key=lambda k: MERITS[figure] * rows[k][figure], default=None)
+    sign = merits(study)[figure]
+    best = max(known, key=lambda k: sign * rows[k][figure], default=None)
     against = best
     if baseline is not None:
         chosen = study.entries.index(study[baseline])

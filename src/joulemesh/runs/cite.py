@@ -12,7 +12,8 @@ from joulemesh import profiles
 from joulemesh._version import __version__
 from joulemesh.bibliography import JOULEMESH, PAPER
 from joulemesh.citation import Citation
-from joulemesh.data.catalog import DATASETS, spec
+from joulemesh.data.catalog import DATASETS
+from joulemesh.data.chosen import spec_for
 from joulemesh.data.hub import PREFIX
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import read_json
@@ -77,7 +78,7 @@ def used_by(scenario: Scenario, methods: Sequence[str]) -> list[Used]:
         Used("the paper that Joulemesh implements", (PAPER,)),
         *(_method(name) for name in methods),
         *(_entry("aggregation scheme", SCHEMES, name) for name in _schemes(scenario)),
-        _data(training.dataset),
+        _data(scenario),
         _entry("partition", PARTITIONS, training.partition),
         _entry("model", MODELS, training.model),
         *_profiles(scenario),
@@ -108,9 +109,10 @@ def _schemes(scenario: Scenario) -> tuple[str, ...]:
         return (asked,) if asked in SCHEMES else ()
 
 
-def _data(name: str) -> Used:
+def _data(scenario: Scenario) -> Used:
+    name = scenario.training.dataset
     if name in DATASETS:
-        cited = spec(name).citation
+        cited = spec_for(scenario).citation
         return Used(f"data set {name}", () if cited is None else (cited,))
     if name.startswith(PREFIX):
         return Used(f"data set {name}", (), "see the citation on its card on the hub")

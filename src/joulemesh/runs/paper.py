@@ -12,6 +12,7 @@ from joulemesh.data import Dataset
 from joulemesh.data.chosen import spec_for
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
+from joulemesh.metrics.losses import reported
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan
@@ -76,7 +77,8 @@ def write_run_paper(path: str | Path, printing: Printing) -> list[Path]:
     with folder.held(resume=True):
         account = folder.account()
         made = account if isinstance(account, Plan) else None
-        study = _as_study(account, trace_of(text, seeds, np.float64), text, seeds)
+        score = reported(account.scenario.training).score
+        study = _as_study(account, trace_of(text, seeds, np.float64, score), text, seeds)
         place = make_folder(folder.path / PAPER)
         wrote = _write_figures(study, made, place, printing)
         learned, method = record.get("learned", {}), record.get("method") or ""
@@ -121,18 +123,20 @@ def _as_study(account: Account, trace: Trace, text: str, seeds: tuple[int, ...])
         np.broadcast_to(costs if costs.ndim == 2 else costs[:, None], shape)
         for costs in costs_of(text, seeds)
     )
-    accuracy = np.asarray(trace.test_accuracy, np.float64)
+    score = reported(account.scenario.training).score
+    curve = np.asarray(trace.curve(f"test_{score}"), np.float64)
     unknown = np.full((len(seeds), 1), np.nan)
     entry = Entry(
         ADAPTIVE,
         trace.iteration,
-        {"test_accuracy": accuracy},
-        {"test_accuracy": accuracy[-1]},
+        {f"test_{score}": curve},
+        {f"test_{score}": curve[-1]},
         joules,
         seconds,
         unknown,
         unknown,
         unknown,
+        score=score,
     )
     return Comparison(account.scenario, "batteries", seeds, (entry,))
 
@@ -148,9 +152,9 @@ def _plan(scenario: Scenario) -> Plan | None:
 def _sizes(scenario: Scenario, own: Dataset | None = None) -> Sizes | None:
     """How many samples there are; None where the data cannot be had."""
     if own is not None:
-        return Sizes(len(own.x_train), len(own.x_test), own.classes)
+        return Sizes(len(own.x_train), len(own.x_test), own.classes * (own.targets == "classes"))
     try:
         found = spec_for(scenario)
     except JoulemeshError:
         return None
-    return Sizes(found.train, found.test, found.classes)
+    return Sizes(found.train, found.test, found.classes * (found.targets == "classes"))

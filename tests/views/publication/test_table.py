@@ -69,3 +69,14 @@ def test_names_are_escaped() -> None:
 
 def test_the_same_comparison_gives_the_same_bytes() -> None:
     assert comparison_table(study({"a": A, "b": B})) == comparison_table(study({"a": A, "b": B}))
+
+
+def test_a_score_that_is_better_when_lower_has_its_own_best_and_no_per_cent() -> None:
+    numbers = {"training.dataset": "diabetes", "training.loss": "mse", "training.score": "rmse"}
+    errors = {"a": (61.0, 62.0, 61.5), "b": (54.0, 55.5, 54.5)}
+    text = comparison_table(study(errors, changes={**numbers, "training.partition": "iid"}))
+    rows = cells(text)
+    assert rows["b"][0].startswith(r"$\mathbf{54.7 \pm 1.9}")
+    assert rows["a"][0].startswith(r"$61.5 \pm 1.2^{*")
+    assert "[\\%]" not in text
+    assert "The target is a test" in text

@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
     Attributes:
         train: training samples.
         test: test samples.
-        classes: what they are told apart into.
+        classes: what they are told apart into; 0 where numbers or tokens are learned.
     """
 
     train: int

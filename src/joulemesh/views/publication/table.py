@@ -10,33 +10,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.significance import MERITS, Judgement, judged
+from joulemesh.results.significance import Judgement, judged, merits
 from joulemesh.units import prefixed, si
 from joulemesh.views.comparison.table import method_text
 from joulemesh.views.publication.latex import Tex, booktabs, escape
 from joulemesh.views.words import dataset_words, device_words
 
 _LEVELS = (0.001, 0.01, 0.05)  # three marks, two, one
-_NARROW = ("accuracy", "energy_to_target_j", "time_to_target_s")
+_TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A figure of the table: what it is called, and in which unit; none for per cent."""
+    """A figure of the table: what it is called, and in which unit.
+
+    Attributes:
+        name: in the rows of `Comparison.table`.
+        heading: what it is called.
+        unit: ``"%"`` for a share; empty for a score without a unit.
+        score: is it what methods are compared by?
+    """
 
     name: str
     heading: str
     unit: str = ""
+    score: bool = False
 
 
-_COLUMNS = (
-    _Column("accuracy", "accuracy"),
-    _Column("device_accuracy", "devices' own"),
-    _Column("energy_j", "energy", "J"),
-    _Column("time_s", "time", "s"),
-    _Column("energy_to_target_j", "energy to target", "J"),
-    _Column("time_to_target_s", "time to target", "s"),
-)
+def _columns(study: Comparison) -> list[_Column]:
+    metric = study.metric
+    unit = "%" if metric.share else ""
+    own = _Column(f"device_{study.score}", "devices' own", unit)
+    return [
+        _Column(study.score, metric.label, unit, score=True),
+        *([own] if metric.devices else []),
+        _Column("energy_j", "energy", "J"),
+        _Column("time_s", "time", "s"),
+        _Column("energy_to_target_j", "energy to target", "J"),
+        _Column("time_to_target_s", "time to target", "s"),
+    ]
 
 
 def comparison_table(
@@ -48,7 +60,7 @@ def comparison_table(
         study: what was compared.
         baseline: the method that the others are tested against; the best of each column unless
             given.
-        narrow: for one column of the page: accuracy, and what it takes to reach the target.
+        narrow: for one column of the page: the score, and what it takes to reach the target.
 
     Returns:
         LaTeX source that needs the package ``booktabs``. A note below the table says what ±, bold
@@ -58,14 +70,15 @@ def comparison_table(
         ScenarioError: the baseline was not compared.
     """
     rows = study.table()
-    shown = [one for one in _COLUMNS if not narrow or one.name in _NARROW]
-    tests = {name: judged(study, name, baseline) for name in MERITS}
+    shown = [one for one in _columns(study) if not narrow or one.score or one.name in _TO_TARGET]
+    tests = {name: judged(study, name, baseline) for name in merits(study)}
     cells = [_cells(column, rows, tests.get(column.name)) for column in shown]
     headings: list[str] = [_heading(column, rows, narrow=narrow) for column in shown]
     iterations = [_iterations(row) for row in rows]
     if not narrow:
-        cells.insert(2, iterations)
-        headings.insert(2, "iterations")
+        place = [column.unit for column in shown].index("J")
+        cells.insert(place, iterations)
+        headings.insert(place, "iterations")
     return booktabs(
         ["method", *headings],
         [[method_text(row), *(cell[k] for cell in cells)] for k, row in enumerate(rows)],
@@ -79,19 +92,20 @@ def comparison_table(
 
 def _scale(column: _Column, rows: Sequence[dict[str, Any]]) -> tuple[float, str]:
     """What figures of a column are divided by, and the unit that remains."""
-    if not column.unit:
-        return 0.01, "%"
+    if column.unit in ("", "%"):
+        return 0.01 if column.unit else 1.0, column.unit
     known = [row[column.name] for row in rows if row[column.name] is not None]
     return prefixed(max(known, default=1.0), column.unit)
 
 
 def _heading(column: _Column, rows: Sequence[dict[str, Any]], *, narrow: bool) -> Tex:
     unit, name = escape(_scale(column, rows)[1]), column.heading
+    behind = f" [{unit}]" if unit else ""
     if narrow and " " in name:
         first, _, rest = name.partition(" ")
-        stacked = rf"{escape(first)}\\{escape(rest)} [{unit}]"
+        stacked = rf"{escape(first)}\\{escape(rest)}{behind}"
         return Tex(rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{stacked}\end{{tabular}}")
-    return Tex(f"{escape(name)} [{unit}]")
+    return Tex(f"{escape(name)}{behind}")
 
 
 def _iterations(row: dict[str, Any]) -> str:
@@ -128,7 +142,7 @@ def _number(text: str, mark: str, most: int, *, bold: bool) -> Tex:
 
 def _digits(column: _Column, rows: Sequence[dict[str, Any]], scale: float) -> int:
     """Decimals: one of per cent; otherwise three digits of the largest figure."""
-    if not column.unit:
+    if column.unit == "%":
         return 1
     known = [abs(row[column.name]) for row in rows if row[column.name]]
     if not known:
@@ -137,9 +151,9 @@ def _digits(column: _Column, rows: Sequence[dict[str, Any]], scale: float) -> in
 
 
 def _missing(column: _Column, row: dict[str, Any]) -> str:
-    if column.name == "accuracy":
+    if column.score:
         return str(row["status"])  # why there are no figures
-    if not column.name.endswith(("target_j", "target_s")) or row["iterations"] is None:
+    if column.name not in _TO_TARGET or row["iterations"] is None:
         return "--"
     return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
 
@@ -156,7 +170,9 @@ def _caption(study: Comparison) -> str:
 
 
 def _notes(study: Comparison, tests: dict[str, Judgement], baseline: str | None) -> list[str]:
-    target = f"The target is a test accuracy of {100 * study.target:.1f} % of the mean model."
+    metric, wanted = study.metric, study.target
+    figure = f"{100 * wanted:.1f} %" if metric.share else f"{wanted:.4g}"
+    target = f"The target is a test {metric.label} of {figure} of the mean model."
     if not math.isfinite(study.target):
         return ["No method could run."]
     if len(study.seeds) == 1:
@@ -178,7 +194,7 @@ def _notes(study: Comparison, tests: dict[str, Judgement], baseline: str | None)
 def _open(study: Comparison) -> str:
     """What evaluations leave open of energy and time to the target."""
     rows, found = study.table(), []
-    for name, unit in (("energy_to_target_j", "J"), ("time_to_target_s", "s")):
+    for name, unit in zip(_TO_TARGET, ("J", "s"), strict=True):
         errors = [row[f"{name}_error"] for row in rows if row[f"{name}_error"]]
         found += [si(max(errors), unit)] if errors else []
     if not found:
