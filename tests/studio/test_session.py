@@ -123,6 +123,15 @@ def test_a_pasted_table_becomes_the_devices(session: Session) -> None:
     assert view["devices"]["cells"][columns.index("cpu_hz")] == [2e9, 2e9, 1e9]
 
 
+def test_a_table_of_other_devices_replaces_lists_of_the_old(session: Session) -> None:
+    session.act({"do": "cells", "changes": {"cpu_hz": {"4": "1e9"}}})
+    session.act({"do": "kill", "device": 9, "iteration": 20})
+    session.act({"do": "table", "text": TABLE})
+    view = session.view()
+    assert view["plan"] is not None, view["refusal"]
+    assert (session.scenario.devices.cpu_hz, session.scenario.devices.leave) == (2e9, ())
+
+
 def test_a_refusal_names_changes_that_mend_it(session: Session) -> None:
     session.act({"do": "set", "fields": {"budget.deadline_s": "1 ms", "budget.energy_j": "0.01"}})
     refusal = session.view()["refusal"]

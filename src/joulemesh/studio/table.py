@@ -18,7 +18,7 @@ from joulemesh.files import write_text
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.sections import NO_COLUMN, Devices
+from joulemesh.scenario.sections import NO_COLUMN, Budget, Devices
 from joulemesh.tables import read_table, table_of
 from joulemesh.units import is_quantity, parse, unit_of
 from joulemesh.world.quantities import resolve
@@ -206,9 +206,24 @@ def _with_rows(scenario: Scenario, rows: Mapping[str, list[str]], folder: Path) 
     write_text(path, table_text(rows))
     count = len(next(iter(rows.values())))
     taken = {_field(column): column for column in rows if column in (*PLACED, "profile")}
-    return scenario.override(
-        {"devices.table": str(path), "devices.count": count, **taken}, source="the table"
-    )
+    fields = {"devices.table": str(path), "devices.count": count, **taken}
+    return scenario.override({**_fitting(scenario, count), **fields}, source="the table")
+
+
+def _fitting(scenario: Scenario, count: int) -> dict[str, Any]:
+    """What another number of devices leaves no sense in: lists of the old length go."""
+    if count == scenario.devices.count:
+        return {}
+    fields: dict[str, Any] = {}
+    for column in PLACED:
+        value = _given(scenario, column)
+        listed = value["values"] if isinstance(value, dict) else value
+        if isinstance(listed, tuple) and (len(listed) != 2 or listed is not value):
+            section = Budget if column == "energy_j" else Devices
+            fields[_field(column)] = section.model_fields[column].default
+    leave = [pair for pair in scenario.devices.leave if pair[0] < count]
+    gone = [link for link in scenario.network.without if max(link) < count]
+    return fields | {"devices.leave": leave, "network.without": gone}
 
 
 def folded(scenario: Scenario, folder: Path) -> Scenario:
