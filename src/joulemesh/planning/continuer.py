@@ -162,8 +162,7 @@ class Continuer:
 
     def _scheme(self, n: int) -> Scheme:
         """The scheme of those who take part, in a plan of n iterations."""
-        alike = self.options.exchange == "exact" and self.options.gossip_rounds != "balanced"
-        key = 0 if alike else n  # a search for a ring takes a while
+        key = 0 if self.ground.alike else n  # a search for a ring takes a while
         if key not in self._schemes:
             rest = self.rest
             self._schemes[key] = self.ground.ready_among(

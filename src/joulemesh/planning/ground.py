@@ -59,6 +59,7 @@ class Ground:
     _latest: dict[tuple[int, Snapshot | None], LinkCosts] = field(
         default_factory=dict, init=False, repr=False
     )
+    _schemes: dict[int, Scheme] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -204,7 +205,17 @@ class Ground:
 
     def ready(self, iterations: int) -> Scheme:
         """The scheme of all devices, with its gossip rounds decided for that many iterations."""
-        return _ready(self.choice, replace(self.conditions, iterations=iterations))
+        key = 0 if self.alike else iterations  # a search for the best number asks for many
+        if key not in self._schemes:
+            conditions = replace(self.conditions, iterations=iterations)
+            self._schemes[key] = _ready(self.choice, conditions)
+        return self._schemes[key]
+
+    @property
+    def alike(self) -> bool:
+        """Is the scheme the same, however many iterations there are?"""
+        options = self.scenario.plan
+        return options.exchange == "exact" and options.gossip_rounds != "balanced"
 
     def ready_among(
         self,
