@@ -19,6 +19,7 @@ from benchmarks import (
     planner,
     scale,
     slots,
+    studio,
     training,
     trees,
 )
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "trees": trees.main,
     "slots": slots.main,
     "drag": drag.main,
+    "studio": studio.main,
     "deploy": deploy.main,
     "long": long.main,
 }

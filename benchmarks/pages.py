@@ -16,6 +16,7 @@ from benchmarks import (
     planner,
     scale,
     slots,
+    studio,
     training,
     training_page,
     trees,
@@ -34,6 +35,7 @@ PAGES = {
     "loop": (loop.TITLE, loop.page),
     "drag": (drag.TITLE, drag.page),
     "slots": (slots.TITLE, slots.page),
+    "studio": (studio.TITLE, studio.page),
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),
 }

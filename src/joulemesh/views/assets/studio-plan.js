@@ -12,6 +12,7 @@ function item(name, ...children) {
 }
 
 export function drawPlan(view) {
+  drawn.gantt = null; // the time line of this plan is still to come
   drawRefusal(view.refusal);
   drawTiles(view.plan);
   drawEvents(view);
@@ -117,8 +118,8 @@ $("kill-when").addEventListener("keydown", (event) => { if (event.key === "Enter
 let wanting = 0;
 function wantGantt(view) {
   clearTimeout(wanting);
-  drawn.gantt = null;
   if (!view.plan) return;
+  document.querySelector("#gantt .chart").classList.add("stale");
   const input = $("iteration"), { iterations, first, longest } = view.plan;
   input.max = iterations;
   if (!(Number(input.value) >= 1 && Number(input.value) <= iterations)) input.value = first;
@@ -136,6 +137,7 @@ async function fetchGantt() {
   const answer = await ask({ do: "gantt", iteration }).catch((error) => ({ gantt: null, error }));
   if (view !== state.view) return;
   const chart = document.querySelector("#gantt .chart");
+  chart.classList.remove("stale");
   drawn.gantt = answer.gantt ?? null;
   if (drawn.gantt) ganttChart("gantt", drawn.gantt, { names: view.names });
   else chart.replaceChildren(item("p", answer.error ? answer.error.message : "This iteration sends more messages than can be drawn."));

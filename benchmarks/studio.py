@@ -1,0 +1,158 @@
+"""How soon the studio's page shows a change, and how smoothly a device is dragged, in a browser."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.common import ROOT, machine, progress, publish, table
+from tests.browser import Browser, find_browser
+
+TITLE = "The studio: from a change to its plan on the screen"
+CHANGES = 21  # of a field, one after another
+DRAG_S = 4.0
+MANY = {
+    "network.topology": "geometric",
+    "network.area_m": "2500",
+    "budget.deadline_s": "0.3",
+    "plan.iterations": "100",
+}
+FLEETS: dict[str, dict[str, str]] = {
+    "20": {},
+    "1,000": {"devices.count": "1000", **MANY},
+    "2,000": {"devices.count": "2000", **MANY, "network.area_m": "3500"},
+}
+READY = "document.documentElement.dataset.ready === 'true'"
+
+
+@contextmanager
+def studio(fields: dict[str, str]) -> Iterator[Browser]:
+    """The page of a fresh server, in a fresh browser."""
+    program = find_browser()
+    if program is None:
+        raise RuntimeError("no chromium or google-chrome on PATH")
+    asked = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "joulemesh", "studio", "--no-browser", *asked],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert process.stdout is not None
+    try:
+        with Browser(program) as browser:
+            browser.allowed = address = process.stdout.readline().split()[-1]
+            browser.resize(1400, 1000)
+            browser.visit(address)
+            browser.wait(READY)
+            browser.wait("!document.querySelector('#advice').matches('.stale')")
+            yield browser
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        process.stdout.close()
+
+
+def redraw(fields: dict[str, str]) -> dict[str, float]:
+    """Milliseconds from a change of the batteries until the new plan is on the screen.
+
+    ``answer``: until the new plan has come (request, planning, JSON); ``drawn``: until the browser
+    has drawn all of it but the time line of an iteration; ``whole``: that too.
+    """
+    times: dict[str, list[float]] = {"answer": [], "drawn": [], "whole": []}
+    with studio(fields) as browser:
+        for k in range(CHANGES):
+            low = 6.0 + 0.01 * (k + 1)
+            found = browser.evaluate(
+                "(async () => { const begun = performance.now(); "
+                "const chart = document.querySelector('#gantt .chart'); chart.replaceChildren(); "
+                f"await studio.change({{ do: 'set', fields: {{ 'budget.energy_j': '[{low}, 30]' }} "
+                "}); while (!chart.querySelector('rect')) await new Promise(requestAnimationFrame);"
+                "return { ...studio.times, whole: performance.now() - begun }; })()"
+            )
+            for name, list_ in times.items():
+                list_.append(found[name])
+            # The advice takes several plans; the next change waits for it, as a reader would.
+            browser.wait("!document.querySelector('#advice').matches('.stale')")
+    return {name: statistics.median(found) for name, found in times.items()} | {
+        "worst": max(times["drawn"])
+    }
+
+
+def drag(fields: dict[str, str]) -> dict[str, float]:
+    """Frames per second while a device of the map is dragged round."""
+    with studio(fields) as browser:
+        x, y = browser.centre("#map [data-device='5']")
+        browser.evaluate(
+            "(() => { window.frames_ = []; const on = (t) => { frames_.push(t); "
+            "requestAnimationFrame(on); }; requestAnimationFrame(on); })()"
+        )
+        press = {"button": "left", "buttons": 1, "clickCount": 1}
+        browser.send("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, **press)
+        begun = browser.evaluate("performance.now()")
+        moves, now = 0, begun
+        while now < begun + 1000 * DRAG_S:
+            moves += 1
+            dx, dy = 60 * ((moves % 40) / 40), 45 * ((moves % 28) / 28)
+            browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + dx, y=y + dy, **press)
+            now = browser.evaluate("performance.now()")
+        frames = browser.evaluate(f"frames_.filter((t) => t >= {begun} && t <= {now})")
+        gaps = [late - early for early, late in pairwise(frames)]
+        browser.send("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, **press)
+    return {
+        "frames_per_s": 1000 * len(frames) / (now - begun),
+        "slowest_ms": max(gaps),
+        "moves_per_s": 1000 * moves / (now - begun),
+    }
+
+
+def page(record: dict[str, Any]) -> str:
+    rows = [
+        [name, *(f"{one[key]:.0f} ms" for key in ("answer", "drawn", "worst", "whole"))]
+        for name, one in record["redraw"].items()
+    ]
+    header = ["devices", "plan received", "drawn", "drawn, slowest", "with its time line"]
+    found = record["drag"]
+    return (
+        f"Medians of {CHANGES} changes of one field (`budget.energy_j`), from the change until the "
+        "browser has drawn the frame: the request, planning, the JSON document, and all charts and "
+        "tables. The time line of an iteration is fetched once the rest is drawn. 20 devices are "
+        "the preset `default`, whose number of iterations is searched for; 1,000 are on a "
+        "geometric graph with 20 neighbours each and 100 iterations.\n\n"
+        + table(header, rows)
+        + f"\n\nA device dragged on a map of 2,000 with their links: {found['frames_per_s']:.0f} "
+        f"frames per second over {DRAG_S:g} s, the slowest frame {found['slowest_ms']:.0f} ms, "
+        f"with {found['moves_per_s']:.0f} moves of the mouse per second. The browser is headless "
+        "Chromium without a GPU, on the same cores as the server.\n\n"
+        f"Other programs were {'not ' if record['load'] < 0.7 else ''}running at the same time "
+        f"(load {record['load']:.1f} at the start)."
+    )
+
+
+def main() -> None:
+    load = os.getloadavg()[0]
+    found = {}
+    for name in ("20", "1,000"):
+        progress(f"redraw, {name} devices")
+        found[name] = redraw(FLEETS[name])
+    progress("drag, 2,000 devices")
+    record = {
+        "machine": machine("starlette", "uvicorn"),
+        "load": load,
+        "redraw": found,
+        "drag": drag(FLEETS["2,000"]),
+    }
+    publish("studio", TITLE, page(record), record)
+
+
+if __name__ == "__main__":
+    main()
