@@ -29,7 +29,7 @@ export function makeForm(form) {
 function makeRow(field, profiles) {
   const id = `field-${field.name.replace(".", "-")}`;
   const origin = element("span", { class: "origin" });
-  const label = element("label", { for: id }, element("span", {}, field.label), origin);
+  const label = element("label", { for: id, title: field.name }, element("span", {}, field.label), origin);
   const input = makeInput(field, id, profiles);
   const entry = element("div", { class: "entry" }, input, ...(field.unit ? [element("span", { class: "unit" }, field.unit)] : []));
   if (input.list === null && field.choices.length && field.kind === "text") entry.append(makeList(field, id, input, profiles));

@@ -156,7 +156,7 @@ function drawComparison(view) {
     $(`rounds-${id}`).hidden = !one.plan;
     if (one.plan) roundsMap(`rounds-${id}`, one.rounds, shared);
   }
-  const rows = [["", "kept", "now", "change"]];
+  const rows = [["what", "kept", "now", "change"]];
   for (const field of difference.fields) rows.push([field.field, field.before || "not set", field.now || "not set", ""]);
   for (const row of difference.figures) rows.push([row.name, row.before, row.now, row.change === null ? (row.before === row.now ? "" : "another") : row.change === 0 ? "same" : `${row.change > 0 ? "+" : "−"}${Math.abs(row.change)} %`]);
   for (const [kind, [before, now]] of Object.entries(difference.bound)) rows.push([view.kinds[kind], `${before} devices`, `${now} devices`, before === now ? "same" : `${now > before ? "+" : "−"}${Math.abs(now - before)}`]);

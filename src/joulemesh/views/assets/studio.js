@@ -205,6 +205,7 @@ let width = innerWidth;
 addEventListener("resize", () => { if (state.view && width !== innerWidth) { width = innerWidth; redraw(state.view); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.view && redraw(state.view));
 
+if (innerWidth <= 860) document.querySelector(".asked").open = false; // the plan comes first on a phone
 const form = await (await fetch("form")).json();
 for (const name of form.presets) $("preset").append(new Option(name, name));
 makeForm(form);
