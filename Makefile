@@ -2,9 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+DOCKER ?= docker
+EXTRAS ?= jax
+PYTHON_VERSION ?= 3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help run test tests test-all test-gpu cover mutate lint format bench comparison docs figures axe lock sbom audit dist clean
+.PHONY: help run test tests test-all test-gpu cover mutate lint format bench comparison docs figures axe lock sbom audit dist image clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -77,10 +80,13 @@ lock: .venv/ready ## locks/ anew, from constraints.txt and the package index
 	$(BIN)/python -m tools.lock
 
 sbom: .venv/ready ## dist/sbom.json: what is installed, as CycloneDX
-	$(BIN)/python -m tools.sbom
+	$(BIN)/python -m tools.sbom --extra jax --extra tools --extra deploy
 
 audit: .venv/audit ## known vulnerabilities of the locked versions
 	$(BIN)/python -m tools.audit
+
+image:           ## a container image; EXTRAS=jax,deploy and PYTHON_VERSION=3.12 choose what is in it
+	$(DOCKER) build -f Containerfile --build-arg EXTRAS='$(EXTRAS)' --build-arg PYTHON=$(PYTHON_VERSION) -t joulemesh .
 
 dist: .venv/ready ## wheel and sdist, tried in an empty environment of every Python that is found
 	sh tools/check_dist.sh

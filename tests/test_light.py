@@ -124,7 +124,12 @@ def test_names_of_the_package_say_the_same(tmp_path: Path) -> None:
 
 def test_the_table_of_optional_packages_agrees_with_the_extras() -> None:
     extras: dict[str, Any] = lock.requirement_sets()[0]
-    packages = {"grpc": "grpcio", "pynvml": "nvidia-ml-py", "jaxlib": "jax"}
+    packages = {
+        "grpc": "grpcio",
+        "jaxlib": "jax",
+        "mlflow": "mlflow-skinny",
+        "pynvml": "nvidia-ml-py",
+    }
     for module, (extra, _) in EXTRAS.items():
         assert packages.get(module, module) in {one.name for one in extras[extra]}, module
 

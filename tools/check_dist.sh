@@ -1,7 +1,8 @@
 #!/bin/sh
-# Build wheel and sdist twice, to the same bytes, with the locked tools, then install the wheel into an empty environment of every Python that is
-# found (3.11, 3.12, 3.13; PYTHONS names others), and the sdist into one more, and try them outside
-# the repository. Everything is made in a temporary folder but dist/ itself.
+# Build wheel and sdist twice, to the same bytes, with the locked tools, then install the wheel into an
+# empty environment of every Python that is found (3.11 to 3.14; PYTHONS names others), and the sdist
+# into one more, and try them outside the repository: first the light installation, then with JAX.
+# Everything is made in a temporary folder but dist/ itself.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -19,11 +20,11 @@ find_python() {
 }
 
 first=''
-for version in ${PYTHONS:-3.11 3.12 3.13}; do
+for version in ${PYTHONS:-3.11 3.12 3.13 3.14}; do
   python=$(find_python "$version")
   [ -z "$python" ] || first=${first:-$python}
 done
-[ -n "$first" ] || { echo "no Python of ${PYTHONS:-3.11 3.12 3.13} found"; exit 1; }
+[ -n "$first" ] || { echo "no Python of ${PYTHONS:-3.11 3.12 3.13 3.14} found"; exit 1; }
 
 "$first" -m venv "$work/build"
 "$work/build/bin/pip" install --quiet --require-hashes --no-deps -r "$root/locks/build.txt"
@@ -49,6 +50,13 @@ try() { # python, what to install, extra arguments of pip
   cd "$work"
   "$environment/bin/pip" check >/dev/null
   "$environment/bin/joulemesh" --version
+  "$environment/bin/joulemesh" plan --json >/dev/null
+  "$environment/bin/joulemesh" doctor >/dev/null
+  code=0
+  "$environment/bin/joulemesh" run 2>"$work/refusal" || code=$?
+  grep -q "pip install 'joulemesh\[jax\]'" "$work/refusal" && [ "$code" = 2 ]
+  "$environment/bin/pip" install --quiet ${3:-} "$2[jax]"
+  "$environment/bin/pip" check >/dev/null
   "$environment/bin/joulemesh" profiles --json >/dev/null
   "$environment/bin/joulemesh" methods --json >/dev/null
   "$environment/bin/joulemesh" new "$environment/project" >/dev/null
@@ -65,7 +73,7 @@ assert (pathlib.Path(joulemesh.__file__).parent / "py.typed").is_file()'
   rm -rf "$environment"
 }
 
-for version in ${PYTHONS:-3.11 3.12 3.13}; do
+for version in ${PYTHONS:-3.11 3.12 3.13 3.14}; do
   python=$(find_python "$version")
   if [ -z "$python" ]; then
     echo "Python $version: not found, not tried"

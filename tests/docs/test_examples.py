@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import configparser
-import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +56,6 @@ def compose() -> dict[str, Any]:
     return read
 
 
-def instructions() -> Iterator[tuple[str, str]]:
-    """Those of the Dockerfile."""
-    text = re.sub(r"\\\n", "", (HERE / "Dockerfile").read_text("utf-8"))
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            word, _, rest = line.partition(" ")
-            yield word, rest
-
-
 def test_the_unit_runs_a_node_and_knows_its_exit_codes() -> None:
     service = unit()["Service"]
     check_command(shlex.split(service["ExecStart"].replace("%i", "farm-01")))
@@ -88,22 +77,6 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_the_image_holds_what_it_copies_and_runs_a_node() -> None:
-    found = list(instructions())
-    for word, rest in found:
-        if word == "COPY":
-            for name in rest.split()[:-1]:
-                assert (ROOT / name).exists(), name
-    parts = dict(found)
-    check_command([*json.loads(parts["ENTRYPOINT"]), *json.loads(parts["CMD"])])
-    assert parts["USER"] == "joulemesh"
-    assert parts["EXPOSE"] == str(PORT)
-    extras = re.search(r"'\.\[([\w,]+)\]'", parts["RUN"])
-    assert extras is not None
-    for extra in extras[1].split(","):
-        assert f"{extra} = [" in (ROOT / "pyproject.toml").read_text("utf-8")
-
-
 def test_the_compose_file_mounts_what_init_makes(tmp_path: Path) -> None:
     plan = joulemesh.plan(joulemesh.Scenario.load(HERE / "farm.toml"))
     fleet = make_fleet(tmp_path / "farm", plan, with_keys=True)
@@ -118,6 +91,7 @@ def test_the_compose_file_mounts_what_init_makes(tmp_path: Path) -> None:
         assert source.endswith(f"/{name}")
         assert inside in service["command"]
         assert (HERE / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        check_command(service["healthcheck"]["test"][1:])
 
 
 def test_the_hosts_are_the_services_of_the_compose_file() -> None:
