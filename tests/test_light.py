@@ -50,6 +50,7 @@ REFUSE = {
     "run --out never": "training needs JAX",
     "compare --out never": "training needs JAX",
     "tune --out never": "training needs JAX",
+    "sweep --vary devices.count=4,5 --out never": "training needs JAX",
     "estimate": "training needs JAX",
     "bounds": "training needs JAX",
     "plan --figure never.png": "drawing a figure needs Matplotlib",

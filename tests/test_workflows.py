@@ -25,7 +25,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EXTRAS, GROUPS = lock.requirement_sets()
 
 
-class Strict(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+class Strict(yaml.SafeLoader):  # type: ignore[misc]
     """Refuses a key that is there twice, of which others keep the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
