@@ -197,6 +197,9 @@ def test_nothing_is_written_where_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kept" / "mine.txt").write_text("mine")
     with pytest.raises(ScenarioError, match=r"kept is not empty \(it has mine.txt\); name a new"):
         export_flower(SCENARIO, tmp_path / "kept")
+    other = SCENARIO.override({"training.dataset": "diabetes", "training.loss": "mse"})
+    with pytest.raises(ScenarioError, match=r"training.loss = 'mse' on diabetes is not exported"):
+        export_flower(other, tmp_path / "numbers")
     with pytest.raises(JoulemeshError):
         export_flower(SCENARIO.override({"budget.energy_j": 1e-9}), tmp_path / "poor")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]

@@ -135,9 +135,26 @@ def test_a_model_given_in_memory_has_its_parameters_alone(tmp_path: Path) -> Non
     result = joulemesh.run(SCENARIO, model=pair, out=tmp_path / "run")
     made = export_model(tmp_path / "run", tmp_path / "model")
     np.testing.assert_array_equal(load_file(made / "model.safetensors")["w"], result.params["w"])
-    assert f"| {float(result.accuracy[-1]):.4f} (360 samples)" in (made / "README.md").read_text()
+    assert (
+        f"| {float(result.accuracy[-1]):.4g} (mean model, 360 samples)"
+        in (made / "README.md").read_text()
+    )
     with pytest.raises(ScenarioError, match=r"custom was given in memory.*use --format safetens"):
         export_model(tmp_path / "run", tmp_path / "graph", format="onnx")
+
+
+@pytest.mark.slow
+def test_a_regression_is_described_by_its_own_score(tmp_path: Path) -> None:
+    scenario = SCENARIO.override(
+        {"training.dataset": "diabetes", "training.loss": "mse", "training.learning_rate": 0.01}
+    )
+    result = joulemesh.run(scenario, out=tmp_path / "run")
+    made = export_model(tmp_path / "run", tmp_path / "model")
+    score = result.trace.score
+    assert score != "accuracy"
+    assert (
+        f"| test {score} | {float(result.score[-1]):.4g} (mean" in (made / "README.md").read_text()
+    )
 
 
 # ONNX ------------------------------------------------------------------------------------------

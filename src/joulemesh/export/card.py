@@ -54,7 +54,7 @@ def card(kept: Stored, path: Path, measured: Tested | None, checked: str = "") -
     title = kept.start.get("name") or "model"
     lines = [
         "---", "license: other", "library_name: joulemesh",
-        "tags: [federated-learning, decentralized-learning, joulemesh]", "metrics: [accuracy]",
+        "tags: [federated-learning, decentralized-learning, joulemesh]", f"metrics: [{kept.score}]",
         "---", "", f"# {title}: {learned['model']} on {learned['dataset']}", "",
         f"{_whose(kept)} Trained by {_fleet(kept)}. {checked}".rstrip(), "",
         table(("", ""), _rows(kept, path, measured)), "",
@@ -65,7 +65,7 @@ def card(kept: Stored, path: Path, measured: Tested | None, checked: str = "") -
         f"{', '.join(map(str, kept.dataset.shape))}]`; the scaling of training is in "
         f"{'the graph' if path.suffix == '.onnx' else '`config.json`'}.", "",
         "## Limits", "",
-        "The accuracy is that on the test samples of this data set, and says nothing about other "
+        "The figures are those on the test samples of this data set, and say nothing about other "
         "data. Devices' data were partitioned by "
         f"{code(kept.scenario.training.partition)}; the model was not checked for bias or for "
         "what it reveals about single samples.", "",
@@ -99,12 +99,14 @@ def _rows(kept: Stored, path: Path, measured: Tested | None) -> list[tuple[str, 
                 f"{measured.high:.4f}, Wilson’s, {measured.samples:,} samples)",
             )
         )
-    every = estimate(np.array(list(kept.accuracies.values())))
+    label = kept.score.replace("_", " ")
+    every = estimate(np.array(list(kept.scores.values())))
     if every.seeds > 1:
-        words = f"{every.mean:.4f} ± {every.half:.4f} (95 %, Student’s t)"
-        rows.append((f"mean over {every.seeds} seeds", words))
-    elif measured is None:
-        rows.append(("test accuracy", f"{every.mean:.4f} ({result['test_samples']:,} samples)"))
+        words = f"{every.mean:.4g} ± {every.half:.2g} (95 %, Student’s t)"
+        rows.append((f"mean {label} over {every.seeds} seeds", words))
+    elif measured is None or kept.score != "accuracy":
+        words = f"{every.mean:.4g} (mean model, {result['test_samples']:,} samples)"
+        rows.append((f"test {label}", words))
     count = sum(leaf.size for leaf in kept.params.values())
     return [
         *rows,

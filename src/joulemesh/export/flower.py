@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from joulemesh._version import __version__
 from joulemesh.data import Dataset, Partition
+from joulemesh.errors import ScenarioError
 from joulemesh.export.flower_model import ModelPart, model_part
 from joulemesh.files import make_folder, write_text, write_whole
 from joulemesh.files.folders import new_folder
+from joulemesh.metrics.losses import CROSS_ENTROPY
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
@@ -103,6 +105,7 @@ def export_flower(scenario: Scenario, folder: str | Path) -> Path:
     folder = Path(folder)
     with new_folder(folder) as draft:
         dataset = the_dataset(scenario)
+        _require_classes(scenario, dataset)
         model = the_model(scenario, None, dataset)
         plan = make_plan(scenario, parameters=model.parameters, data=dataset)
         (held,) = partitions(scenario, dataset, (scenario.seed,), plan.work.round_samples)
@@ -115,6 +118,15 @@ def export_flower(scenario: Scenario, folder: str | Path) -> Path:
         write_text(draft / "pyproject.toml", _pyproject(app, folder.resolve()))
         write_text(draft / "README.md", _readme(app))
     return folder
+
+
+def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
+    loss = scenario.training.loss
+    if loss != CROSS_ENTROPY.name or dataset.targets != "classes":
+        raise ScenarioError(
+            f"training.loss = {loss!r} on {dataset_words(dataset.name)} is not exported to Flower: "
+            f"the app minimises {CROSS_ENTROPY.name} over classes; use such a scenario"
+        )
 
 
 def _write_data(app: _App, folder: Path) -> None:

@@ -43,8 +43,11 @@ def wilson(right: int, samples: int) -> tuple[float, float]:
 
 
 def tested(kept: Stored) -> Tested | None:
-    """The model's accuracy on all test samples; None where the model itself was not kept."""
-    if kept.model is None:
+    """The model's accuracy on all test samples.
+
+    None where the model itself was not kept, or where it does not tell classes.
+    """
+    if kept.model is None or kept.dataset.targets != "classes":
         return None
     x, y, right = kept.dataset.x_test, kept.dataset.y_test, 0
     for first in range(0, len(y), _AT_ONCE):

@@ -93,6 +93,11 @@ def _onnx(kept: Stored) -> bytes:
             f"the model {name} was given in memory, and the run keeps its parameters alone: use "
             "--format safetensors, or name it by training.model = 'FILE.py:NAME'"
         )
+    if kept.dataset.targets == "tokens":
+        raise ScenarioError(
+            f"{kept.dataset.name} has tokens, which the ONNX graphs do not take: use --format "
+            "safetensors"
+        )
     if isinstance(kept.model, TorchModel):
         from joulemesh.export.torch_graph import torch_graph
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 __all__ = ["Stored", "stored"]
 
+import csv
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import read_json
 from joulemesh.files.limits import RECORD as LIMIT
+from joulemesh.metrics.losses import reported
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.runs.folder import RunFolder
@@ -43,7 +45,8 @@ class Stored:
         model: what was trained; None if the user gave it in memory, so that it was not kept.
         start: the record of the run's start.
         result: the figures of the run.
-        accuracies: final test accuracy of the mean model in each seed.
+        score: what the run is measured by: ``"accuracy"``, unless the scenario says otherwise.
+        scores: the final one of the mean model on the test samples, in each seed.
     """
 
     folder: Path
@@ -55,7 +58,8 @@ class Stored:
     model: Model | TorchModel | None
     start: Mapping[str, Any]
     result: Mapping[str, Any]
-    accuracies: Mapping[int, float]
+    score: str
+    scores: Mapping[int, float]
 
 
 def stored(folder: str | Path, *, seed: int | None = None, device: int | None = None) -> Stored:
@@ -80,7 +84,7 @@ def stored(folder: str | Path, *, seed: int | None = None, device: int | None = 
     row, seed = _row(run.path, start["seeds"], seed)
     scenario = run.scenario()
     dataset = the_dataset(scenario)
-    own = _given_in_memory(run.path)
+    own, score = _given_in_memory(run.path), reported(scenario.training).score
     return Stored(
         run.path,
         scenario,
@@ -91,7 +95,8 @@ def stored(folder: str | Path, *, seed: int | None = None, device: int | None = 
         None if own else the_model(scenario, None, dataset),
         start,
         result,
-        _accuracies(run.metrics_text()),
+        score,
+        _scores(run.metrics_text(), f"test_{score}"),
     )
 
 
@@ -148,11 +153,9 @@ def _dotted(name: str) -> str:
     return ".".join(keys[1:]) or "params"
 
 
-def _accuracies(text: str) -> dict[int, float]:
-    import csv
-    import io
-
+def _scores(text: str, column: str) -> dict[int, float]:
+    """The last of a column in the text of ``metrics.csv``, by seed."""
     last: dict[int, float] = {}
     for row in csv.DictReader(io.StringIO(text)):
-        last[int(row["seed"])] = float(np.float64(row["test_accuracy"]))
+        last[int(row["seed"])] = float(row[column])
     return last
