@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.views.comparison.figure import comparison_figure as comparison_figure
     from joulemesh.views.notebook.html import notebook_html
+    from joulemesh.views.notebook.progress import ProgressBar
     from joulemesh.views.sweep.figure import sweep_figure as sweep_figure
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "InfeasibleError",
     "JoulemeshError",
     "Plan",
+    "ProgressBar",
     "Result",
     "Scenario",
     "ScenarioError",
@@ -67,6 +69,7 @@ _HOME = {
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
     "Plan": "joulemesh.planning.plan",
+    "ProgressBar": "joulemesh.views.notebook.progress",
     "Result": "joulemesh.results.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
