@@ -40,6 +40,7 @@ PAGES = [
     DOCS / "own-method.md",
     *sorted((DOCS / "how-to").glob("*.md")),
     *sorted((DOCS / "explanation").glob("*.md")),
+    DOCS / "reference" / "python.md",
 ]
 # What installs, serves for ever, needs several machines or trains for an hour is tried elsewhere.
 NOT_HERE = (

@@ -32,6 +32,8 @@ SLOW = (
     "add-a-policy",
     "deploy",
     "measure-links",
+    "export",
+    "python",
 )
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 

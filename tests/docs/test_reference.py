@@ -5,12 +5,15 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
+import inspect
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import joulemesh
 from joulemesh.scenario import PRESETS, SECTIONS
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -43,6 +46,34 @@ def test_every_field_is_in_the_reference() -> None:
         rows = [line for line in part.splitlines() if line.startswith("| `")]
         assert [row.split("`")[1] for row in rows] == list(section.model_fields)
     assert all(f"### {name}\n" in page for name in PRESETS)
+
+
+NAMES = [name for name in joulemesh.__all__ if not name.startswith("__")]
+
+
+def _has_doctest(thing: object) -> bool:
+    return ">>> " in (inspect.getdoc(thing) or "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_in_the_reference_with_an_example(name: str) -> None:
+    """An example of its own, or of the public function that gives it; doctests are run."""
+    page = (TOOLS.parent / "docs" / "reference" / "python.md").read_text("utf-8")
+    assert re.search(rf"^::: joulemesh\.{name}$", page, re.MULTILINE)
+    thing = getattr(joulemesh, name)
+    made_by = [
+        one
+        for one in (getattr(joulemesh, other) for other in NAMES)
+        if inspect.isfunction(one)
+        and re.search(rf"\b{name}\b", str(one.__annotations__.get("return")))
+    ]
+    assert _has_doctest(thing) or any(_has_doctest(one) for one in made_by)
+
+
+def test_the_package_is_typed() -> None:
+    assert Path(joulemesh.__file__).with_name("py.typed").is_file()
+    hints = Path(joulemesh.__file__).read_text("utf-8").split("if TYPE_CHECKING:")[1]
+    assert all(re.search(rf"import (.*, )?{name}\b", hints) for name in NAMES)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,11 @@ class Answer:
         change: what would help most, or None if nothing that was tried adds 5 %.
         tried: all changes that were tried, the best first.
         text: two sentences.
+
+    >>> import joulemesh
+    >>> answer = joulemesh.plan(joulemesh.Scenario.preset("adaptive")).answer
+    >>> answer.feasible, answer.text.split(":")[0]
+    (True, 'Feasible')
     """
 
     feasible: bool

@@ -19,7 +19,7 @@ def model(
         Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder, or an empty one.")
     ] = Path("model"),
     format: Annotated[
-        str, typer.Option("--format", metavar="safetensors|onnx", help="Format of the model.")
+        str, typer.Option("--format", help="Of the model: safetensors or onnx.")
     ] = "safetensors",
     device: Annotated[
         int | None,
