@@ -37,8 +37,8 @@ def displays(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
     shell = SimpleNamespace(kernel=object())
     ipython = SimpleNamespace(get_ipython=lambda: shell)
     shown = SimpleNamespace(HTML=str, display=display)
-    monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "IPython.display", shown)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
     return made
 
 
