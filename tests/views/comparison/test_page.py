@@ -93,7 +93,8 @@ def test_everything_is_saved(seven: Seven, tmp_path: Path) -> None:
         f"{n}{s}" for n in ("figure", "iterations", "joules", "seconds") for s in (".png", ".svg")
     }
     again = {"scenario.toml", "study.json", "inputs", "manifest.jsonl", ".lock"}
-    assert files == {"comparison.csv", "table.csv", "report.html"} | again | pictures
+    paper = {"table.tex", "methods.txt", "references.bib"}
+    assert files == {"comparison.csv", "table.csv", "report.html"} | again | pictures | paper
     assert verified(tmp_path / "a" / "b").intact
     (tmp_path / "a" / "b" / "table.csv").write_text("accuracy\n1.0\n")
     assert list(verified(tmp_path / "a" / "b").damaged) == ["table.csv"]
