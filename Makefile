@@ -7,7 +7,7 @@ EXTRAS ?= jax
 PYTHON_VERSION ?= 3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help run test tests test-all test-gpu cover mutate lint format bench comparison docs figures axe lock sbom audit dist image clean
+.PHONY: help run test tests test-all test-gpu test-flower cover mutate lint format bench comparison docs figures axe lock sbom audit dist image clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -37,6 +37,10 @@ test-all: lint   ## everything that needs no accelerator, slow tests too
 
 test-gpu: .venv/ready ## what needs an accelerator
 	$(BIN)/pytest -m gpu
+
+test-flower: .venv/ready ## the exported app in Flower's own simulation, in an environment of its own
+	JOULEMESH_FLWR_PYTHON="$$($(BIN)/python -c "from benchmarks.environments import python_of; print(python_of('flower-app', ['flwr[simulation]==1.42.0', 'jax', 'optax']))")" \
+		$(BIN)/pytest -q tests/export/test_flower.py -k flowers_simulation
 
 axe: .bench/axe/package/axe.min.js ## fetch axe-core, with which tests check that pages are accessible
 

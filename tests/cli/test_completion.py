@@ -199,12 +199,58 @@ def test_the_script_to_install_can_be_shown(shell: str) -> None:
     assert "_JOULEMESH_COMPLETE=complete_" + shell in script
 
 
+def with_command(folder: Path) -> dict[str, str]:
+    """An environment in which `joulemesh` is this one, and the home folder is empty."""
+    command = folder / "joulemesh"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m joulemesh "$@"\n')
+    command.chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "HOME": str(folder)}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_in_a_real_fish(tmp_path: Path) -> None:
+    (tmp_path / "joulemesh.fish").write_text(joulemesh(_JOULEMESH_COMPLETE="source_fish"))
+    typed = "joulemesh run --set devices.profile=jetson-o"
+    asked = f"source {tmp_path}/joulemesh.fish; complete -C '{typed}'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", asked],
+        capture_output=True, text=True, check=True, env=with_command(tmp_path), timeout=120,
+    )  # fmt: skip
+    assert done.stdout.split("\t")[0] == "devices.profile=jetson-orin-nano"
+
+
+# An interactive zsh in a pseudo-terminal; Tab is pressed, and what the line becomes is read.
+ZSH = r"""
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1='> '; autoload -Uz compinit; compinit -u -d $1/dump; . $1/joulemesh.zsh"
+zpty -w shell 'echo READY-"NOW"'
+zpty -r shell seen '*READY-NOW*'
+zpty -w -n shell $'joulemesh profiles raspberry-pi-z\t'
+zpty -r shell seen '*raspberry-pi-zero-2*' && print -r -- completed
+zpty -d shell
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_in_a_real_zsh(tmp_path: Path) -> None:
+    (tmp_path / "joulemesh.zsh").write_text(joulemesh(_JOULEMESH_COMPLETE="source_zsh"))
+    (tmp_path / "ask.zsh").write_text(ZSH)
+    done = subprocess.run(
+        ["zsh", "-f", "ask.zsh", str(tmp_path)],
+        capture_output=True, text=True, check=True, env=with_command(tmp_path), timeout=120,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout == "completed\n"
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_in_a_real_bash(tmp_path: Path) -> None:
     """The function that is installed, called as bash calls it."""
-    command = tmp_path / "joulemesh"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m joulemesh "$@"\n')
-    command.chmod(0o755)
+    environment = with_command(tmp_path)
     script = joulemesh(_JOULEMESH_COMPLETE="source_bash")
     asked = (
         f"{script}\n"
@@ -212,7 +258,6 @@ def test_in_a_real_bash(tmp_path: Path) -> None:
         "_joulemesh_completion joulemesh\n"
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, env=environment
     )
