@@ -22,6 +22,7 @@ from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.studies.sweep import Progress
 from joulemesh.training.jax.engine import Engine
+from joulemesh.views.sweep.page import render_sweep
 from tests.comparisons import SEEDS, few_digits, small_scenario, small_sweep, swept_folder
 from tests.compiled import compiled_programs
 
@@ -236,3 +237,25 @@ def test_the_sweep_is_written_again_by_save(swept: Sweep, tmp_path: Path) -> Non
     one = replace(swept, points=swept.points[3:])
     assert not one.ran
     assert isinstance(swept.scenario, Scenario)
+
+
+def test_numbers_are_swept_by_their_own_score(tmp_path: Path) -> None:
+    """With a loss of numbers, tables and targets are of its score, not of accuracy."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3)).astype(np.float32)
+    y = (x @ np.array([[1.0], [2.0], [-1.0]])).astype(np.float32)
+    scenario = small_scenario().override({"training.loss": "mse", "training.score": "rmse"})
+    found = joulemesh.sweep(
+        scenario,
+        {"training.learning_rate": [0.01, 0.1]},
+        "fixed:9999",
+        seeds=2,
+        data=(x[:40], y[:40], x[40:], y[40:]),
+        target=2.5,
+        cache=tmp_path,
+    )
+    assert found.score == "rmse"
+    assert list(found.figures)[:2] == ["rmse", "device_rmse"]
+    assert found.array().shape == (2, 1, 2)
+    assert "rmse" in found.table()[0]
+    assert "a test RMSE of 2.5" in render_sweep(found)

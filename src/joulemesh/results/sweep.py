@@ -21,6 +21,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.files.whole import write_whole
 from joulemesh.metrics.curves import own_curves
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.optional import frame, require
 from joulemesh.results.sweep_point import Point, Row
 from joulemesh.scenario import Scenario
@@ -50,14 +52,12 @@ class Figure:
 
 
 FIGURES = (
-    Figure("accuracy", "test accuracy of the mean model", "accuracy", share=True),
-    Figure("device_accuracy", "test accuracy of devices' own models", "devices’ own", share=True),
     Figure("energy_j", "energy of all devices", "energy", "J"),
     Figure("time_s", "simulated time", "time", "s"),
     Figure("energy_to_target_j", "energy to the target", "energy to target", "J"),
     Figure("time_to_target_s", "time to the target", "time to target", "s"),
 )
-"""What can be drawn of every sweep."""
+"""What can be drawn of every sweep, beside the score of the mean model and of devices' own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Sweep:
         equal: what was equal for all methods of a combination.
         seeds: repetition seeds, the same in every combination.
         points: what was found in every combination; the last field varies fastest.
-        wanted: the accuracy asked for as target; None for 95 % of each combination's best.
+        wanted: the score asked for as target; None for almost each combination's best.
         computed: runs that were trained for this sweep, not found in the cache.
         rates: the learning rates of which each method has got its own; empty without tuning.
         own_data: the user's, if it was given in memory.
@@ -186,26 +186,47 @@ class Sweep:
                     array[place] = math.nan if value is None else value
         return cells
 
+    @property
+    def score(self) -> str:
+        """The metric that methods are compared by: a column of the tables."""
+        return reported(self.scenario.training).score
+
+    @property
+    def metric(self) -> Metric:
+        """What it is."""
+        return score_metric(self.score)
+
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Columns that can be drawn: `FIGURES`, and the scenario's further metrics."""
+        """Columns that can be drawn: the score, `FIGURES`, and the scenario's further metrics."""
+        name, label, share = self.metric.name, self.metric.label, self.metric.share
+        scores = (
+            Figure(name, f"test {label} of the mean model", label, share=share),
+            Figure(
+                f"device_{name}",
+                f"test {label} of devices' own models",
+                "devices’ own",
+                share=share,
+            ),
+        )
         further = [
             Figure(curve.name, curve.words, curve.short, share=curve.share)
-            for curve in own_curves(self.scenario.training.metrics)
+            for curve in own_curves(reported(self.scenario.training).metrics, self.score)
             if curve.short
         ]
-        return {one.name: one for one in (*FIGURES, *further)}
+        return {one.name: one for one in (*scores, *FIGURES, *further)}
 
-    def array(self, figure: str = "accuracy") -> NDArray[np.float64]:
+    def array(self, figure: str | None = None) -> NDArray[np.float64]:
         """A figure of every run.
 
         Args:
-            figure: one of `figures`.
+            figure: one of `figures`; the score unless given.
 
         Returns:
             float64, one axis for each varied field, then methods, then seeds; NaN where there is
             no figure.
         """
+        figure = self.score if figure is None else figure
         if figure not in self._arrays:
             raise ScenarioError(
                 f"{figure!r:.60} is not a figure of a sweep: use one of {', '.join(self.figures)}"
@@ -231,11 +252,11 @@ class Sweep:
             ],
         }
 
-    def figure(self, y: str = "accuracy", width: str | float | None = None) -> Drawing:
+    def figure(self, y: str | None = None, width: str | float | None = None) -> Drawing:
         """Draw a figure against every varied field, with 95 % bands.
 
         Args:
-            y: one of `figures`.
+            y: one of `figures`; the score unless given.
             width: for the column of a paper: ``"ieee"``, ``"ieee-wide"``, ``"acm"``,
                 ``"acm-wide"``, or inches; None for a screen.
 

@@ -28,7 +28,7 @@ from joulemesh.runs.identity import difference, versions
 from joulemesh.runs.inputs import FOLDER, asked, keep_inputs, portable
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Combination
-from joulemesh.setup.prepare import the_dataset, with_data
+from joulemesh.setup.prepare import said_loss, the_dataset, with_data
 from joulemesh.studies.compare import DEFAULT_METHODS, Options
 from joulemesh.studies.outlook import Asked, Outlook, ask, outlooks
 from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of
@@ -49,6 +49,7 @@ def sweep(
     *,
     model: Any = None,
     data: Any = None,
+    loss: Any = None,
     target: float | None = None,
     tune_lr: Rates = None,
     tune_seeds: int = TUNING_SEEDS,
@@ -78,8 +79,9 @@ def sweep(
         seeds: how many repetition seeds, or which; the same in every combination.
         model: the user's own, as in `joulemesh.run`.
         data: the user's own, as in `joulemesh.run`.
-        target: accuracy of the mean model, for energy and time to target; 95 % of each
-            combination's best final accuracy unless given.
+        loss: what is minimised, as in `joulemesh.run`.
+        target: accuracy of the mean model, or other score, for energy and time to target; 95 % of
+            each combination's best final accuracy unless given.
         tune_lr: as in `joulemesh.compare`, in every combination.
         tune_seeds: as in `joulemesh.compare`.
         out: a folder for what is found; see `Sweep.save`. One that holds a part of this sweep is
@@ -109,6 +111,7 @@ def sweep(
     >>> found.computed, found.to_pandas().shape[0], found.array("accuracy").shape
     (8, 8, (2, 2, 2))
     """
+    scenario = said_loss(scenario, loss)
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)

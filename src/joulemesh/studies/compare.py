@@ -25,6 +25,7 @@ from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.target import check_target
@@ -147,7 +148,7 @@ def prepare_comparison(
     """
     wanted, chosen = method_names(methods), chosen_seeds(scenario, seeds)
     data, target = options.get("data"), options.get("target")
-    check_target(target)
+    check_target(target, score_metric(reported(scenario.training).score))
     rates = rates_of(scenario, options.get("tune_lr"))
     tune_seeds = options.get("tune_seeds", TUNING_SEEDS)
     tuned_on = tuning_seeds(scenario, tune_seeds, chosen) if rates else ()

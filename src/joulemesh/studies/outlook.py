@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.methods import Contender
 from joulemesh.methods.terms import equal_terms
+from joulemesh.metrics.losses import reported
+from joulemesh.metrics.metric import score_metric
 from joulemesh.results.target import check_target
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Combination, Varied, combinations, varied_of
@@ -119,7 +121,7 @@ def outlooks(
     Raises:
         ScenarioError: no combination can be planned at all; the text is the first one's reason.
     """
-    check_target(options.get("target"))
+    check_target(options.get("target"), score_metric(reported(asked.scenario.training).score))
     Cache(options.get("cache")).require_usable()
     found = []
     for one in asked.combinations:

@@ -89,20 +89,22 @@ function draw() {
   const { lines, settings } = linesOf(view.x, view.y);
   const shown = lines.filter((line) => !view.hidden.has(line.place));
   const ends = shown.flatMap((line) => line.points.filter((p) => p.mean !== null).flatMap((p) => [p.mean - p.half, p.mean + p.half]));
-  let low = Math.max(0, Math.min(...ends)), high = Math.max(...ends);
+  // Intervals may reach below 0 where the figures themselves cannot.
+  const floor = shown.some((line) => line.points.some((p) => p.mean !== null && p.mean < 0)) ? -Infinity : 0;
+  let low = Math.max(floor, Math.min(...ends)), high = Math.max(...ends);
   if (!ends.length) { low = 0; high = 1; }
   if (figure.share) high = Math.min(1, high);
-  const room = 0.06 * (high - low) || 0.05 * high || 1;
+  const room = 0.06 * (high - low) || 0.05 * Math.abs(high) || 1;
   const top = figure.share ? Math.min(1, high + room) : high + room;
   const { scale, unit } = figure.unit ? unitOf(top, figure.unit) : { scale: 1, unit: "" };
-  const y = linear(Math.max(0, low - room), top, box.bottom, box.top);
+  const y = linear(Math.max(floor, low - room), top, box.bottom, box.top);
   const across = acrossOf(field, box);
   const labels = new Map(across.at.map((v, k) => [v, field.values[k]]));
   // Labels that would run into one another are left out.
   const fit = Math.max(1, Math.ceil((field.values.length * 9 * Math.max(...field.values.map((t) => t.length))) / (box.right - box.left)));
   const ticked = across.ordered.filter((_, k) => k % fit === 0).map((k) => across.at[k]);
   const x = Object.assign((v) => across.scale(v), { ticks: () => ticked });
-  const steps = Object.assign((v) => y(v * scale), { ticks: (n) => evenTicks(Math.max(0, low - room) / scale, top / scale, n) });
+  const steps = Object.assign((v) => y(v * scale), { ticks: (n) => evenTicks(Math.max(floor, low - room) / scale, top / scale, n) });
   axes(svg, box, x, steps, { x: field.name, y: unit ? `${figure.words} [${unit}]` : figure.words }, {},
     { x: (v) => labels.get(v), ...(figure.share ? { y: percentTick } : {}) });
   shown.forEach((line, i) => drawLine(svg, line, across, y, box, field.numbers ? null : (i + 0.5) / shown.length - 0.5));

@@ -28,12 +28,12 @@ _MOST_TICKS, _LONG = 8, 8
 _APART = 0.5  # of the distance between two words, which methods share
 
 
-def sweep_figure(study: Sweep, y: str = "accuracy", width: str | float | None = None) -> Figure:
+def sweep_figure(study: Sweep, y: str | None = None, width: str | float | None = None) -> Figure:
     """A figure of all methods against every varied field.
 
     Args:
         study: what is drawn.
-        y: one of ``study.figures``.
+        y: one of ``study.figures``; the score unless given.
         width: for the column of a paper (`joulemesh.views.publication.printing.WIDTHS`, or
             inches), where the caption takes the place of the title; None for a screen.
 
@@ -41,6 +41,7 @@ def sweep_figure(study: Sweep, y: str = "accuracy", width: str | float | None = 
         A figure that belongs to no window and no global state. Lines are means over seeds and over
         the settings of the other fields, bands their 95 % intervals over seeds.
     """
+    y = study.score if y is None else y
     panels = [panel_of(study, k, y) for k in range(len(study.varied))]
     screen = _WIDTH_IN / 2 if len(panels) == 1 else _WIDTH_IN
     inches = screen if width is None else width_in(width)

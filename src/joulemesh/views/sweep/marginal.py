@@ -77,13 +77,13 @@ class Panel:
         return "; ".join(part for part in (text, lacking) if part)
 
 
-def panel_of(study: Sweep, field: int, figure: str = "accuracy") -> Panel:
+def panel_of(study: Sweep, field: int, figure: str | None = None) -> Panel:
     """Every method's figure against one of the varied fields.
 
     Args:
         study: the sweep.
         field: the number of the field among ``study.varied``.
-        figure: one of ``study.figures``.
+        figure: one of ``study.figures``; the score unless given.
     """
     cells = _first(study.array(figure), field)  # [V, settings, methods, seeds]
     known = _known(cells, _first(study.array(), field))
@@ -105,13 +105,13 @@ def _first(array: FloatArray, field: int) -> FloatArray:
     return front.reshape(front.shape[0], -1, *front.shape[-2:])
 
 
-def _known(cells: FloatArray, accuracy: FloatArray) -> BoolArray:
+def _known(cells: FloatArray, scores: FloatArray) -> BoolArray:
     """[V, settings, methods]: is there a figure of every seed that ran?
 
     What it took to reach a target is not averaged over those that did: that would flatter a method
     that rarely does.
     """
-    ran, there = np.isfinite(accuracy), np.isfinite(cells)
+    ran, there = np.isfinite(scores), np.isfinite(cells)
     return np.asarray(there.any(axis=-1) & (there | ~ran).all(axis=-1))
 
 

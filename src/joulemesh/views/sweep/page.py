@@ -14,6 +14,7 @@ from scipy import special
 
 from joulemesh.results.statistics import CONFIDENCE
 from joulemesh.results.sweep import Figure, Sweep
+from joulemesh.results.target import default_target
 from joulemesh.units import duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page
@@ -65,26 +66,32 @@ def _shown(study: Sweep) -> list[Figure]:
 def sentence(study: Sweep) -> str:
     """What was varied, and which method reached the most where (plain text)."""
     fields = " × ".join(f"{len(one.values)} values of {one.name}" for one in study.varied)
-    ran = [(row, point) for point in study.points for row in point.methods if row.get("accuracy")]
+    metric = study.metric
+    ran = [
+        (row, point)
+        for point in study.points
+        for row in point.methods
+        if row.get(metric.name) is not None
+    ]
     if not ran:
         return f"{fields}: none of the methods could run anywhere."
-    best, point = max(ran, key=lambda pair: pair[0]["accuracy"])
+    best, point = max(ran, key=lambda pair: metric.sign * pair[0][metric.name])
     where = ", ".join(
         f"{one.name} {words_of(one, k)}" for one, k in zip(study.varied, point.at, strict=True)
     )
     seeds = len(study.seeds)
     times = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
     return (
-        f"{fields}, {len(study.methods)} methods. The highest final test accuracy, "
-        f"{words.percent(best['accuracy'])} ({times}), is that of {best['method']} at {where}, for "
+        f"{fields}, {len(study.methods)} methods. The best final test {metric.label}, "
+        f"{metric.text(best[metric.name])} ({times}), is that of {best['method']} at {where}, for "
         f"{energy(best['energy_j'])} in {duration(best['time_s'])}."
     )
 
 
 def _terms(study: Sweep) -> str:
-    target = "95 % of the best final accuracy of its own combination"
+    _, target = default_target(1.0, study.metric, "its combination's best final")
     if study.wanted is not None:
-        target = f"a test accuracy of {study.wanted:g}"
+        target = f"a test {study.metric.label} of {study.wanted:g}"
     return (
         f"Equal {study.equal} within each combination; the same seeds in all of them. The target "
         f"of a run is {target}."

@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.metrics.metric import Metric
 from joulemesh.results.sweep import Sweep
 from joulemesh.results.sweep_point import Point
 from joulemesh.scenario.varied import Varied
@@ -29,7 +30,7 @@ def head_of(study: Sweep) -> list[str]:
     return [
         *(one.name for one in study.varied),
         "method",
-        "accuracy [%]",
+        study.metric.heading,
         f"vs {study.methods[0]}",
         "iterations",
         "energy",
@@ -43,21 +44,22 @@ def cells_of(study: Sweep, most: int) -> Iterator[list[str]]:
     """The lines; one of a method that did not run has its status and the reason behind its name."""
     lines = ((point, row) for point in study.points for row in point.methods)
     for point, row in islice(lines, most):
-        yield [*_at(study.varied, point), row["method"], *_figures(row)]
+        yield [*_at(study.varied, point), row["method"], *_figures(row, study.metric)]
 
 
 def _at(varied: Sequence[Varied], point: Point) -> list[str]:
     return [words_of(one, k) for one, k in zip(varied, point.at, strict=True)]
 
 
-def _figures(row: Mapping[str, Any]) -> list[str]:
-    if row.get("iterations") is None:
+def _figures(row: Mapping[str, Any], metric: Metric) -> list[str]:
+    name, share = metric.name, metric.share
+    if row.get("iterations") is None or row.get(name) is None:
         why = row["notes"][0] if row["notes"] else ""
         return [f"{row['status']}: {why}" if why else str(row["status"])]
-    apart = difference_text(row["accuracy_difference"], row["accuracy_difference_ci95"])
+    apart = row[f"{name}_difference"], row[f"{name}_difference_ci95"]
     return [
-        figure_text(row["accuracy"], row["accuracy_ci95"]),
-        apart,
+        figure_text(row[name], row[f"{name}_ci95"], share=share),
+        difference_text(*apart, share=share),
         f"{row['iterations']:,}",
         figure_text(row["energy_j"], row["energy_j_ci95"], "J"),
         figure_text(row["time_s"], row["time_s_ci95"], "s"),
