@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["classes_of", "from_arrays", "reordered"]
+__all__ = ["classes_of", "from_arrays", "reordered", "targets_from"]
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,6 +98,24 @@ def from_arrays(
         holders=_holders(name, held_by or {}),
         notes=notes,
     )
+
+
+def targets_from(
+    name: str, y_train: NDArray[Any], y_test: NDArray[Any], kind: str
+) -> tuple[NDArray[Any], NDArray[Any], int, tuple[str, ...]]:
+    """Training and test targets of a kind, how many classes or numbers there are, and their names.
+
+    >>> targets_from("toy", np.array(["b", "a"]), np.array(["a"]), "classes")[2:]
+    (2, ('a', 'b'))
+    """
+    if kind == "numbers":
+        train, test, _ = numbers_of(name, y_train, y_test, normalize=False)
+        return train, test, train.shape[1], ()
+    if kind == "tokens":
+        wanted, held = (np.asarray(y).astype(np.int32) for y in (y_train, y_test))
+        return wanted, held, 1 + max(int(wanted.max()), int(held.max())), ()
+    labels, tested, names = _both_labels(name, y_train, y_test)
+    return labels, tested, len(names) or _classes(name, labels), names
 
 
 def classes_of(path: str | Path, y_train: NDArray[Any]) -> int:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from joulemesh.bibliography import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST
 from joulemesh.citation import Citation
+from joulemesh.data.disk import is_on_disk, read_disk_sizes
 from joulemesh.data.federated.folder import read_folder, stamp_of
 from joulemesh.data.hub import PREFIX, hub_file
 from joulemesh.data.npz import read_npz_sizes
@@ -87,7 +88,7 @@ def check_name(dataset: str) -> None:
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ScenarioError(
         f"dataset = {dataset!r} is unknown{hint}: use one of {', '.join(DATASETS)}, the path of "
-        f"a .csv, .tsv, .parquet or .npz file, folder:PATH or hf:OWNER/NAME"
+        f"a .csv, .tsv, .parquet, .npz, .npy or .arrow file, folder:PATH or hf:OWNER/NAME"
     )
 
 
@@ -123,7 +124,8 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
 
 
 def _of_npz(name: str, path: str | Path, reading: Reading) -> DataSpec:
-    train, test, shape, classes, kind, positions = read_npz_sizes(path, reading)
+    read = read_disk_sizes if is_on_disk(str(path)) else read_npz_sizes
+    train, test, shape, classes, kind, positions = read(path, reading)
     return DataSpec(name, train, test, shape, classes, None, kind, positions)
 
 

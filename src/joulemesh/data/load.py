@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import check_name, spec
 from joulemesh.data.dataset import Dataset
+from joulemesh.data.disk import is_on_disk, read_disk
 from joulemesh.data.download import fetch
 from joulemesh.data.examples import diabetes, verses
 from joulemesh.data.federated.folder import read_folder
@@ -83,7 +84,7 @@ def load(
         return from_table(open_table(dataset), reading)
     check_only_tables(dataset, reading)
     if is_own(dataset):
-        return read_npz(dataset, reading)
+        return read_disk(dataset, reading) if is_on_disk(dataset) else read_npz(dataset, reading)
     if dataset.startswith(FOLDER):
         return read_folder(dataset, reading)
     if reading.holder is not None:

@@ -99,7 +99,7 @@ def is_own(dataset: str) -> bool:
     >>> is_own("mine.npz"), is_own("digits")
     (True, False)
     """
-    return is_table(dataset) or dataset.endswith(".npz")
+    return is_table(dataset) or dataset.lower().endswith((".npz", ".npy", ".arrow"))
 
 
 def check_only_tables(dataset: str, reading: Reading) -> None:

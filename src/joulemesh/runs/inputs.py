@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.data import Dataset
+from joulemesh.data.disk import is_on_disk
 from joulemesh.data.npz import write_npz
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes, write_text
@@ -51,7 +52,7 @@ def _copies(scenario: Scenario) -> dict[str, str]:
     return {
         field: f"{FOLDER}/{field.replace('.', '-')}{_suffix(path)}"
         for field, path in _files(scenario).items()
-        if path.stat().st_size <= _MOST_BYTES
+        if path.stat().st_size <= _MOST_BYTES and not is_on_disk(path.name)
     }
 
 

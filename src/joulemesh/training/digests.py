@@ -6,11 +6,13 @@ __all__ = ["array_parts", "data_digest", "digest", "scaling_digest"]
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.data import Dataset
+from joulemesh.data.disk import OnDisk
 
 
 def digest(parts: Iterable[bytes | memoryview]) -> str:
@@ -42,10 +44,17 @@ def data_digest(data: Dataset) -> str:
     >>> data_digest(load("digits")) == data_digest(load("digits"))
     True
     """
-    arrays = [data.x_train, data.y_train, data.x_test, data.y_test, data.mean, data.std]
+    x_train, x_test = (_contents(x) for x in (data.x_train, data.x_test))
+    arrays = [x_train, data.y_train, x_test, data.y_test, data.mean, data.std]
     if data.holders is not None:
         arrays += [data.holders.of, np.array(data.holders.names)]
     return digest([*array_parts(*arrays), str(data.classes).encode()])
+
+
+def _contents(x: Any) -> NDArray[Any]:
+    """Samples; of those on disk a digest of some of them."""
+    found: NDArray[Any] = x.fingerprint() if isinstance(x, OnDisk) else x
+    return found
 
 
 def scaling_digest(data: Dataset) -> str:

@@ -45,6 +45,7 @@ def queue_chunk(
     """
     key, schedule = engine.key, engine.schedule
     stop = min(start + key.chunk, schedule.iterations)
+    engine.read_samples(start, stop)
     chunk, segments, ends = chunk_schedule(
         schedule,
         engine.layout,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import metrics_of
@@ -32,13 +33,15 @@ from joulemesh.training.jax.chunks import evaluated, longest_steps
 from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.evaluation.evaluator import Evaluator
 from joulemesh.training.jax.evaluation.scores import checked_metrics
+from joulemesh.training.jax.evaluation.streamed import StreamedEvaluator
 from joulemesh.training.jax.exchange import Exchange
 from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.mean_model import mean_of
-from joulemesh.training.jax.platform import precision_scope, row_mesh
+from joulemesh.training.jax.platform import WHOLE, precision_scope, row_mesh, sharding
 from joulemesh.training.jax.platform import this_machine as at_hand
+from joulemesh.training.jax.pools import Pools
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
@@ -117,6 +120,7 @@ class Engine:
         """Choose layout and strategy, make the programs and place the inputs."""
         options, schedule, seeds = self.options, self.schedule, len(self.seeds)
         own = own_exchange is not None
+        self.pools = self._pools(own)
         mesh = row_mesh(self.machine, schedule.devices)
         self.layout = self._deal(mesh.size, shuffle=not own)
         job = Job(self.model, options, schedule, self.longest, self.dataset.shape, seeds, own)
@@ -155,12 +159,14 @@ class Engine:
                 self.dtype,
             )
             self.inputs = place_inputs(inputs, mesh)
-            self.evaluator = Evaluator(
-                self.key, self.inputs, self.layout, self.partitions, schedule, options
+            held = (self.key, self.inputs, self.layout, self.partitions, schedule, options)
+            self.evaluator = (
+                StreamedEvaluator(self.dataset, *held) if self.pools else Evaluator(*held)
             )
         few = schedule.iterations - evaluated(options, schedule, 0, schedule.iterations).sum()
         self.brief = bool(few < self.machine.segments_per_call)
         self._prepared, self._compiling = False, Compiling()
+        self._read = (0, 0)  # iterations whose samples are in memory
 
     def scope(self) -> AbstractContextManager[object]:
         """In which JAX computes in the precision that the options ask for."""
@@ -170,7 +176,31 @@ class Engine:
         """Iterations in a chunk: fewer than asked for where devices are many."""
         least = 1 if self.machine.loop else self.machine.segments_per_call
         most = max(least, self.machine.chunk_rounds // self.schedule.devices)
-        return min(self.options.chunk_iterations, most)
+        most = min(self.options.chunk_iterations, most)
+        return most if self.pools is None else min(most, self.pools.chunk)
+
+    def _pools(self, own_exchange: bool) -> Pools | None:
+        """What reads samples from disk, if they are there."""
+        if not self.dataset.on_disk:
+            return None
+        if own_exchange:
+            raise ScenarioError(
+                f"this method has an exchange of its own, which may look at samples, and those of "
+                f"{self.dataset.name} stay on disk: leave the method out, or give an .npz file"
+            )
+        most = self.options.chunk_iterations
+        held = (self.dataset, self.partitions, self.schedule, self.options, self.seeds)
+        return Pools(*held, most)
+
+    def read_samples(self, start: int, stop: int) -> None:
+        """Have the samples of iterations start..stop−1 in memory; those on disk are read."""
+        if self.pools is None or self._read == (start, stop):
+            return
+        x, y, order = self.pools.read(start, stop)
+        train = self.inputs.train._replace(x=x, y=y)
+        placed = hosts.put((train.x, train.y, order), sharding(self.key.mesh, WHOLE))
+        train = train._replace(x=placed[0], y=placed[1])
+        self.inputs, self._read = self.inputs._replace(train=train, order=placed[2]), (start, stop)
 
     def _deal(self, shards: int, *, shuffle: bool) -> Layout:
         sizes, options = sizes_of(self.partitions), self.options

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
 from joulemesh.data.catalog import DATASETS
+from joulemesh.data.disk import OnDisk
 from joulemesh.training.jax.loss import scale_of
 
 Tensor: TypeAlias = Any
@@ -56,6 +57,8 @@ class Samples:
         first = _channels_first(dataset)
 
         def placed(x: NDArray[Any]) -> Tensor:
+            if dataset.on_disk:
+                return x  # read as it is needed
             tensor = torch.as_tensor(np.ascontiguousarray(np.moveaxis(x, 3, 1) if first else x))
             return tensor.to(device)
 
@@ -88,11 +91,17 @@ class Samples:
     def train(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Training samples by index, of any shape, normalised; and their targets."""
         index = index.to(self.device)
-        return self._seen(self._x[index]), self._y[index]
+        return self._seen(self._taken(self._x, index)), self._y[index]
+
+    def _taken(self, x: Any, index: Tensor) -> Tensor:
+        """Samples by index, from the processor's memory or from disk."""
+        if isinstance(x, OnDisk):
+            return self._torch.as_tensor(x[index.cpu().numpy()]).to(self.device)
+        return x[index]
 
     def test(self, index: NDArray[np.int64]) -> Tensor:
         """Test samples by index, normalised."""
-        return self._seen(self._x_test[self._torch.as_tensor(index).to(self.device)])
+        return self._seen(self._taken(self._x_test, self._torch.as_tensor(index).to(self.device)))
 
     def targets(self, index: NDArray[np.int64]) -> NDArray[Any]:
         """Targets of test samples by index."""

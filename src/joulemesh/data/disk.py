@@ -1,0 +1,276 @@
+"""Samples that stay on disk: ``.npy`` files and Arrow files, mapped and read by index.
+
+A data set need not fit in memory then. Targets are kept in memory; samples are read as they are
+needed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["OnDisk", "is_on_disk", "read_disk", "read_disk_sizes"]
+
+import hashlib
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data.arrays import classes_of, targets_from
+from joulemesh.data.dataset import Dataset
+from joulemesh.data.reading import Reading
+from joulemesh.data.targets import targets_of
+from joulemesh.errors import ScenarioError
+from joulemesh.optional import require
+
+_KINDS = (np.uint8, np.float32, np.int32)
+_PORTION = 2**22  # bytes that are looked at together
+_RELEASED = 2**20  # bytes read at once after which the pages that they lay in are given back
+_SAMPLED = 4096  # samples that stand for all in a digest
+_ENDINGS = (".npy", ".arrow")
+
+
+def is_on_disk(dataset: str) -> bool:
+    """Is this the path of samples that stay on disk?
+
+    >>> is_on_disk("big/x_train.npy"), is_on_disk("big/train.arrow"), is_on_disk("small.npz")
+    (True, True, False)
+    """
+    return dataset.lower().endswith(_ENDINGS)
+
+
+class OnDisk:
+    """Samples on disk, read by index; like a NumPy array as far as learning needs it.
+
+    Args:
+        parts: mapped arrays [n, ...] one after another, all of one type.
+
+    Attributes:
+        shape: of all samples.
+        dtype: of their numbers.
+
+    >>> both = OnDisk([np.zeros((2, 3), np.float32), np.ones((4, 3), np.float32)])
+    >>> both.shape, both[np.array([5, 0])].tolist(), both[1:3].shape
+    ((6, 3), [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], (2, 3))
+    """
+
+    def __init__(self, parts: Sequence[NDArray[Any]]) -> None:
+        self._parts = list(parts)
+        self._ends = np.cumsum([len(part) for part in self._parts])
+        self.shape = (int(self._ends[-1]), *self._parts[0].shape[1:])
+        self.dtype: np.dtype[Any] = self._parts[0].dtype
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return int(np.prod(self.shape))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample."""
+        return self.nbytes // max(len(self), 1)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Samples by index (an array of whole numbers, or a slice), read into memory."""
+        if isinstance(index, slice):
+            index = np.arange(*index.indices(len(self)))
+        places = np.asarray(index)
+        flat = places.reshape(-1)
+        made = np.empty((len(flat), *self.shape[1:]), self.dtype)
+        part = np.searchsorted(self._ends, flat, side="right")
+        for k, (array, end) in enumerate(zip(self._parts, self._ends, strict=True)):
+            mine = np.flatnonzero(part == k)
+            if len(mine):
+                mine = mine[np.argsort(flat[mine], kind="stable")]  # in the order of the file
+                made[mine] = array[flat[mine] - (end - len(array))]
+        if made.nbytes >= _RELEASED:
+            self._release()
+        return made.reshape(*places.shape, *self.shape[1:])
+
+    def _release(self) -> None:
+        """Let go of pages that were read: they would count as this process's memory."""
+        for part in self._parts:
+            mapped = getattr(part, "_mmap", None)
+            if hasattr(mapped, "madvise"):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """All samples, in memory."""
+        return np.asarray(self[:], dtype)
+
+    def fingerprint(self) -> NDArray[np.uint8]:
+        """A digest of the shape and of samples that are spread evenly: reading all takes long."""
+        some = np.unique(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64))
+        made = hashlib.sha256(repr((self.shape, self.dtype.str)).encode())
+        made.update(np.ascontiguousarray(self[some]).data)
+        return np.frombuffer(made.digest(), np.uint8)
+
+    def portions(self) -> Any:
+        """The samples, some at a time."""
+        step = max(1, _PORTION // max(self.sample_bytes, 1))
+        for first in range(0, len(self), step):
+            yield self[first : first + step]
+
+
+def read_disk(path: str | Path, reading: Reading | None = None) -> Dataset:
+    """Open samples on disk as a data set; targets are read into memory, samples are not.
+
+    Args:
+        path: of ``x_train.npy``, beside which lie y_train.npy, x_test.npy and y_test.npy; or of an
+            Arrow file with columns x (a list of fixed size) and y, beside which lies one whose name
+            has ``test`` in place of ``train``. Samples are uint8, float32 or (tokens) int32.
+        reading: what is to be predicted.
+
+    Raises:
+        ScenarioError: a file is missing or is something else.
+    """
+    reading = reading or Reading()
+    if reading.normalize:
+        raise ScenarioError(
+            f"training.normalize would copy all samples of {path}, which stay on disk: standardise "
+            "them when you write them, and leave it out"
+        )
+    if reading.holder is not None:
+        raise ScenarioError(
+            f"training.partition = 'column:{reading.holder}' is for tables and .npz files, and "
+            f"{path} stays on disk: use another partition"
+        )
+    x_train, y_train, x_test, y_test = _opened(Path(path))
+    kind = targets_of(y_train, reading.targets)
+    found = targets_from(str(path), y_train, y_test, kind)
+    train, test, classes, names = found
+    if kind == "tokens":
+        classes = max(classes, *(1 + _largest(x) for x in (x_train, x_test)))
+    mean: Any = 0.0
+    std: Any = 1.0
+    if x_train.dtype == np.uint8:
+        mean, std = _moments(x_train)
+    samples = (cast(Any, x_train), train, cast(Any, x_test), test)
+    return Dataset(str(path), *samples, classes, mean, std, class_names=names)
+
+
+def read_disk_sizes(
+    path: str | Path, reading: Reading | None = None
+) -> tuple[int, int, tuple[int, ...], int, str, tuple[int, ...]]:
+    """Sizes for the planner, as `npz.read_npz_sizes` gives them."""
+    x_train, y_train, x_test, _ = _opened(Path(path))
+    kind = targets_of(y_train, (reading or Reading()).targets)
+    sizes = (len(x_train), len(x_test), x_train.shape[1:])
+    if kind == "tokens":
+        made = read_disk(path, reading)
+        return *sizes, made.classes, kind, made.y_train.shape[1:]
+    classes = y_train[:1].size if kind == "numbers" else classes_of(path, y_train)
+    return *sizes, classes, kind, ()
+
+
+def _largest(x: OnDisk) -> int:
+    return max(int(portion.max()) for portion in x.portions())
+
+
+def _moments(x: OnDisk) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and standard deviation of bytes, as of an array in memory, in one pass."""
+    channels = x.shape[-1] if x.ndim == 4 else 1
+    counts, values = np.zeros((channels, 256), np.int64), np.arange(256.0)
+    for portion in x.portions():
+        planes = portion.reshape(-1, channels)
+        for k in range(channels):
+            counts[k] += np.bincount(planes[:, k], minlength=256)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    means = [float(one @ values) for one in share]
+    stds = [
+        float(np.sqrt(one @ (values - m) ** 2)) or 1.0 for one, m in zip(share, means, strict=True)
+    ]
+    return np.array(means, np.float32), np.array(stds, np.float32)
+
+
+def _opened(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
+    """Samples and targets to learn from and to test on."""
+    made = _arrow(path) if path.suffix.lower() == ".arrow" else _numpy(path)
+    for name, x, y in (("train", *made[:2]), ("test", *made[2:])):
+        if x.dtype.type not in _KINDS:
+            raise ScenarioError(
+                f"{path}: samples to {name} on are {x.dtype}, which would have to be copied: write "
+                "them as uint8, float32 or int32 (tokens)"
+            )
+        if len(x) != len(y) or not len(x):
+            raise ScenarioError(
+                f"{path}: {len(x)} samples to {name} on have {len(y)} targets: make them equal"
+            )
+    return made
+
+
+def _numpy(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
+    if path.name != "x_train.npy":
+        raise ScenarioError(
+            f"dataset = {str(path)!r}: name the file x_train.npy, beside which lie y_train.npy, "
+            "x_test.npy and y_test.npy"
+        )
+    arrays = []
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        file = path.with_name(f"{name}.npy")
+        try:
+            arrays.append(np.load(file, mmap_mode="r", allow_pickle=False))
+        except FileNotFoundError:
+            raise ScenarioError(f"dataset file {file} does not exist: write it") from None
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:160]
+            raise ScenarioError(
+                f"{file} cannot be mapped ({reason}): write it with numpy.save"
+            ) from error
+    x_train, y_train, x_test, y_test = arrays
+    return OnDisk([x_train]), np.array(y_train), OnDisk([x_test]), np.array(y_test)
+
+
+def _arrow(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
+    if "train" not in path.name:
+        raise ScenarioError(
+            f"dataset = {str(path)!r}: name the file with the training samples, NAME-train.arrow, "
+            "beside which lies NAME-test.arrow"
+        )
+    test = path.with_name(path.name.replace("train", "test"))
+    return *_columns(path), *_columns(test)
+
+
+def _columns(path: Path) -> tuple[OnDisk, NDArray[Any]]:
+    """The columns x, mapped, and y of an Arrow file."""
+    arrow = require("pyarrow", f"reading {path}")
+    try:
+        table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
+        x, y = table.column("x"), table.column("y")
+        parts = [_fixed(path, chunk) for chunk in x.chunks if len(chunk)]
+    except FileNotFoundError:
+        raise ScenarioError(f"dataset file {path} does not exist: write it") from None
+    except (OSError, KeyError, arrow.ArrowInvalid) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"{path} is not an Arrow file with columns x and y ({reason}): write it with "
+            "pyarrow.ipc.new_file"
+        ) from error
+    lists = hasattr(y.type, "value_type")
+    targets = np.array(y.to_pylist()) if lists else y.to_numpy()
+    return OnDisk(parts), np.asarray(targets)
+
+
+def _fixed(path: Path, chunk: Any) -> NDArray[Any]:
+    """A view of a chunk of lists of one fixed size."""
+    size = getattr(chunk.type, "list_size", 0)
+    if not size or chunk.null_count:
+        raise ScenarioError(
+            f"{path}: column x is {chunk.type}: use lists of a fixed size, without nulls"
+        )
+    flat = chunk.flatten().to_numpy(zero_copy_only=True)
+    return cast("NDArray[Any]", flat.reshape(-1, size))
