@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["OnDisk", "is_on_disk", "read_disk", "read_disk_sizes"]
 
 import hashlib
-import mmap
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,6 @@ from joulemesh.optional import require
 
 _KINDS = (np.uint8, np.float32, np.int32)
 _PORTION = 2**22  # bytes that are looked at together
-_RELEASED = 2**20  # bytes read at once after which the pages that they lay in are given back
 _SAMPLED = 4096  # samples that stand for all in a digest
 _ENDINGS = (".npy", ".arrow")
 
@@ -96,17 +95,8 @@ class OnDisk:
             mine = np.flatnonzero(part == k)
             if len(mine):
                 mine = mine[np.argsort(flat[mine], kind="stable")]  # in the order of the file
-                made[mine] = array[flat[mine] - (end - len(array))]
-        if made.nbytes >= _RELEASED:
-            self._release()
+                made[mine] = _rows(array, flat[mine] - (end - len(array)))
         return made.reshape(*places.shape, *self.shape[1:])
-
-    def _release(self) -> None:
-        """Let go of pages that were read: they would count as this process's memory."""
-        for part in self._parts:
-            mapped = getattr(part, "_mmap", None)
-            if hasattr(mapped, "madvise"):
-                mapped.madvise(mmap.MADV_DONTNEED)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """All samples, in memory."""
@@ -124,6 +114,30 @@ class OnDisk:
         step = max(1, _PORTION // max(self.sample_bytes, 1))
         for first in range(0, len(self), step):
             yield self[first : first + step]
+
+
+def _rows(array: NDArray[Any], index: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Rows of a mapped array, by ascending index.
+
+    They are read, not looked up in the mapping: there the pages around each row would count as
+    this process's memory, many times what is read.
+    """
+    file = getattr(array, "filename", None)
+    if file is None or not array.flags.c_contiguous or not hasattr(os, "preadv"):
+        return np.asarray(array[index])
+    made = np.empty((len(index), *array.shape[1:]), array.dtype)
+    each, base = made[:1].nbytes, int(array.offset)  # type: ignore[attr-defined]
+    breaks = np.flatnonzero(np.diff(index) != 1) + 1
+    with open(file, "rb", buffering=0) as opened:
+        for first, stop in zip([0, *breaks], [*breaks, len(index)], strict=True):
+            target = made[first:stop].reshape(-1).view(np.uint8).data
+            at, done = base + int(index[first]) * each, 0
+            while done < len(target):
+                got = os.preadv(opened.fileno(), [target[done:]], at + done)
+                if not got:
+                    raise ScenarioError(f"{file} ends early: write it again")
+                done += got
+    return made
 
 
 def read_disk(path: str | Path, reading: Reading | None = None) -> Dataset:

@@ -238,4 +238,4 @@ def test_a_data_set_larger_than_the_memory_that_is_used(tmp_path: Path) -> None:
     whole = (tmp_path / "x_train.npy").stat().st_size
     assert tested == samples["test"]
     assert whole == 2**30 + 128
-    assert peak_kib * 1024 < 0.9 * whole  # and a process that has loaded JAX takes half of it
+    assert peak_kib * 1024 < 0.75 * whole  # of which a process with JAX takes a third by itself

@@ -22,7 +22,7 @@ from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.torch.batches import Batches
 
-POOL_BYTES = 2**27
+POOL_BYTES = 2**25
 """Bytes of samples that are in memory at a time, unless a single iteration needs more."""
 
 
