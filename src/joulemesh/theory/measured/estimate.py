@@ -58,7 +58,8 @@ class DeviceLosses:
         self._compiled: dict[str, Callable[..., Any]] = {}
         with self._scope():
             scale, shift = scale_of(dataset, np.float64)
-            self._data = jax.device_put(Data(dataset.x_train, dataset.y_train, scale, shift))
+            x = np.asarray(dataset.x_train)  # whole, also from disk
+            self._data = jax.device_put(Data(x, dataset.y_train, scale, shift))
             width = -(-int(held.sizes.max()) // _BLOCK) * _BLOCK
             place = np.arange(width)
             inside = place < held.sizes[:, None]
