@@ -29,9 +29,9 @@ class Training(Section):
 
     dataset: str = Field(
         "digits",
-        description="digits | mnist | fashion-mnist | cifar-10 | diabetes | verses | hf:NAME | path "
-        "of a .csv, .tsv, .parquet or .npz file, of x_train.npy or of a train.arrow (read from disk "
-        "as needed) | folder:PATH, a shard per device",
+        description="digits | mnist | fashion-mnist | cifar-10 | diabetes | verses | hf:NAME | "
+        "path of a .csv, .tsv, .parquet or .npz file, or of x_train.npy or train.arrow (on disk) "
+        "| folder:PATH, a shard per device",
     )
     data_dir: str | None = Field(None, description="folder with the data set's original files")
     label: str | None = Field(
