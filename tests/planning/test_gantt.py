@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -175,3 +176,12 @@ def test_too_many_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.gantt(1, merged=True).bars
     with pytest.raises(joulemesh.ScenarioError, match=r"iteration 9 is not one of 1\.\.4"):
         plan.gantt(9)
+
+
+def test_the_rest_of_a_plan_has_time_lines_too() -> None:
+    """Of a timeline that begins later, too, the scheme of an iteration is found."""
+    whole = _plan({"network.fading": "rayleigh", "plan.aggregation": "tree"})
+    rest = replace(whole, timeline=whole.timeline.from_row(2))
+    assert rest.scheme_at(1) is whole.scheme_at(3)
+    one, two = rest.gantt(1), whole.gantt(3)
+    assert one.bars == two.bars

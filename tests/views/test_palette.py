@@ -17,5 +17,13 @@ def test_reports_colour_devices_as_figures_do() -> None:
         assert f"--{kind}: {BINDING[kind].lower()};" in by_day
 
 
+def test_whatever_binds_has_a_colour() -> None:
+    css = (HOME / "views" / "assets" / "report.css").read_text("utf-8")
+    by_day, by_night = css.split("@media screen", 1)
+    for kind in BINDING:
+        assert f"--{kind}: #" in by_day
+        assert f"--{kind}: #" in by_night
+
+
 def test_curves_have_different_colours() -> None:
     assert len(set(CURVES)) == len(CURVES) == 8

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import joulemesh
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.units import prefixed
@@ -125,3 +126,12 @@ def test_the_frame_is_a_square_round_everybody(plans: dict[str, Plan]) -> None:
 )
 def test_units(top: float, found: tuple[float, str]) -> None:
     assert prefixed(-top, "J") == found
+
+
+def test_batteries_pay_for_rest_too() -> None:
+    """What is left at the end is the plan's margin, whatever the joules went on."""
+    changes = {"devices.idle_w": 0.5, "devices.receive_j_per_bit": 1e-8, "plan.iterations": 10}
+    plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(changes))
+    assert plan.idle_total_j.sum() > 0
+    *_, last = battery_left(plan, np.array([0, 4, 10]))
+    assert last == pytest.approx(plan.margin_j / plan.energy_budget_j, abs=1e-9)

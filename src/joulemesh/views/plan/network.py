@@ -25,7 +25,7 @@ MOST_DOTS = 2_000
 """Devices that are drawn one by one; more are summarised in cells."""
 
 _MOST_LINKS = 4_000  # beside the route's; more cannot be told apart
-_ACROSS = 24  # cells along each side of the map
+_ACROSS = 14  # cells along each side of the map
 _MOST_JOINTS = 1_200  # pairs of cells that are joined
 
 IntArray = NDArray[np.int64]
@@ -83,12 +83,12 @@ def _dots(plan: Plan, used: IntArray) -> dict[str, Any]:
 
 def _cells(plan: Plan, used: IntArray) -> dict[str, Any]:
     """How many devices stand in each cell of a grid, and how many links join two cells."""
-    graph, (left, right, bottom, top) = plan.world.graph, frame_m(plan)
-    corner, size = np.array([left, bottom]), np.array([right - left, top - bottom])
-    place = np.clip(((graph.positions_m - corner) / size * _ACROSS).astype(int), 0, _ACROSS - 1)
+    graph, at = plan.world.graph, plan.world.graph.positions_m
+    corner, size = at.min(axis=0), max(float(np.ptp(at, axis=0).max()), 1e-9)
+    place = np.clip(((at - corner) / size * _ACROSS).astype(int), 0, _ACROSS - 1)
     there, cell = np.unique(place @ [_ACROSS, 1], return_inverse=True)
     count = np.bincount(cell)
-    middle = np.stack([np.bincount(cell, at) / count for at in graph.positions_m.T], axis=1)
+    middle = np.stack([np.bincount(cell, along) / count for along in at.T], axis=1)
     spent = np.bincount(cell, plan.spent_j) / np.bincount(cell, plan.supplied_j)
     kinds = {
         kind: np.bincount(cell[plan.binding == kind], minlength=len(there))
