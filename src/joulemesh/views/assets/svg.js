@@ -66,7 +66,10 @@ function evenTicks(low, high, count) {
   if (!(high > low)) return [low];
   const rough = (high - low) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((m) => m * power >= rough * 0.999) * power;
+  // Of round steps the one that comes nearest to as many ticks.
+  const many = (step) => Math.floor(high / step + 1e-9) - Math.ceil(low / step - 1e-9) + 1;
+  const away = (m) => Math.abs(many(m * power) - count);
+  const step = [10, 5, 2, 1].reduce((best, m) => (away(m) < away(best) ? m : best)) * power;
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
   return found;
