@@ -15,6 +15,7 @@ import pytest
 import joulemesh
 from joulemesh.planning.digest import digest_of
 from joulemesh.studio.table import table_text
+from tests.axe import grave, needs_axe
 from tests.browser import Browser
 from tests.hostile import NAMES
 from tests.studio.conftest import READY, Page, Served
@@ -277,6 +278,7 @@ def test_a_server_that_stops_is_said_and_one_that_comes_back_too(
     assert served.end() == 0
     browser.wait(lost, 5)
     assert "The server has stopped" in page.text("#lost")
+    assert "Copy the scenario" in page.text("#lost")
     browser.fill(DEADLINE, "60 ms")
     browser.wait(f"document.querySelector('{DEADLINE}-error').checkVisibility()")
     assert "does not answer" in page.text(f"{DEADLINE}-error")
@@ -322,6 +324,24 @@ def test_names_are_shown_and_never_interpreted(page: Page) -> None:
     assert page.browser.evaluate("document.querySelector('#table input').value") == NAMES[0]
     assert page.browser.evaluate("window.harmed === undefined")
     assert page.browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_axe_finds_nothing_grave(page: Page, width: int, scheme: str) -> None:
+    needs_axe()
+    page.browser.scheme(scheme)
+    page.browser.resize(width, 850, mobile=width < 500)
+    opened = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+    page.browser.evaluate(opened)
+    page.browser.wait("document.querySelectorAll('#gantt svg rect').length > 20")
+    assert grave(page.browser) == []
+    page.click("#pin")
+    page.enter("budget.deadline_s", "2 ms")
+    assert grave(page.browser) == []
+    page.browser.click("#save")
+    assert grave(page.browser) == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,32 @@ def test_a_scenario_is_changed_planned_taken_back_and_saved(
     assert served.end() == 0
     assert served.process.stderr is not None
     assert served.process.stderr.read() == "Ctrl-C ends it.\n"
+
+
+@pytest.mark.slow
+def test_it_ends_while_it_trains_and_leaves_no_process(serve: Callable[..., Served]) -> None:
+    served = serve(*SMALL)
+    assert served.tab(ONE, do="simulate") == (200, {"started": "simulate"})
+    threads = Path(f"/proc/{served.process.pid}/task").glob("*/children")
+    workers = [int(pid) for path in threads for pid in path.read_text().split()]
+    assert len(workers) == 1
+    assert served.end() == 0
+    assert not Path(f"/proc/{workers[0]}").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_server_takes_its_training_with_it(serve: Callable[..., Served]) -> None:
+    served = serve(*SMALL)
+    served.tab(ONE, do="simulate")
+    threads = Path(f"/proc/{served.process.pid}/task").glob("*/children")
+    (worker,) = [int(pid) for path in threads for pid in path.read_text().split()]
+    served.process.kill()
+    served.process.wait()
+    for _ in range(400):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_a_port_in_use_is_refused_in_one_line() -> None:

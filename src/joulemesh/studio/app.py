@@ -75,8 +75,6 @@ class Studio:
             kind = order.get("do")
             if kind == "save":
                 return self._save(session, order)
-            if kind == "text":
-                return {"text": session.scenario.to_toml(comments=True)}
             if kind in ("simulate", "tune"):
                 self.jobs.start(tab, str(kind), session.scenario, order)
                 return {"started": kind}

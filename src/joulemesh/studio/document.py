@@ -23,7 +23,7 @@ from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.studio.form import written
 from joulemesh.studio.picture import UNPLANNED, map_of_ground
-from joulemesh.studio.table import device_table
+from joulemesh.studio.table import MOST_ROWS, device_table
 from joulemesh.units import duration, energy
 from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
 from joulemesh.views.plan.iteration import gantt_data
@@ -92,14 +92,14 @@ def show(scenario: Scenario) -> Shown:
         made["refusal"] = refusal_of(error)
         made["map"] = None if ground is None else map_of_ground(ground)
         made["devices"] = device_table(scenario, ground)
-        made["names"] = [] if ground is None else list(ground.names)
+        made["names"] = [] if ground is None else _names(ground.names)
         return Shown(None, made)
     return Shown(plan, made | _of_plan(plan))
 
 
 def _of_plan(plan: Plan) -> dict[str, Any]:
     return {
-        "names": list(plan.names),
+        "names": _names(plan.names),
         "plan": _figures(plan),
         "map": map_data(plan),
         "rounds": rounds_data(plan),
@@ -107,6 +107,11 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
         "flow": flow_data(plan),
         "devices": device_table(plan.scenario, plan.ground, plan),
     }
+
+
+def _names(names: tuple[str, ...]) -> list[str]:
+    """The devices' names, unless there are more devices than the page shows one by one."""
+    return list(names) if len(names) <= MOST_ROWS else []
 
 
 def fields_of_scenario(scenario: Scenario) -> dict[str, dict[str, Any]]:

@@ -98,17 +98,21 @@ class Session:
         return {} if plan is None else {"gantt": iteration_data(plan, number, _MOST_BARS)}
 
     def advice(self) -> dict[str, Any]:
-        """What binds the plan, what is left over, and the change that would help most."""
-        plan = self._shown().plan
+        """What binds the plan, what is left over, and the change that would help most.
+
+        With the scenario as TOML, which the page keeps in case that the server stops.
+        """
+        plan, toml = self._shown().plan, self.scenario.to_toml(comments=True)
         if plan is None:
-            return {"text": "", "edits": None}
+            return {"text": "", "edits": None, "revision": self.revision, "toml": toml}
         answer = plan.answer
         change = answer.change
         edits = None
         if change is not None and not change.field.startswith("budget.energy_j"):
             edits = [{"field": change.field, "value": change.value, "how": "set"}]
         words = "" if change is None else f"plan with {change.words}"
-        return {"text": answer.text, "edits": edits, "words": words, "revision": self.revision}
+        told = {"text": answer.text, "edits": edits, "words": words}
+        return {**told, "revision": self.revision, "toml": toml}
 
     def saved(self, files: Sequence[Path]) -> None:
         """Go on with the files that were written: a device table is now the one beside them."""

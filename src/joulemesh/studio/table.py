@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "PLACED", "device_table", "folded", "table_text", "with_cells", "with_table"]
+__all__ = [
+    "COLUMNS",
+    "MOST_ROWS",
+    "PLACED",
+    "device_table",
+    "folded",
+    "table_text",
+    "with_cells",
+    "with_table",
+]
 
 import csv
 import io
@@ -32,6 +41,8 @@ COLUMNS = tuple(
 """Fields of the section ``devices`` that a column may give, places apart."""
 PLACED = (*COLUMNS, "x_m", "y_m", "energy_j")
 """All columns of figures."""
+MOST_ROWS = 5_000
+"""Of the table that the page shows."""
 _USUAL = ("x_m", "y_m", "energy_j", "cpu_hz", "cycles_per_sample", "transmit_power_w")
 
 
@@ -46,7 +57,8 @@ def device_table(
         plan: its plan, if there is one.
 
     Returns:
-        ``columns`` (name, unit, whether it can be edited) and ``cells``, one list for each column.
+        ``columns`` (name, unit, whether it can be edited), ``cells`` (one list for each column, of
+        the first `MOST_ROWS` devices) and ``of``, the number of all devices.
 
     >>> scenario = Scenario(devices={"count": 3})
     >>> made = device_table(scenario, Ground.of(scenario))
@@ -58,7 +70,7 @@ def device_table(
 
     def add(name: str, values: Sequence[Any], *, unit: str = "", edits: bool = True) -> None:
         columns.append({"name": name, "unit": unit, "edits": edits})
-        cells.append(list(values))
+        cells.append(list(values[:MOST_ROWS]))
 
     table = {} if scenario.devices.table is None else read_table(scenario.devices.table)
     for name in ("name", "profile"):
@@ -73,7 +85,7 @@ def device_table(
         add("spent", _short(plan.spent_j), unit="J", edits=False)
         add("left", _short(plan.margin_j), unit="J", edits=False)
         add("what binds", plan.binding.tolist(), edits=False)
-    return {"columns": columns, "cells": cells, "own": scenario.devices.table is not None}
+    return {"columns": columns, "cells": cells, "of": scenario.devices.count}
 
 
 def _figures_of(scenario: Scenario, ground: Ground | None, name: str) -> list[float] | None:

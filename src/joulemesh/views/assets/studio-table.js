@@ -54,7 +54,7 @@ function paste(event) {
 }
 
 export function showTable(view) {
-  const { columns, cells } = view.devices;
+  const { columns, cells, of } = view.devices;
   const table = $("table"), count = cells.length ? cells[0].length : 0;
   first = Math.max(0, Math.min(first, Math.floor((count - 1) / ROWS) * ROWS));
   const head = document.createElement("tr");
@@ -66,7 +66,7 @@ export function showTable(view) {
   const focused = document.activeElement?.dataset ?? {};
   table.replaceChildren(top, body);
   if (focused.column) table.querySelector(`[data-column="${CSS.escape(focused.column)}"][data-device="${CSS.escape(focused.device)}"]`)?.focus();
-  showPages(view, count);
+  showPages(view, count, of);
 }
 
 function row(view, i) {
@@ -87,7 +87,7 @@ function row(view, i) {
   return made;
 }
 
-function showPages(view, count) {
+function showPages(view, count, of) {
   const pages = $("pages");
   pages.hidden = count <= ROWS;
   if (pages.hidden) return;
@@ -95,5 +95,5 @@ function showPages(view, count) {
   const back = button("Earlier", turn(-ROWS)), on = button("Later", turn(ROWS));
   back.disabled = first === 0;
   on.disabled = first + ROWS >= count;
-  pages.replaceChildren(back, cell("span", `devices ${first}–${Math.min(count, first + ROWS) - 1} of ${count.toLocaleString("en")}`), on);
+  pages.replaceChildren(back, cell("span", `devices ${first}–${Math.min(count, first + ROWS) - 1} of ${of.toLocaleString("en")}${count < of ? `; the first ${count.toLocaleString("en")} can be looked at` : ""}`), on);
 }

@@ -64,7 +64,7 @@ export async function change(order, where = null) {
   }
 }
 
-export const state = { view: null };
+export const state = { view: null, toml: "" };
 window.studio = { state, change, times: null }; // for scripts, and for whoever measures
 
 function show(view) {
@@ -101,11 +101,11 @@ let advising = 0;
 function advise(revision) {
   clearTimeout(advising);
   $("advice").hidden = !state.view.plan;
-  if (!state.view.plan) return;
   $("advice").classList.add("stale");
   advising = setTimeout(async () => {
     const answer = await ask({ do: "advise" }).catch(() => null);
-    if (!answer?.text || answer.revision !== revision) return;
+    if (!answer || answer.revision !== revision) return;
+    state.toml = answer.toml;
     const box = $("advice");
     box.classList.remove("stale");
     box.querySelector(".words").textContent = answer.text;
@@ -128,7 +128,7 @@ let gone = false;
 function lost(is, words = "The server has stopped. What you see is the last plan; start `joulemesh studio` again to go on. Trying to reach it…") {
   const box = $("lost");
   box.hidden = !is;
-  box.textContent = is ? words : "";
+  box.replaceChildren(...(is ? [words, " ", ...(state.toml ? [button("Copy the scenario", () => navigator.clipboard.writeText(state.toml))] : [])] : []));
   document.querySelector(".studio").classList.toggle("stale", is);
   if (gone && !is) change({ do: "open" });
   gone = is;
