@@ -46,6 +46,7 @@ PAGES = [
 NOT_HERE = (
     ".venv/",
     "git",
+    "joulemesh studio",
     "make",
     "pip",
     "python3 -m venv",

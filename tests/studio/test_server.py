@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -113,6 +114,17 @@ def test_a_port_in_use_is_refused_in_one_line() -> None:
         done = CliRunner().invoke(app, ["studio", "--no-browser", "--port", str(port)])
     assert done.exception is not None
     assert f"port {port} is in use" in str(done.exception)
+
+
+def test_two_plans_are_compared_by_command(tmp_path: Path) -> None:
+    other = tmp_path / "before.toml"
+    other.write_text(joulemesh.Scenario.preset("adaptive").to_toml())
+    now = ["plan", *SMALL, "--set", "plan.iterations=50", "--against", str(other)]
+    done = CliRunner().invoke(app, [*now, "--json"])
+    assert {"field": "plan.iterations", "before": "100", "now": "50"} in json.loads(done.stdout)[
+        "fields"
+    ]
+    assert "-50 %" in CliRunner().invoke(app, now).stdout
 
 
 def test_all_that_the_page_shows_is_printed_on_demand() -> None:

@@ -60,6 +60,10 @@ def plan(
     ] = 1,
     formats: FormatOption = None,
     width: WidthOption = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", help="Print only what differs from the plan of another file."),
+    ] = None,
 ) -> None:
     """Plan a scenario: scheme, iterations, everybody's rounds, and a ledger that adds up."""
     from joulemesh.planning.export import check_format
@@ -71,7 +75,13 @@ def plan(
     if timeline is not None:
         check_suffix(timeline)
     drawn = _figures(figure, formats, width)
-    made = make_plan(read_scenario(file, preset, changes, load))
+    scenario = read_scenario(file, preset, changes, load)
+    if against is not None:
+        from joulemesh.cli.against import show_difference
+
+        show_difference(scenario, against, as_json=json)
+        return
+    made = make_plan(scenario)
     chart = None if timeline is None else made.gantt(iteration)
     if out is not None:
         made.save(out)
