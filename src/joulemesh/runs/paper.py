@@ -125,7 +125,7 @@ def _as_study(account: Account, trace: Trace, text: str, seeds: tuple[int, ...])
     )
     score = reported(account.scenario.training).score
     curve = np.asarray(trace.curve(f"test_{score}"), np.float64)
-    unknown = np.full((len(seeds), 1), np.nan)
+    unknown = np.full((len(seeds), account.scenario.devices.count), np.nan)
     entry = Entry(
         ADAPTIVE,
         trace.iteration,
@@ -135,7 +135,7 @@ def _as_study(account: Account, trace: Trace, text: str, seeds: tuple[int, ...])
         seconds,
         unknown,
         unknown,
-        unknown,
+        np.full((len(seeds), 4), np.nan),
         score=score,
     )
     return Comparison(account.scenario, "batteries", seeds, (entry,))
