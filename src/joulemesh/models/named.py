@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.errors import ScenarioError
-from joulemesh.own_code import run_file
+from joulemesh.own_code import files_run, run_file
 
 _OWN = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
@@ -40,6 +40,9 @@ def _module(path: str, changed_ns: int) -> Any:
 def own_model(text: str) -> Any:
     """What a file of the user's own calls by a name: a class, a module, a pair of functions.
 
+    A file that is not where the name says, as on a device that was told of it, is one of those
+    that were loaded.
+
     Raises:
         ScenarioError: there is no such file, or no such name in it.
     """
@@ -48,7 +51,13 @@ def own_model(text: str) -> Any:
     path, name = parts
     file = Path(path)
     if not file.is_file():
-        raise ScenarioError(f"training.model = {text!r}: there is no file {path}; name one")
+        loaded = [one for one in files_run() if one.name == file.name]
+        if not loaded:
+            raise ScenarioError(
+                f"training.model = {text!r}: there is no file {path}; name one, or give it with "
+                "--load"
+            )
+        file = loaded[-1]
     module = _module(str(file.resolve()), file.stat().st_mtime_ns)
     if not hasattr(module, name):
         known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]

@@ -6,8 +6,10 @@ __all__ = ["TorchModel", "checked", "from_torch", "is_torch"]
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, TypeAlias
 
 from joulemesh.errors import ScenarioError
@@ -18,6 +20,9 @@ from joulemesh.optional import require
 Tensor: TypeAlias = Any
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(outputs [B, ...], targets [B, ...]) -> the mean over the batch."""
+
+
+_DRAWING = Lock()  # modules draw from one generator, whichever thread they are made in
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +52,22 @@ class TorchModel:
         return sum(one.numel() for one in self.module.parameters() if one.requires_grad)
 
     def initial(self, seed: int) -> dict[str, Tensor]:
-        """The parameters that every device of a seed begins with, by name, on the CPU."""
+        """The parameters that every device of a seed begins with, on the CPU, in order of names."""
         torch = require("torch", "a PyTorch module")
         module = self.module
         if self.make is not None:
-            with torch.random.fork_rng(devices=[]):
+            with _DRAWING, torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 module = self.make()
         return {
             name: one.detach().clone().cpu()
-            for name, one in module.named_parameters()
+            for name, one in sorted(module.named_parameters())
             if one.requires_grad
         }
+
+    def copy(self) -> TorchModel:
+        """The same model with a module of its own, which another thread may call meanwhile."""
+        return replace(self, module=deepcopy(self.module))
 
     def constants(self) -> dict[str, Tensor]:
         """What the module holds beside the parameters that are trained: the same on all devices."""
@@ -119,7 +128,8 @@ def from_torch(obj: Any, *, loss: Loss | None = None, l2: float = 0.0) -> TorchM
 def _made(make: Callable[[], Any]) -> Any:
     name = getattr(make, "__name__", str(make))
     try:
-        return make()
+        with _DRAWING:
+            return make()
     except TypeError as error:
         reason = " ".join(str(error).split())[:160]
         raise ScenarioError(

@@ -20,7 +20,7 @@ from joulemesh.views.deployment.charts import Curve
 from joulemesh.views.deployment.fragments import name_list
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.device.simulated import SimulatedLearner
+    from joulemesh.deploy.plans import Learner
 
 
 def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
@@ -61,7 +61,7 @@ def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
     return Curve("played again with the same views", made, curve)
 
 
-def _accuracy(learner: SimulatedLearner, vectors: NDArray[np.floating]) -> float:
+def _accuracy(learner: Learner, vectors: NDArray[np.floating]) -> float:
     """Mean over devices; those with the same parameters are evaluated once."""
     each, counts = np.unique(vectors, axis=0, return_counts=True)
     scores = []

@@ -6,7 +6,7 @@ draws for that device: a peer in the field and a row of the simulator compute th
 
 from __future__ import annotations
 
-__all__ = ["DeviceTrainer"]
+__all__ = ["DeviceTrainer", "held_by"]
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -41,6 +41,18 @@ def _program(settings: LocalSettings, deterministic: bool) -> Callable[..., Carr
         partial(train_rows, settings, stride=0, block=1),
         compiler_options=compiler_options(deterministic, images=images),
     )
+
+
+def held_by(data: Dataset, partition: Partition, device: int) -> Dataset:
+    """The data set with one device's training samples only.
+
+    Raises:
+        ScenarioError: the device holds no sample.
+    """
+    held = partition.indices(device)
+    if not len(held):
+        raise ScenarioError(f"device {device} holds no samples: give it at least 1")
+    return replace(data, x_train=data.x_train[held], y_train=data.y_train[held], holders=None)
 
 
 class DeviceTrainer:
@@ -116,11 +128,7 @@ class DeviceTrainer:
         Raises:
             ScenarioError: the device holds no sample.
         """
-        held = partition.indices(device)
-        if not len(held):
-            raise ScenarioError(f"device {device} holds no samples: give it at least 1")
-        own = replace(data, x_train=data.x_train[held], y_train=data.y_train[held], holders=None)
-        return cls(model, own, options, seed, device)
+        return cls(model, held_by(data, partition, device), options, seed, device)
 
     def _scope(self) -> AbstractContextManager[object]:
         return precision_scope(self.options.precision)

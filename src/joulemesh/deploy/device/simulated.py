@@ -7,7 +7,7 @@ __all__ = ["SimulatedLearner", "Told", "own_data", "simulated_learner"]
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +21,17 @@ from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.losses import loss_named, reported
 from joulemesh.metrics.metric import Metric, score_metric
-from joulemesh.models import build
+from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import partitions, the_dataset
-from joulemesh.training.device import DeviceTrainer
+from joulemesh.setup.prepare import partitions, the_dataset, the_model
+from joulemesh.training.device import DeviceTrainer, held_by
 from joulemesh.training.jax.loss import logits_of, scale_of
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
+
+if TYPE_CHECKING:
+    from joulemesh.training.torch.device import TorchTrainer
 
 _BATCH = 500  # test samples that are evaluated at once
 
@@ -119,7 +122,9 @@ def _finished(metric: Metric, means: NDArray[np.float64]) -> float:
     return float(metric.finish(jnp.asarray(np.atleast_1d(means))))
 
 
-def simulated_learner(fleet: Told, device: int, data: Path | None = None) -> SimulatedLearner:
+def simulated_learner(
+    fleet: Told, device: int, data: Path | None = None
+) -> SimulatedLearner | TorchTrainer:
     """The learner of one device of a fleet.
 
     Args:
@@ -137,8 +142,7 @@ def simulated_learner(fleet: Told, device: int, data: Path | None = None) -> Sim
     if data is None:
         found = the_dataset(scenario)
         held = partitions(scenario, found, (seed,), fleet.work.round_samples)[0]
-        model = build(training.model, found.shape, found.classes, **dict(training))
-        mine = DeviceTrainer.of(model, found, held, options, seed=seed, device=device)
+        found = held_by(found, held, device)
     else:
         kind = loss_named(training.loss).targets
         if kind != "classes":
@@ -154,9 +158,12 @@ def simulated_learner(fleet: Told, device: int, data: Path | None = None) -> Sim
                 f"was priced for {priced:,.0f}: give devices.samples that figure and plan again, "
                 "or leave some out"
             )
-        model = build(training.model, found.shape, found.classes, **dict(training))
-        mine = DeviceTrainer(model, found, options, seed, device)
-    return SimulatedLearner(mine, found)
+    model = the_model(scenario, None, found)
+    if isinstance(model, TorchModel):
+        from joulemesh.training.torch.device import TorchTrainer
+
+        return TorchTrainer(model, found, options, seed, device)
+    return SimulatedLearner(DeviceTrainer(model, found, options, seed, device), found)
 
 
 def own_data(path: Path, task: Task) -> Dataset:

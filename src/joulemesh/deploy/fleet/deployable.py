@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["check_deployable", "portable", "roster_names"]
+__all__ = ["check_deployable", "own_files", "portable", "roster_names"]
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,5 +78,24 @@ def portable(plan: Plan) -> tuple[Scenario, str, dict[str, tuple[str, Path]]]:
         if not field.startswith(_DATA)
     }
     inside = {field: f"{INPUTS}/{name}" for field, (name, _) in named.items()}
+    model = own_model_file(plan.scenario)
+    if model is not None:
+        inside["training.model"] = model.name  # code does not travel: devices are given it
     stated = with_files(plan.scenario, inside)
     return stated, digest_of(replace(plan, ground=replace(plan.ground, scenario=stated))), named
+
+
+def own_model_file(scenario: Scenario) -> Path | None:
+    """The user's own file that a scenario's model is in."""
+    return input_files(scenario).get("training.model")
+
+
+def own_files(scenario: Scenario, loaded: Sequence[Path]) -> tuple[Path, ...]:
+    """The user's own files that every device needs: those loaded, and that of the model.
+
+    >>> own_files(Scenario(), [Path("lazy.py")])
+    (PosixPath('lazy.py'),)
+    """
+    model = own_model_file(scenario)
+    known = {path.resolve() for path in loaded}
+    return (*loaded, *([model] if model is not None and model.resolve() not in known else []))

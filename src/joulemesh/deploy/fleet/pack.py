@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from joulemesh.deploy.fleet.deployable import check_deployable, portable, roster_names
+from joulemesh.deploy.fleet.deployable import check_deployable, own_files, portable, roster_names
 from joulemesh.deploy.fleet.fleet import FILE, Fleet, Input, Settings, Sizes
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
 from joulemesh.deploy.fleet.identity import (
@@ -190,7 +190,7 @@ def _described(
         links=tuple(sorted((min(link), max(link)) for link in plan.world.graph.edges.tolist())),
         settings=settings,
         task=task_of(plan.scenario),
-        code={path.name: sha256_of(path) for path in code},
+        code={path.name: sha256_of(path) for path in own_files(plan.scenario, code)},
         inputs={
             field: Input(name=name, sha256=sha256_of(path))
             for field, (name, path) in inputs.items()

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from joulemesh.deploy.fleet.deployable import portable
+from joulemesh.deploy.fleet.deployable import own_files, portable
 from joulemesh.deploy.fleet.fleet import FILE, Fleet, Settings
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, write_hosts
 from joulemesh.deploy.fleet.pack import DEVICES, make_fleet, refresh
@@ -154,7 +154,8 @@ class LocalFleet:
 
     def _job(self, device: int) -> Job:
         home = self._home(device)
-        loads = [word for path in self.code for word in ("--load", str(path.absolute()))]
+        files = own_files(self.plan.scenario, self.code)
+        loads = [word for path in files for word in ("--load", str(path.absolute()))]
         own = [] if self.learner is None else ["--learner", self.learner]
         command = [
             sys.executable,

@@ -24,6 +24,7 @@ class Batches:
         partitions: who holds which samples, one per seed.
         seeds: the repetition seeds.
         options: size of a batch, and what a round is.
+        numbers: of the devices, where they are not all of them.
 
     >>> from joulemesh.data import partition
     >>> held = partition(np.arange(40) % 2, 4, kind="iid")
@@ -36,7 +37,11 @@ class Batches:
     """
 
     def __init__(
-        self, partitions: Sequence[Partition], seeds: Sequence[int], options: Options
+        self,
+        partitions: Sequence[Partition],
+        seeds: Sequence[int],
+        options: Options,
+        numbers: Sequence[int] | None = None,
     ) -> None:
         devices = partitions[0].devices
         self.sizes = np.stack([one.sizes for one in partitions])  # [S, N]
@@ -48,7 +53,7 @@ class Batches:
         keys = [draws.seed_key(seed, draws.BATCH) for seed in seeds]
         first, second = (np.repeat(np.concatenate([k[w] for k in keys]), devices) for w in (0, 1))
         self._key: draws.Key = (first, second)
-        self._device = np.tile(np.arange(devices, dtype=np.uint32), len(seeds))
+        self._device = np.tile(np.array(numbers or range(devices), np.uint32), len(seeds))
         self._epoch = options.local_round == "epoch"
         self._lanes = np.arange(options.batch_size, dtype=np.uint32)
         per_round = draws.steps_per_round(self.sizes, options.batch_size, options.local_round)

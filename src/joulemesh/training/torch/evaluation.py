@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Evaluator", "trace_columns"]
+__all__ = ["Evaluator", "figure_of", "trace_columns"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -149,7 +149,7 @@ class Evaluator:
         with precision_scope(self._precision):
             for metric in self.metrics:
                 own = metric.name == LOSS.name and self._gradients.own_loss
-                measure = self._own_loss if own else _figure
+                measure = self._own_loss if own else figure_of
                 found[metric.name] = measure(metric, outputs, targets)
         return found
 
@@ -173,7 +173,7 @@ class Evaluator:
             return total + float(self._gradients.penalty(params))
 
 
-def _figure(metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+def figure_of(metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
     """A metric, whose functions are of JAX, from outputs [m, ...] and targets [m]."""
     import jax.numpy as jnp
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 __all__ = ["TorchLearner", "TorchState"]
 
-import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
-from joulemesh.models.torch_model import TorchModel, checked
-from joulemesh.optional import require
+from joulemesh.models.torch_model import TorchModel
+from joulemesh.training import draws
 from joulemesh.training.digests import digest
 from joulemesh.training.driver import chunks
 from joulemesh.training.jax.chunks import evaluated
@@ -31,18 +29,14 @@ from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.torch.evaluation import COLUMNS, Evaluator, trace_columns
-from joulemesh.training.torch.gradients import Gradients
 from joulemesh.training.torch.identity import torch_identity
 from joulemesh.training.torch.mixing import Mixer
-from joulemesh.training.torch.placed import PlacedBatches
-from joulemesh.training.torch.samples import Samples, seen_shape
-from joulemesh.training.torch.steps import LocalSteps
+from joulemesh.training.torch.parts import Parts
 from joulemesh.training.trace import Trace
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
-_LOG = logging.getLogger("joulemesh")
 _LONG = 1_000_000  # device-steps
 
 
@@ -86,63 +80,45 @@ class TorchLearner:
         options: Options | None = None,
         seeds: Sequence[int] = (0,),
     ) -> None:
-        self._torch = torch = require("torch", "training a PyTorch module")
         self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
         self.schedule, self.options = schedule, options or Options()
         self.seeds = tuple(int(seed) for seed in seeds)
         self.on_stage: Callable[[str], None] = lambda stage: None
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
-        checked(model, seen_shape(dataset), dataset.outputs, dataset.seen)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if self.device.type == "cuda":  # JAX, which computes metrics, would take most of its memory
-            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        wide = self.options.precision == "float64"
-        self._dtype = torch.float64 if wide else torch.float32
-        self._batches = PlacedBatches(torch, self.device, self.partitions, self.seeds, self.options)
-        self._samples = Samples(torch, dataset, self.device, self._dtype)
-        two = self._samples.train(torch.zeros(2, dtype=torch.int64))
-        rows = len(self.seeds) * schedule.devices
-        self._gradients = Gradients(
-            torch, model, two, self.options.precision, rows, compiled=self._is_long()
+        self._parts = parts = Parts(
+            model, dataset, self.partitions, self.options, self.seeds, compiled=self._is_long()
         )
-        _LOG.info("%s is trained on %s", model.name, self.device_name)
-        if self._gradients.reason.startswith("torch.func"):
-            _LOG.warning("%s; devices are trained one by one", self._gradients.reason)
+        self._torch, self._dtype, self._batches = parts.torch, parts.dtype, parts.batches
         by_samples = self.options.weights == "samples"
         weights = schedule.mean_weights(self._batches.sizes, by_samples=by_samples)
-        self._mixer = Mixer(torch, schedule, weights, by_samples=by_samples)
+        self._mixer = Mixer(self._torch, schedule, weights, by_samples=by_samples)
         self.evaluator = Evaluator(
-            torch, self._gradients, self._samples, self.partitions, schedule, self._mixer,
+            self._torch, parts.gradients, parts.samples, self.partitions, schedule, self._mixer,
             self.options,
         )  # fmt: skip
-        self._steps = LocalSteps(
-            torch, self._gradients, self._samples, self._batches, self.options,
-            self._rate_of_rows(),
-        )  # fmt: skip
+        self._steps = parts.steps(self._rate_of_rows())
 
     @property
     def together(self) -> bool:
         """Are all devices computed at once, by ``torch.func.vmap``?"""
-        return self._gradients.together
+        return self._parts.gradients.together
 
     @property
     def compiled(self) -> bool:
         """Is the program of all devices compiled?"""
-        return self._gradients.programs.compiles
+        return self._parts.gradients.programs.compiles
 
     @property
     def device_name(self) -> str:
         """The processor that trains, in words."""
-        if self.device.type == "cuda":
-            return str(self._torch.cuda.get_device_name(self.device))
-        return f"CPU, {self._torch.get_num_threads()} threads"
+        return self._parts.device_name
 
     def _is_long(self) -> bool:
         """Are there so many device-steps that half a minute of compilation is worth while?"""
-        per_round = self._batches.steps(np.ones_like(self._batches.sizes)).mean()
-        rows = len(self.seeds) * self.schedule.devices
-        steps = float(np.mean(self.schedule.rounds)) * self.schedule.iterations * rows * per_round
-        return bool(steps >= _LONG)
+        sizes = np.stack([one.sizes for one in self.partitions])
+        batch, kind = self.options.batch_size, self.options.local_round
+        per_round = float(draws.steps_per_round(sizes, batch, kind).sum())
+        return float(np.mean(self.schedule.rounds)) * self.schedule.iterations * per_round >= _LONG
 
     def _rate_of_rows(self) -> NDArray[np.float64]:
         rates = np.full(len(self.seeds), self.options.learning_rate)
@@ -158,13 +134,7 @@ class TorchLearner:
     def begin(self) -> TorchState:
         """The initial parameters: of each seed one set, the same for all its devices."""
         first = [self.model.initial(seed) for seed in self.seeds]
-        devices = self.schedule.devices
-        params = {
-            name: self._torch.stack([one[name].to(self._dtype) for one in first])
-            .repeat_interleave(devices, dim=0)
-            .to(self.device)
-            for name in first[0]
-        }
+        params = self._parts.stacked(first, self.schedule.devices)
         return TorchState(0, params, self._steps.optimizer.memory(params))
 
     def _by_device(self, leaves: Leaves) -> Leaves:
@@ -216,7 +186,7 @@ class TorchLearner:
         measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop)) + start
         found, drift, good = [], [], []
         self._steps.expect(start, [self._rounds(t) for t in range(start, stop)])
-        with self._torch.random.fork_rng(devices=self._cuda()):
+        with self._torch.random.fork_rng(devices=self._parts.forked):
             for t in range(start, stop):
                 params = self._by_device(state.params)
                 with self._torch.no_grad():
@@ -236,9 +206,6 @@ class TorchLearner:
             self._require_finite(good)
         state.iteration = stop
         return state, self._trace(measured, found, drift)
-
-    def _cuda(self) -> list[Any]:
-        return [self.device] if self.device.type == "cuda" else []
 
     def _rounds(self, t: int) -> NDArray[np.integer[Any]]:
         """Rounds [S, N] of an iteration."""

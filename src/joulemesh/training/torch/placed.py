@@ -34,6 +34,7 @@ class PlacedBatches(Batches):
         partitions: who holds which samples, one per seed.
         seeds: the repetition seeds.
         options: size of a batch, and what a round is.
+        numbers: of the devices, where they are not all of them.
         ahead: whether to draw on the processor for several iterations; on a GPU unless given.
     """
 
@@ -45,9 +46,10 @@ class PlacedBatches(Batches):
         seeds: Sequence[int],
         options: Options,
         *,
+        numbers: Sequence[int] | None = None,
         ahead: bool | None = None,
     ) -> None:
-        super().__init__(partitions, seeds, options)
+        super().__init__(partitions, seeds, options, numbers)
         self._torch, self._on = torch, device
         wanted = is_gpu(device) if ahead is None else ahead
         self._ahead = wanted and not self._epoch

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from threading import Lock
 from typing import Any, TypeAlias
 
 from joulemesh.optional import require
@@ -18,6 +19,7 @@ Leaves: TypeAlias = dict[str, Tensor]
 Gradient: TypeAlias = Callable[[Leaves, Tensor, Tensor], Leaves]
 
 _LOG = logging.getLogger("joulemesh")
+_TRACING = Lock()  # PyTorch traces in one thread at a time; nodes of one process train in threads
 
 
 class Programs:
@@ -87,7 +89,8 @@ class Programs:
             with products_for_convolutions(self._torch) if self._patches else nullcontext():
                 return self._batched(*given)
 
-        traced: Gradient = proxies.make_fx(batched)(params, x, y)
+        with _TRACING:
+            traced: Gradient = proxies.make_fx(batched)(params, x, y)
         if not self.compiles or len(x) < self._rows:
             return traced
         compiled: Gradient = self._torch.compile(traced, dynamic=False, fullgraph=True)

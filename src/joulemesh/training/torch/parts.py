@@ -1,0 +1,105 @@
+"""What a learner of many devices and a trainer of one have in common, made ready on a processor."""
+
+from __future__ import annotations
+
+__all__ = ["Parts"]
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset, Partition
+from joulemesh.models.torch_model import TorchModel, checked
+from joulemesh.optional import require
+from joulemesh.training.options import Options
+from joulemesh.training.torch.gradients import Gradients
+from joulemesh.training.torch.placed import PlacedBatches
+from joulemesh.training.torch.samples import Samples, seen_shape
+from joulemesh.training.torch.steps import LocalSteps
+
+Tensor: TypeAlias = Any
+Leaves: TypeAlias = dict[str, Tensor]
+
+_LOG = logging.getLogger("joulemesh")
+
+
+class Parts:
+    """Samples, batches and gradients of a model on a processor: a GPU if there is one.
+
+    Args:
+        model: what is trained.
+        dataset: training and test samples.
+        partitions: who holds which samples, one per seed.
+        options: settings.
+        seeds: repetition seeds.
+        numbers: of the devices, where they are not all of them.
+        compiled: whether a long run is ahead, for which compilation pays.
+
+    Attributes:
+        torch: the module.
+        device: the processor.
+        dtype: of parameters.
+        batches: which samples are drawn.
+        samples: placed on the processor.
+        gradients: of the model.
+    """
+
+    def __init__(
+        self,
+        model: TorchModel,
+        dataset: Dataset,
+        partitions: Sequence[Partition],
+        options: Options,
+        seeds: Sequence[int],
+        *,
+        numbers: Sequence[int] | None = None,
+        compiled: bool = False,
+    ) -> None:
+        self.torch = torch = require("torch", "training a PyTorch module")
+        checked(model, seen_shape(dataset), dataset.outputs, dataset.seen)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device.type == "cuda":  # JAX, which computes metrics, would take most of its memory
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        self.dtype = torch.float64 if options.precision == "float64" else torch.float32
+        self._options = options
+        self.batches = PlacedBatches(
+            torch, self.device, partitions, seeds, options, numbers=numbers
+        )
+        self.samples = Samples(torch, dataset, self.device, self.dtype)
+        two = self.samples.train(torch.zeros(2, dtype=torch.int64))
+        rows = len(seeds) * partitions[0].devices
+        self.gradients = Gradients(torch, model, two, options.precision, rows, compiled=compiled)
+        _LOG.info("%s is trained on %s", model.name, self.device_name)
+        if self.gradients.reason.startswith("torch.func"):
+            _LOG.warning("%s; devices are trained one by one", self.gradients.reason)
+
+    @property
+    def device_name(self) -> str:
+        """The processor that trains, in words."""
+        if self.device.type == "cuda":
+            return str(self.torch.cuda.get_device_name(self.device))
+        return f"CPU, {self.torch.get_num_threads()} threads"
+
+    @property
+    def forked(self) -> list[Any]:
+        """Processors beside the CPU whose random state training must leave as it is."""
+        return [self.device] if self.device.type == "cuda" else []
+
+    def steps(self, rates: NDArray[np.float64]) -> LocalSteps:
+        """What trains rows with these learning rates."""
+        return LocalSteps(
+            self.torch, self.gradients, self.samples, self.batches, self._options, rates
+        )
+
+    def stacked(self, first: Sequence[Mapping[str, Tensor]], devices: int) -> Leaves:
+        """Rows of parameters: of each seed one set, the same for all its devices."""
+        return {
+            name: self.torch.stack([one[name].to(self.dtype) for one in first])
+            .repeat_interleave(devices, dim=0)
+            .to(self.device)
+            for name in first[0]
+        }
