@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from joulemesh.runs.sweep import sweep
     from joulemesh.runs.tune import Tuned, tune
     from joulemesh.scenario import Scenario
+    from joulemesh.theory.measured.constants import estimate
     from joulemesh.views.comparison.figure import comparison_figure as comparison_figure
     from joulemesh.views.notebook.html import notebook_html
     from joulemesh.views.notebook.progress import ProgressBar
@@ -53,6 +54,7 @@ __all__ = [
     "advice",
     "calibrate",
     "compare",
+    "estimate",
     "notebook_html",
     "plan",
     "run",
@@ -79,6 +81,7 @@ _HOME = {
     "calibrate": "joulemesh.calibration.calibrate",
     "compare": "joulemesh.runs.compare",
     "comparison_figure": "joulemesh.views.comparison.figure",
+    "estimate": "joulemesh.theory.measured.constants",
     "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.runs.run",

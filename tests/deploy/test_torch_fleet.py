@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.calibration.method import Method
 from joulemesh.data import load, partition
+from joulemesh.deploy.device.learner import load_learner
 from joulemesh.deploy.device.simulated import simulated_learner
 from joulemesh.deploy.fleet.deployable import own_files, portable
+from joulemesh.errors import ScenarioError
 from joulemesh.own_code import run_file
 from joulemesh.planning.plan import Plan
 from joulemesh.setup.from_plan import schedule_of
@@ -122,3 +125,23 @@ def test_nodes_over_grpc_end_with_the_simulated_parameters(
     assert apart(found, wanted) <= (1e-10 if precision == "float64" else 1e-5)
     assert np.ptp(found[0]) > 0.01  # it has learned something
     assert simulated_learner(fleet, 0).parameters().shape == found[0].shape
+
+
+def test_a_module_that_is_given_for_a_learner_is_named_as_the_model(model: str) -> None:
+    with pytest.raises(ScenarioError, match=r"--set training\.model=.*my_models\.py:Net"):
+        load_learner(model, {"device": 0})
+
+
+def test_a_module_is_calibrated(model: str) -> None:
+    import joulemesh
+
+    quick = Method(rest=False, samples=3, block_s=0.02, warm_up_s=0.01, settle_s=0.0)
+    small = joulemesh.Scenario().override({"devices.count": 3})
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    named = small.override({"training.model": model})
+    for found in (
+        joulemesh.calibrate(small, learner=module, method=quick),
+        joulemesh.calibrate(named, method=quick),
+    ):
+        assert found.step_s.mean > 0
+        assert found.work.precision == "float32"

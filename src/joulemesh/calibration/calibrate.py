@@ -51,7 +51,8 @@ def calibrate(
         name: of the device in tables; its name in the scenario's table, or else the machine's,
             unless given.
         learner: your own: ``"FILE.py:NAME"`` or an object with ``parameters()``,
-            ``load(parameters)``, ``train(iteration, rounds)`` and ``evaluate()``.
+            ``load(parameters)``, ``train(iteration, rounds)`` and ``evaluate()``; or a PyTorch
+            module, which is trained in the place of the scenario's model.
         data: the device's own samples (``.npz``).
         meter: a name in `joulemesh.meters.METERS`, the CSV file of an external meter, ``"auto"``,
             or an open meter.

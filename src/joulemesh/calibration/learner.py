@@ -14,6 +14,7 @@ from joulemesh.deploy.device.learner import OwnLearner, load_learner
 from joulemesh.deploy.fleet.task import Task, task_of
 from joulemesh.deploy.plans import Learner
 from joulemesh.errors import ScenarioError
+from joulemesh.models.torch_model import is_torch
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
 
@@ -41,7 +42,8 @@ def learner_of(scenario: Scenario, device: int, learner: Any, data: Path | None)
     Args:
         scenario: with model, data and batch.
         device: its number.
-        learner: ``FILE.py:NAME``, an object that trains, or None for the scenario's model.
+        learner: ``FILE.py:NAME``, an object that trains, a PyTorch module to be trained in the
+            place of the scenario's model, or None for that.
         data: the device's own samples (``.npz``).
 
     Raises:
@@ -55,11 +57,11 @@ def learner_of(scenario: Scenario, device: int, learner: Any, data: Path | None)
     if isinstance(learner, str):
         given = {"device": device, "name": str(device), "seed": scenario.seed, "data": data}
         return load_learner(learner, given)
-    if learner is not None:
+    if learner is not None and not is_torch(learner):
         return OwnLearner(learner, type(learner).__name__)
     from joulemesh.deploy.device.simulated import simulated_learner
 
-    return simulated_learner(Told(scenario), device, data)
+    return simulated_learner(Told(scenario), device, data, model=learner)
 
 
 def work_of(scenario: Scenario, device: int, learner: Any, data: Path | None) -> Work:
@@ -69,11 +71,12 @@ def work_of(scenario: Scenario, device: int, learner: Any, data: Path | None) ->
     if training.local_round == "epoch":
         samples = int(workload(scenario).round_samples[device])
         steps = -(-samples // training.batch_size)
-    own = learner if isinstance(learner, str) else type(learner).__name__
+    kind = learner if isinstance(learner, type) else type(learner)
+    own = learner if isinstance(learner, str) else kind.__name__
     return Work(
         model=str(training.model) if learner is None else own,
         dataset=str(training.dataset if data is None else data.name),
         batch_size=training.batch_size,
         steps_per_round=steps,
-        precision=training.precision if learner is None else "",
+        precision=training.precision if learner is None or is_torch(learner) else "",
     )

@@ -29,9 +29,9 @@ def estimate(
 
     Prints a `[bounds]` section to paste into the scenario; `joulemesh plan` then shows the bounds.
     """
-    from joulemesh.theory.measured.constants import estimate_bounds
+    from joulemesh.theory.measured import constants as measured
 
-    constants = estimate_bounds(read_scenario(file, preset, changes, load))
+    constants = measured.estimate(read_scenario(file, preset, changes, load))
     if json:
         typer.echo(json_format.dumps(constants))
         return

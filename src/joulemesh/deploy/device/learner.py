@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.plans import Learner
 from joulemesh.errors import ScenarioError
+from joulemesh.models.torch_model import is_torch
 from joulemesh.own_code import require_call, run_file
 
 _METHODS = {"parameters": "", "load": "parameters", "train": "iteration, rounds", "evaluate": ""}
@@ -178,6 +179,11 @@ def load_learner(asked: str, given: Mapping[str, Any]) -> OwnLearner:
     thing = getattr(module, name)
     if inspect.isclass(thing) or not hasattr(thing, "train"):
         thing = _called(thing, asked, given)
+    if is_torch(thing):
+        raise ScenarioError(
+            f"--learner {asked} is a PyTorch module, and a learner trains by itself: name it as "
+            f"the scenario's model, --set training.model={asked}"
+        )
     return OwnLearner(thing, asked)
 
 

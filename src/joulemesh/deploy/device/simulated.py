@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.data import Dataset
+from joulemesh.data.catalog import DATASETS
 from joulemesh.data.npz import read_npz
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
@@ -123,7 +124,7 @@ def _finished(metric: Metric, means: NDArray[np.float64]) -> float:
 
 
 def simulated_learner(
-    fleet: Told, device: int, data: Path | None = None
+    fleet: Told, device: int, data: Path | None = None, *, model: Any = None
 ) -> SimulatedLearner | TorchTrainer:
     """The learner of one device of a fleet.
 
@@ -131,6 +132,7 @@ def simulated_learner(
         fleet: with the scenario; or what else tells as much.
         device: its number.
         data: its own samples (``.npz``) in the place of those that the scenario gives it.
+        model: the user's own in the place of the scenario's, as in `joulemesh.run`.
 
     Raises:
         ScenarioError: the data cannot be read, or do not fit the fleet's.
@@ -151,6 +153,8 @@ def simulated_learner(
                 "read for classes: leave --data out, or give a learner of your own (--learner)"
             )
         found = own_data(data, fleet.task)
+        if training.dataset in DATASETS:  # a module sees its images in the published set's way
+            found = replace(found, name=training.dataset)
         priced = fleet.work.round_samples[device]
         if training.local_round == "epoch" and len(found.y_train) > priced:
             raise ScenarioError(
@@ -158,12 +162,12 @@ def simulated_learner(
                 f"was priced for {priced:,.0f}: give devices.samples that figure and plan again, "
                 "or leave some out"
             )
-    model = the_model(scenario, None, found)
-    if isinstance(model, TorchModel):
+    learned = the_model(scenario, model, found)
+    if isinstance(learned, TorchModel):
         from joulemesh.training.torch.device import TorchTrainer
 
-        return TorchTrainer(model, found, options, seed, device)
-    return SimulatedLearner(DeviceTrainer(model, found, options, seed, device), found)
+        return TorchTrainer(learned, found, options, seed, device)
+    return SimulatedLearner(DeviceTrainer(learned, found, options, seed, device), found)
 
 
 def own_data(path: Path, task: Task) -> Dataset:

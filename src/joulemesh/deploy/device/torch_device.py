@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.optional import require
+from joulemesh.training import draws
 
 
 class TorchDevice:
     """Trains an ``nn.Module`` on one device, for `joulemesh node run --learner FILE.py:NAME`.
 
-    A local round is one step of the optimiser on a batch that is drawn with replacement by seed,
-    iteration, device and step: training from the same start gives the same batches again. What
-    the optimiser remembers stays on the device, through stops and crashes.
+    For a loop or an optimiser of your own; ``training.model = "FILE.py:NAME"`` needs none of it. A
+    local round is one step of the optimiser on a batch that is drawn with replacement by seed,
+    iteration, device and step, as the simulator draws it: training from the same start gives the
+    same batches again. What the optimiser remembers stays on the device, through stops and crashes.
 
     Args:
         module: all of its parameters are trained and exchanged; its buffers stay on the device.
@@ -80,9 +82,12 @@ class TorchDevice:
         """Run local rounds of an iteration (from 1)."""
         x, y = self._data["x_train"], self._data["y_train"].long()
         self.module.train()
+        seed, device = self._key
+        key = draws.seed_key(seed, draws.BATCH, iteration - 1, device)
+        lanes, size = np.arange(self._batch, dtype=np.uint32), np.array([len(y)], np.uint32)
         for step in range(rounds):
-            draw = np.random.default_rng([*self._key, iteration, step])
-            batch = self._torch.as_tensor(draw.integers(len(y), size=self._batch))
+            drawn = draws.step_positions(key, np.array([step], np.uint32), lanes, size)
+            batch = self._torch.as_tensor(drawn.astype(np.int64))
             self._optimizer.zero_grad()
             self._loss(self.module(x[batch].float()), y[batch]).backward()
             self._optimizer.step()

@@ -7,11 +7,11 @@ draw of a batch (with replacement, so its variance is the samples' variance divi
 
 from __future__ import annotations
 
-__all__ = ["DeviceLosses", "Moments", "estimate_constants"]
+__all__ = ["DeviceLosses", "Losses", "estimate_constants"]
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +22,27 @@ from scipy.optimize import minimize
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.models.core import Model, Params
+from joulemesh.theory.measured.moments import Moments, moments_of
 from joulemesh.training.jax.loss import Data, gather, scale_of, weighted_loss
 from joulemesh.training.jax.platform import precision_scope
 
 _BLOCK = 64  # samples whose gradients are held at a time
 
 
-class Moments(NamedTuple):
-    """Gradients of all devices at one point, each [N]."""
+class Losses(Protocol):
+    """F_i of every device, as functions of one flat parameter vector."""
 
-    variance: NDArray[np.float64]  # E‖g_i − ∇F_i‖² of a batch
-    second: NDArray[np.float64]  # E‖g_i‖²
-    apart: NDArray[np.float64]  # E‖g_i − mean_j ∇F_j‖²
+    def value(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """float64 [N]: F_i(w)."""
+
+    def minima(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """float64 [N]: min F_i, looked for from w."""
+
+    def moments(self, w: NDArray[np.float64], batch: int) -> Moments:
+        """Moments of every device's stochastic gradient at w, for batches of a size."""
+
+    def curvature(self, w: NDArray[np.float64], steps: int = 40) -> tuple[float, float]:
+        """Smallest and largest eigenvalue of any device's Hessian at w."""
 
 
 class DeviceLosses:
@@ -121,10 +130,7 @@ class DeviceLosses:
         """Moments of every device's stochastic gradient at w, for batches of a size."""
         whole = self._each("gradient", jax.grad(self._loss), w)  # [N, k]
         squares = self._each("mean square", self._mean_square, w)
-        own = (whole**2).sum(axis=1)
-        variance = np.maximum(squares - own, 0.0) / batch
-        apart = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1)
-        return Moments(variance, variance + own, variance + apart)
+        return moments_of(whole, squares, batch)
 
     def _mean_square(self, w: jax.Array, index: jax.Array, weight: jax.Array) -> jax.Array:
         """Mean over a device's samples of ‖gradient of one sample‖²."""
@@ -192,7 +198,7 @@ def _lanczos(product: Callable[[jax.Array], jax.Array], size: int, steps: int) -
 
 
 def estimate_constants(
-    losses: DeviceLosses, w: NDArray[np.float64], batch: int, *, steps: int = 40
+    losses: Losses, w: NDArray[np.float64], batch: int, *, steps: int = 40
 ) -> dict[str, float]:
     """Measure the constants of `[bounds]` at given parameters.
 

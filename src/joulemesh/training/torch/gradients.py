@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Gradients", "Keys", "is_gpu"]
 
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,8 +68,17 @@ class Gradients:
             convolves=self._convolves,
             compiled=compiled and self._on_gpu and self._convolves,
         )
-        self.reason = self._why_not_together(*samples)
+        self._two = samples
+        if self._convolves and not self._on_gpu:
+            self.reason = "on a CPU convolutions of many devices at once are slower than one by one"
+        else:
+            self.reason = self._untraceable
         self.together = not self.reason
+
+    @property
+    def traceable(self) -> bool:
+        """Could all devices be computed at once?"""
+        return not self._untraceable
 
     def loss(self, params: Leaves, x: Tensor, y: Tensor) -> Tensor:
         """The loss of one device on a batch, with its regulariser."""
@@ -94,10 +104,10 @@ class Gradients:
         made = self._torch.func.functional_call(self._module, held, (x,))
         return made.float() if low is not None else made
 
-    def _why_not_together(self, x: Tensor, y: Tensor) -> str:
-        torch = self._torch
-        if self._convolves and not self._on_gpu:
-            return "on a CPU convolutions of many devices at once are slower than one by one"
+    @cached_property
+    def _untraceable(self) -> str:
+        """Why ``vmap`` cannot trace the module, in words; empty if it can."""
+        torch, (x, y) = self._torch, self._two
         first = self._model.initial(0)
         wide = x.dtype if x.is_floating_point() else torch.get_default_dtype()
         stacked = {name: torch.stack([one.to(x.device, wide)] * 2) for name, one in first.items()}
