@@ -16,6 +16,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender
 from joulemesh.methods.parameters import Parameter
 from joulemesh.methods.setting import Setting
+from joulemesh.models.torch_model import NotOfJaxError
 from joulemesh.own_code import place_of, require_call
 from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
@@ -23,6 +24,7 @@ from joulemesh.scenario import Scenario
 if TYPE_CHECKING:
     from joulemesh.data import Dataset
     from joulemesh.models.core import Model
+    from joulemesh.models.torch_model import TorchModel
 
 Builder = Callable[[str, Setting, Mapping[str, Any]], Contender]
 
@@ -187,7 +189,7 @@ def build(
     *,
     equal: str = "iterations",
     seeds: Sequence[int] = (0,),
-    model: Model | None = None,
+    model: Model | TorchModel | None = None,
     parameters: int | None = None,
     data: Dataset | None = None,
 ) -> Contender:
@@ -217,13 +219,22 @@ def build(
     if not isinstance(scenario, Setting):
         scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters, data=data)
     setting = scenario
+    only_jax = (
+        f"{name} has an exchange of its own, which is written for models of JAX, and "
+        f"{setting.module} is a PyTorch module: leave {name} out, or give a JAX or Flax model"
+    )
     with named_refusals(lambda: setting.ground.names):
-        made = method.build(name, setting, given)
+        try:
+            made = method.build(name, setting, given)
+        except NotOfJaxError:
+            raise ScenarioError(only_jax) from None
     if not isinstance(made, Contender):
         raise ScenarioError(
             f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "
             "return setting.contender(...)"
         )
+    if setting.module and made.exchange is not None:
+        raise ScenarioError(only_jax)
     traces = setting.world.traces
     if (traces.any or traces.leaves is not None) and not made.traced:
         raise ScenarioError(

@@ -334,6 +334,13 @@ class Setting:
         """Training samples of all devices together."""
         return len(self._data.y_train) if self._data else spec_for(self.scenario).train
 
+    @property
+    def module(self) -> str:
+        """The name of the PyTorch module that is trained; empty for a model of JAX."""
+        from joulemesh.models.torch_model import TorchModel
+
+        return self._model.name if isinstance(self._model, TorchModel) else ""
+
     @cached_property
     def model(self) -> Model:
         """The model that is trained."""

@@ -32,7 +32,7 @@ from joulemesh.models.kind import ModelKind
 from joulemesh.models.model import REMEMBERED, Apply, Init, Model, Params, loss
 from joulemesh.models.named import is_own, own_model
 from joulemesh.models.sizes import check_model
-from joulemesh.models.torch_model import TorchModel, from_torch, is_torch
+from joulemesh.models.torch_model import NotOfJaxError, TorchModel, from_torch, is_torch
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -103,10 +103,7 @@ def build(
 def of_jax(made: Model | TorchModel) -> Model:
     """The model, unless it is a PyTorch module."""
     if isinstance(made, TorchModel):
-        raise ScenarioError(
-            f"{made.name} is a PyTorch module, which only run, compare and tune train: use a model "
-            "of JAX here"
-        )
+        raise NotOfJaxError(f"{made.name} is a PyTorch module: use a model of JAX or Flax here")
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["TorchModel", "checked", "from_torch", "is_torch"]
+__all__ = ["NotOfJaxError", "TorchModel", "checked", "from_torch", "is_torch"]
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +20,10 @@ from joulemesh.optional import require
 Tensor: TypeAlias = Any
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(outputs [B, ...], targets [B, ...]) -> the mean over the batch."""
+
+
+class NotOfJaxError(ScenarioError):
+    """A PyTorch module is given for something that is written for models of JAX."""
 
 
 _DRAWING = Lock()  # modules draw from one generator, whichever thread they are made in

@@ -99,7 +99,8 @@ def loop(learner: Any, mixing: Any) -> list[dict[str, NDArray[Any]]]:
         if schedule.exchanged[t]:
             before = np.stack([_vector(module) for module in modules])
             for module, row in zip(modules, mixing(t, before), strict=True):
-                torch.nn.utils.vector_to_parameters(torch.as_tensor(row), module.parameters())
+                vector = torch.tensor(row)
+                torch.nn.utils.vector_to_parameters(vector, _leaves(module))
     return [
         {name: one.detach().numpy() for name, one in module.named_parameters()}
         for module in modules
@@ -107,5 +108,10 @@ def loop(learner: Any, mixing: Any) -> list[dict[str, NDArray[Any]]]:
 
 
 def _vector(module: Any) -> NDArray[Any]:
-    made: NDArray[Any] = torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    """All parameters, in the order of their names."""
+    made: NDArray[Any] = torch.nn.utils.parameters_to_vector(_leaves(module)).detach().numpy()
     return made
+
+
+def _leaves(module: Any) -> list[Any]:
+    return [one for _, one in sorted(module.named_parameters())]

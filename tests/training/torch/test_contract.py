@@ -1,0 +1,105 @@
+"""The torch learner's contract: with the same draws, the numbers of a loop that exchanges messages.
+
+In float64 to 1e-10, for an MLP, a CNN and a small transformer, with every registered scheme, and
+every registered method except those whose exchange is their own, which are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import joulemesh
+from joulemesh.aggregation.execute import execute
+from joulemesh.data import partition
+from joulemesh.errors import ScenarioError
+from joulemesh.methods.registry import METHODS, build
+from joulemesh.models import from_torch
+from joulemesh.registries import SCHEMES
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.schedule import Schedule
+from tests.training.torch.modules import Cnn, Mlp, Transformer, loop  # skips without PyTorch
+from tests.training.torch.test_learner import DIGITS, settings
+
+pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
+
+from joulemesh.training.torch.learner import TorchLearner
+
+DEVICES, SEED = 4, 3
+KINDS = [
+    pytest.param(kind, marks=[] if kind is Mlp else pytest.mark.slow)
+    for kind in (Mlp, Cnn, Transformer)
+]
+SMALL = joulemesh.Scenario.preset("adaptive").override(
+    {
+        "devices.count": DEVICES,
+        "plan.iterations": 4,
+        "plan.epsilon": 0.3,
+        "budget.energy_j": [1.0, 2.0],
+        "budget.deadline_s": 0.3,
+    }
+)
+
+
+def learner_of(kind: Any, schedule: Schedule) -> TorchLearner:
+    held = [partition(DIGITS.y_train, DEVICES, kind="dirichlet", seed=SEED)]
+    return TorchLearner(from_torch(kind), DIGITS, held, schedule, settings(), (SEED,))
+
+
+def check(learner: TorchLearner, mixing: Any) -> None:
+    """The learner ends with what the obvious loop ends with."""
+    wanted = loop(learner, mixing)
+    *_, (state, _) = learner.train()
+    given, first = learner.params(state), learner.params(learner.begin())
+    for i, params in enumerate(wanted):
+        for leaf, value in params.items():
+            np.testing.assert_allclose(given[leaf][0, i], value, atol=1e-10, rtol=0)
+    assert any(np.abs(given[leaf] - first[leaf]).max() > 1e-3 for leaf in given)  # it has learned
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scheme", SCHEMES.names())
+def test_every_scheme_gives_what_its_messages_give(scheme: str, kind: Any) -> None:
+    plan = joulemesh.plan(SMALL.override({"plan.aggregation": scheme}))
+
+    def messages(t: int, before: NDArray[Any]) -> NDArray[Any]:
+        route = plan.route(t + 1)
+        return before if route is None else execute(plan.scheme_at(t + 1), route, before)
+
+    check(learner_of(kind, schedule_of(plan)), messages)
+
+
+def read(schedule: Schedule, t: int, before: NDArray[Any]) -> NDArray[Any]:
+    """An exchange as the schedule describes it in words, all devices being there."""
+    if schedule.kind == "mean" or (schedule.kind == "sparse" and schedule.exact[t]):
+        return np.broadcast_to(before.mean(axis=0), before.shape)
+    if schedule.kind == "sparse":
+        mixing: Any = schedule.mixing
+        return np.asarray(np.linalg.matrix_power(mixing.toarray(), schedule.mixing_rounds) @ before)
+    return np.asarray(schedule.matrices(t, t + 1)[0] @ before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_is_trained_or_refused_with_what_to_do(name: str, kind: Any) -> None:
+    if build(name, SMALL).exchange is not None:
+        with pytest.raises(ScenarioError, match=f"{name} has an exchange .* leave {name} out"):
+            joulemesh.compare(SMALL, ["adaptive", name], model=kind, on_progress=_trained)
+        return
+    contender = build(name, SMALL, model=from_torch(kind))
+    schedule = contender.schedule
+    assert schedule.active.all()
+    check(learner_of(kind, schedule), lambda t, before: read(schedule, t, before))
+
+
+def _trained(*progress: Any) -> None:
+    raise AssertionError("a method that cannot be trained is to be refused before any is trained")
+
+
+def test_a_method_whose_schedule_does_not_change_anything_would_be_noticed() -> None:
+    schedule = schedule_of(joulemesh.plan(SMALL))
+    with pytest.raises(AssertionError):
+        check(learner_of(Mlp, schedule), lambda t, before: before)
