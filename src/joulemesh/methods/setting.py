@@ -20,6 +20,7 @@ from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.methods.terms import equal_terms
+from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import place_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
@@ -34,7 +35,6 @@ from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
-    from joulemesh.models.torch_model import TorchModel
     from joulemesh.training.jax.exchange import Exchange
 
 _CLOCK_ROUNDING = 1e-12  # of the plan's clock, a sum that is itself rounded
@@ -79,6 +79,7 @@ class Setting:
             parameters = model.parameters
         self.scenario, self.equal, self.seeds = scenario, equal, tuple(seeds)
         self._model, self._data = model, data
+        self.module = model.name if isinstance(model, TorchModel) else ""  # of PyTorch
         self.ground = Ground.of(scenario, parameters, data)
         self.devices = scenario.devices.count
         self.deadline_s, self.total_s = scenario.budget.deadline_s, scenario.budget.total_s
@@ -333,13 +334,6 @@ class Setting:
     def train_samples(self) -> int:
         """Training samples of all devices together."""
         return len(self._data.y_train) if self._data else spec_for(self.scenario).train
-
-    @property
-    def module(self) -> str:
-        """The name of the PyTorch module that is trained; empty for a model of JAX."""
-        from joulemesh.models.torch_model import TorchModel
-
-        return self._model.name if isinstance(self._model, TorchModel) else ""
 
     @cached_property
     def model(self) -> Model:
