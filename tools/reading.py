@@ -2,7 +2,8 @@
 
 Blocks of a page run in order, in one folder. A block with a title is a file of that name; `$` lines
 are commands, and what follows them is what they print; a `text` block right after a `python` block
-is what that prints. `…` stands for anything in a line, and alone on a line for any lines.
+is what that prints. `…` stands for anything in a line, and alone on a line for any lines. A block
+behind `<!-- needs NAME -->` is passed over where there is no such package.
 
 Figures of a plan must agree to the digit. What was learned depends on the processor in its last
 digits, so of a command that trains figures may differ by a quarter; seconds of the wall clock and
@@ -14,6 +15,7 @@ from __future__ import annotations
 __all__ = ["PAGES", "Block", "Reader", "agrees", "at_home", "blocks", "commands", "is_typed"]
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -80,6 +82,7 @@ class Block:
         span: of its text within the page.
         indent: spaces before each line.
         shown: for a python block, the block that follows and says what is printed.
+        needs: the package without which it cannot be tried.
     """
 
     kind: str
@@ -89,6 +92,7 @@ class Block:
     span: tuple[int, int]
     indent: str
     shown: Block | None
+    needs: str = ""
 
 
 def blocks(page: str) -> list[Block]:
@@ -97,6 +101,7 @@ def blocks(page: str) -> list[Block]:
     before = len(page)
     for match in reversed([*BLOCK.finditer(page)]):
         title = re.search(r'title="([^"]+)"', match[3])
+        needs = re.search(r"<!-- needs ([\w.]+) -->\s*\Z", page[: match.start()])
         after = found[-1] if found else None
         near = after is not None and after.kind == "text" and not page[match.end() : before].strip()
         found.append(
@@ -108,6 +113,7 @@ def blocks(page: str) -> list[Block]:
                 match.span(4),
                 match[1],
                 after if near else None,
+                needs[1] if needs else "",
             )
         )
         before = match.start()
@@ -195,6 +201,8 @@ class Reader:
     def follow(self, block: Block) -> None:
         """Do what a block says."""
         where = f"{self.page.name}, line {block.line}"
+        if block.needs and importlib.util.find_spec(block.needs) is None:
+            return
         if block.title:
             Path(block.title).parent.mkdir(parents=True, exist_ok=True)
             Path(block.title).write_text(block.text, "utf-8")

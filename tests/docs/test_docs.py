@@ -25,6 +25,7 @@ SLOW = (
     "tune",
     "own-method",
     "model-and-data",
+    "pytorch",
     "equal-energy",
     "worlds",
     "add-your-own",
@@ -114,6 +115,16 @@ def test_blocks_are_read_as_they_are_meant() -> None:
         ("joulemesh plan \\\n    --json", "joulemesh plan --json", "{…\n"),
         ("ls  # here", "ls  # here", ""),
     ]
+
+
+def test_what_needs_a_package_that_is_not_here_is_passed_over(tmp_path: Path) -> None:
+    page = "<!-- needs no_such_package -->\n```python\nraise ValueError\n```\n"
+    (block,) = blocks(page)
+    assert block.needs == "no_such_package"
+    Reader(tmp_path / "page.md", compare).follow(block)
+    (block,) = blocks(page.replace("no_such_package", "json"))
+    with pytest.raises(ValueError):
+        Reader(tmp_path / "page.md", compare).follow(block)
 
 
 @pytest.mark.parametrize(
