@@ -52,7 +52,6 @@ def main() -> None:
             _take(browser, "studio-refusal", height=420, still="true")
             browser.evaluate(_COMPARED)
             browser.evaluate("document.querySelector('#compare').scrollIntoView()")
-            browser.evaluate("scrollBy(0, -80)")
             _take(browser, "studio-compare")
             browser.evaluate("studio.change({ do: 'unpin' })")
             browser.evaluate("scrollTo(0, 0)")

@@ -201,6 +201,8 @@ $("save-path").addEventListener("input", () => refusedSave(""));
 $("save-path").addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); save(false); } });
 
 const training = makeTraining();
+const bar = document.querySelector(".bar"); // it may take two lines, and the form stands below it
+new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
 let width = innerWidth;
 addEventListener("resize", () => { if (state.view && width !== innerWidth) { width = innerWidth; redraw(state.view); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.view && redraw(state.view));
