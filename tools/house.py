@@ -71,7 +71,7 @@ ORDER = (
     ("runs",),
     ("export",),
     ("reproduce",),
-    ("studio",),
+    ("studio", "watch"),
     ("cli",),
     ("__main__",),
 )

@@ -38,6 +38,7 @@ from joulemesh.cli import (
     sweep,
     tune,
     verify,
+    watch,
 )
 
 __all__ = ["app", "main"]
@@ -99,6 +100,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     cite.cite: ("joulemesh cite study", "joulemesh cite runs/default-001 --out references.bib"),
     report.report: ("joulemesh report runs/default-001",),
     verify.verify: ("joulemesh verify runs/default-001",),
+    watch.watch: ("joulemesh watch fleet", "joulemesh watch fleet --run runs/fleet --port 8000"),
     reproduce.reproduce: ("joulemesh reproduce fig7", "joulemesh reproduce all --quick"),
     estimate.estimate: ("joulemesh estimate --set training.model=logistic --set training.l2=0.01",),
     bounds.bounds: ("joulemesh bounds --set training.model=logistic --set training.l2=0.1",),

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["CSV", "JOURNALS", "JSON", "PAGE", "SIMULATED", "Reported", "report_of_fleet"]
+__all__ = [
+    "CSV",
+    "JOURNALS",
+    "JSON",
+    "PAGE",
+    "SIMULATED",
+    "Reported",
+    "report_of_fleet",
+    "simulated_curve",
+]
 
 from collections import Counter
 from collections.abc import Sequence
@@ -116,7 +125,7 @@ def report_of_fleet(
 
         curve: Curve | None = replayed_curve(fleet, histories)
     else:
-        curve, said = _curve(folder, plan, run, simulate=simulate)
+        curve, said = simulated_curve(folder, plan, run, simulate=simulate)
     view = DeploymentView.of(
         plan,
         receipt,
@@ -147,10 +156,20 @@ def _history(folder: Path, journals: Path | None, device: int, name: str) -> His
     return read_history(newest, device, name)
 
 
-def _curve(
+def simulated_curve(
     folder: Path, plan: Plan, run: Path | None, *, simulate: bool
 ) -> tuple[Curve | None, list[str]]:
-    """The simulated accuracy: of a run folder, or of a run that is carried out now and kept."""
+    """The simulated accuracy: of a run folder, or of a run that is carried out now and kept.
+
+    Args:
+        folder: of the fleet.
+        plan: of the fleet.
+        run: a run folder of the same scenario, or None.
+        simulate: without ``run``, simulate the scenario; the run is kept in ``FLEET/simulated``.
+
+    Returns:
+        The curve, or None, and what a reader should know, one line each.
+    """
     if run is None and not simulate:
         return None, []
     kept = run or folder / SIMULATED

@@ -38,7 +38,7 @@ class Guard:
     >>> guard = Guard("secret", 8000)
     >>> guard.refusal("secret", {"host": "127.0.0.1:8000"})
     >>> guard.refusal("guess", {"host": "127.0.0.1:8000"})
-    'the address lacks the token that `joulemesh studio` printed'
+    'the address lacks the token that it was printed with'
     >>> guard.refusal("secret", {"host": "evil.example:8000"})
     "the request is for 'evil.example:8000', and only loopback is served"
     """
@@ -54,7 +54,7 @@ class Guard:
             headers: of the request, names in lower case.
         """
         if not hmac.compare_digest(token.encode(), self.token.encode()):
-            return "the address lacks the token that `joulemesh studio` printed"
+            return "the address lacks the token that it was printed with"
         names = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
         if self.port == 80:  # browsers leave out the default
             names |= {"127.0.0.1", "localhost", "[::1]"}

@@ -18,7 +18,14 @@ _SCRIPTS = ("svg.js", "export.js", "page.js")
 
 
 def render_page(
-    name: str, *, title: str, styles: Sequence[str], scripts: Sequence[str], data: Any, **parts: str
+    name: str,
+    *,
+    title: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: Any,
+    live: bool = False,
+    **parts: str,
 ) -> str:
     """A page as text.
 
@@ -28,6 +35,7 @@ def render_page(
         styles: files in ``assets``, in this order.
         scripts: likewise, beside those that every page has.
         data: what the scripts draw.
+        live: may it ask the server that it came from for more?
         parts: HTML for each of the places that the file leaves open.
 
     >>> places = Template(asset("tuning.html")).get_identifiers()
@@ -44,7 +52,7 @@ def render_page(
     )
     return Template(asset("page.html")).substitute(
         title=written,
-        policy=policy(style, script),
+        policy=policy(style, script, live=live),
         style=style,
         body=Template(asset(name)).substitute(parts, title=written),
         data=embed_json(data),
@@ -52,12 +60,13 @@ def render_page(
     )
 
 
-def policy(style: str, script: str) -> str:
+def policy(style: str, script: str, *, live: bool = False) -> str:
     """The Content-Security-Policy of a page: this style and this script run, and nothing else.
 
     Args:
         style: text between the tags of the style element.
         script: likewise, of the script.
+        live: may it ask the server that it came from for more?
 
     >>> policy("p { color: red }", "draw();").split("; ")[0]
     "default-src 'none'"
@@ -66,6 +75,8 @@ def policy(style: str, script: str) -> str:
         "style-src": f"'sha256-{_digest(style)}'",
         "script-src": f"'sha256-{_digest(script)}'",
     }
+    if live:
+        allowed["connect-src"] = "'self'"
     rules = {"default-src": "'none'", **allowed, "img-src": "data:", "base-uri": "'none'"}
     return "; ".join(
         f"{name} {value}" for name, value in {**rules, "form-action": "'none'"}.items()

@@ -64,6 +64,16 @@ def run(
         str | None,
         typer.Option(metavar="PORT", help="Serve OpenMetrics on this machine, or HOST:PORT."),
     ] = None,
+    page: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve the page of `joulemesh watch` on 127.0.0.1, with what this device knows; "
+            "0 takes any free port.",
+        ),
+    ] = None,
     linger: Annotated[
         str, typer.Option(help="After the end, wait so long for the journal to be collected.")
     ] = "0 s",
@@ -86,10 +96,20 @@ def run(
     fleet = Fleet.load(folder)
     fleet.check_code(tuple(load or ()))
     drawn_w = None if watts is None else parse(watts, "W")
-    wanted = Wanted(data, learner, meter, drawn_w, metrics, max(0.0, parse(linger, "s")))
+    linger_s = max(0.0, parse(linger, "s"))
+    wanted = Wanted(data, learner, meter, drawn_w, metrics, linger_s, _page(folder, page))
     code = run_device(folder, wanted, _Watcher(fleet.given_names), lambda line: say(line, err=True))
     if code:
         raise typer.Exit(code)
+
+
+def _page(folder: Path, port: int | None) -> Any:
+    """What serves a page of the device, if one is wanted."""
+    if port is None:
+        return None
+    from joulemesh.watch.page import serve_node
+
+    return serve_node(folder, port, lambda line: say(line, err=True))
 
 
 class _Watcher:

@@ -70,6 +70,8 @@ class Wanted:
         watts: that the user declares the machine to draw; None if it is measured or modelled.
         metrics: ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere.
         linger_s: seconds after its end in which the operator may still ask, and copy the journal.
+        page: serves a page of the device: it takes what tells how the device stands, and gives
+            what ends it. None for no page.
     """
 
     data: Path | None = None
@@ -78,6 +80,7 @@ class Wanted:
     watts: float | None = None
     metrics: str | None = None
     linger_s: float = 0.0
+    page: Callable[[Callable[[], Standing]], Callable[[], None]] | None = None
 
 
 class Device:
@@ -249,6 +252,8 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
             return Exit.DONE
         if wanted.metrics is not None:
             stack.callback(serve_metrics(wanted.metrics, device.standing, device.runner.tally))
+        if wanted.page is not None:
+            stack.callback(wanted.page(device.standing))
         code = asyncio.run(_until_stopped(device, say))
         _keep_receipt(device, say)
         if code in (Exit.DONE, Exit.ENDED):

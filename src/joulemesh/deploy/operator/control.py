@@ -1,23 +1,25 @@
 """What a running node tells the fleet's operator, and lets neighbours measure; it changes nothing.
 
-The calls share the node's port and its gate. ``Status``, ``Probe`` and ``Journal`` are for the
-holder of the operator's certificate, ``Echo`` also for the node's neighbours.
+The calls share the node's port and its gate. ``Status``, ``Probe``, ``Journal`` and ``Tail`` are
+for the holder of the operator's certificate, ``Echo`` also for the node's neighbours.
 """
 
 from __future__ import annotations
 
-__all__ = ["JOURNAL_CALL", "PROBE", "STATUS", "Control"]
+__all__ = ["JOURNAL_CALL", "PROBE", "STATUS", "TAIL", "Control"]
 
 import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
+from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.operator.probing import ECHO, MOST_BYTES, Greeting, probe
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 STATUS = "/joulemesh.Control/Status"
 PROBE = "/joulemesh.Control/Probe"
 JOURNAL_CALL = "/joulemesh.Control/Journal"
+TAIL = "/joulemesh.Control/Tail"
 _PIECE = 64 * 1024
 
 
@@ -68,6 +71,7 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
             STATUS: grpc.unary_unary_rpc_method_handler(self._guarded(self._status)),
             PROBE: grpc.unary_unary_rpc_method_handler(self._guarded(self._probe)),
             JOURNAL_CALL: grpc.unary_stream_rpc_method_handler(self._journal),
+            TAIL: grpc.unary_stream_rpc_method_handler(self._tail),
             ECHO: grpc.stream_unary_rpc_method_handler(self._echo),
         }
         return served.get(handler_call_details.method)
@@ -122,13 +126,29 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
             if have.get(path.name) == size:
                 continue
             yield json.dumps({"file": path.name, "bytes": size}).encode()
-            with open_bounded(path, JOURNAL.now) as file:
-                left = size
-                while left and (piece := file.read(min(_PIECE, left))):
-                    left -= len(piece)
-                    yield piece
+            for piece in _pieces(path, 0, size):
+                yield piece
         self.collected_at = time.monotonic()
         self.collected.set()
+
+    async def _tail(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        """What the journal in use has beyond what the operator has read of it.
+
+        A line that says where it begins, then the bytes. It does not count as collected.
+        """
+        try:
+            self._require_operator(context)
+            read = _sizes(request)
+        except TransportError as error:
+            await self._transport.refuse(context, error)
+        path = self._run / IN_USE
+        size = path.stat().st_size if path.is_file() else 0
+        begin = read.get("bytes", 0)
+        if not 0 <= begin <= size or _check_sum(path, begin) != read.get("crc32", 0):
+            begin = 0  # another file than the operator read: the one before is full
+        yield json.dumps({"from": begin, "bytes": size - begin}).encode()
+        for piece in _pieces(path, begin, size):
+            yield piece
 
     async def _echo(self, pieces: Any, context: Any) -> bytes:
         taken, pack = 0, self._pack
@@ -147,6 +167,25 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         digest = pack.fleet.digest
         said = Greeting(pack.name, time.time(), __version__, digest, self._until, taken)
         return json.dumps(asdict(said)).encode()
+
+
+def _pieces(path: Path, begin: int, end: int) -> Iterator[bytes]:
+    """The bytes of a file from one place to another."""
+    if begin == end:
+        return
+    with open_bounded(path, JOURNAL.now) as file:
+        file.seek(begin)
+        while begin < end and (piece := file.read(min(_PIECE, end - begin))):
+            begin += len(piece)
+            yield piece
+
+
+def _check_sum(path: Path, end: int) -> int:
+    """CRC-32 of the first bytes of a file."""
+    found = 0
+    for piece in _pieces(path, 0, end):
+        found = zlib.crc32(piece, found)
+    return found
 
 
 def _sizes(request: bytes) -> dict[str, int]:

@@ -20,9 +20,10 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts
-from joulemesh.deploy.operator.control import JOURNAL_CALL, PROBE, STATUS
+from joulemesh.deploy.operator.control import JOURNAL_CALL, PROBE, STATUS, TAIL
 from joulemesh.deploy.operator.probing import call_error, probe
 from joulemesh.deploy.operator.standing import Probe, Standing
+from joulemesh.deploy.record.tail import JournalTail
 from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.files import make_folder, write_bytes
@@ -73,14 +74,15 @@ class Operator:
         """How all devices stand, in their order; those that do not answer say why."""
         room = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(device: int, host: Host) -> Standing:
+        async def one(device: int) -> Standing:
             async with room:
-                return await self._standing(device, host)
+                return await self.standing(device)
 
-        hosts = enumerate(self.hosts.values())
-        return list(await asyncio.gather(*(one(device, host) for device, host in hosts)))
+        return list(await asyncio.gather(*map(one, range(len(self.hosts)))))
 
-    async def _standing(self, device: int, host: Host) -> Standing:
+    async def standing(self, device: int) -> Standing:
+        """How one device stands; if it does not answer, it says why."""
+        host = list(self.hosts.values())[device]
         silent = Standing(device, host.name)
         try:
             async with self.channel(host) as channel:
@@ -170,6 +172,33 @@ class Operator:
             call = channel.unary_stream(JOURNAL_CALL)(json.dumps(have).encode(), timeout=_PROBE_S)
             async for name, data in _files(call):
                 write_bytes(place / name, data)
+
+    async def follow(self, tail: JournalTail) -> str:
+        """Read what a running device has written since the last time.
+
+        Args:
+            tail: what was read so far; it takes up the rest.
+
+        Returns:
+            Why nothing could be read; empty if it could.
+        """
+        asked = json.dumps({"bytes": tail.size, "crc32": tail.crc32}).encode()
+        try:
+            async with self.channel(self.hosts[tail.name]) as channel:
+                call = channel.unary_stream(TAIL)(asked, timeout=_CALL_S)
+                head = None
+                async for piece in call:
+                    if head is None:
+                        head = parse_json(piece)
+                        if head["from"] != tail.size:
+                            tail.restart()
+                    else:
+                        tail.feed(piece)
+        except TransportError as error:
+            return _with_remedy(error)
+        except (ValueError, TypeError, LookupError):
+            return f"{tail.name} sends something that is no journal"
+        return ""
 
     @asynccontextmanager
     async def channel(self, host: Host) -> AsyncIterator[Any]:

@@ -6,7 +6,7 @@ card that fails may leave worse: what cannot be read is counted and left out, an
 
 from __future__ import annotations
 
-__all__ = ["FIGURES", "Event", "History", "Sent", "history_of", "read_history"]
+__all__ = ["FIGURES", "Event", "History", "HistoryReader", "Sent", "history_of", "read_history"]
 
 import json
 import math
@@ -181,15 +181,17 @@ def history_of(lines: Iterable[bytes], device: int, name: str) -> History:
     >>> made.meter, made.damaged
     ('modelled', 1)
     """
-    reader = _Reader(device)
-    for line in lines:
-        if line.strip() and not any(mark in line for mark in _TWICE):
-            reader.take(line)
+    reader = HistoryReader(device)
+    reader.feed(lines)
     return reader.history(name)
 
 
-class _Reader:
-    """Takes up one line after the other."""
+class HistoryReader:
+    """Takes up one line after the other; its history can be asked for at any time.
+
+    Args:
+        device: whose lines they are.
+    """
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -202,7 +204,13 @@ class _Reader:
         self.damaged = 0
         self.absent: dict[int, tuple[tuple[int, int], ...]] = {}
 
-    def take(self, line: bytes) -> None:
+    def feed(self, lines: Iterable[bytes]) -> None:
+        """Read more lines, oldest first."""
+        for line in lines:
+            if line.strip() and not any(mark in line for mark in _TWICE):
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
         """Read a line; what was written between two starts is heeded together."""
         try:
             record = json.loads(line)
@@ -259,6 +267,11 @@ class _Reader:
             self.evaluations.append([_count(record["iteration"]), _finite(record["accuracy"]), at])
 
     def history(self, name: str) -> History:
+        """What all lines so far tell.
+
+        Args:
+            name: what the device is called.
+        """
         self._heed()
         order = sorted(self.committed)
         first, last = self.ends or (math.nan, math.nan)

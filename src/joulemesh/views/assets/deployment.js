@@ -203,7 +203,7 @@ function draw() {
   drawTimeline();
   drawCosts();
   drawBars();
-  drawCells();
+  if (data.cells) drawCells();
   if (data.links.length) drawLinks();
   if (data.gantt.length) drawIteration();
   if (data.flow) flowChart("flow", data.flow);

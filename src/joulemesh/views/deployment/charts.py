@@ -82,15 +82,20 @@ class Curve:
     accuracy: FloatArray
 
 
-def chart_data(view: DeploymentView) -> dict[str, Any]:
-    """Everything that the page's script draws."""
+def chart_data(view: DeploymentView, *, cells: bool = True) -> dict[str, Any]:
+    """Everything that the page's script draws.
+
+    Args:
+        view: what it shows.
+        cells: also the map of devices and iterations, which is large.
+    """
     return {
         "names": list(view.receipt.names),
         "learning": _learning(view),
         "timeline": _timeline(view),
         "costs": _costs(view),
         "bars": _bars(view),
-        "cells": _cells(view),
+        "cells": _cells(view) if cells else None,
         "links": _links(view),
         "gantt": gantt_data(view.plan),
         "flow": flow_data(view.plan, view.receipt.names),

@@ -1,0 +1,195 @@
+"""`python -m benchmarks.watching [--publish]`: a fleet of 8 processes on the page of `watch`.
+
+One device is killed and started again later. How long does it take until the page, in a real
+browser, shows that it is silent, and that it is back? `--publish` writes docs/benchmarks/watch.md
+and pictures of the page to docs/figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joulemesh
+from benchmarks import deploy_faults as fleet_of
+from benchmarks.common import OUT, machine, progress
+from joulemesh.deploy.local.local import LocalFleet, environment, open_fleet
+from joulemesh.deploy.settings import Settings
+from tests.browser import Browser, find_browser
+
+ITERATIONS, KILLED, DOWN_S = 400, 3, 6.0
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+_PATIENCE_S = 90.0
+
+
+class Visit:
+    """A browser that looks at a fleet while one of its devices is killed and started again."""
+
+    def __init__(self, running: LocalFleet, shots: Path | None) -> None:
+        self._running, self._shots = running, shots
+        self.found: dict[str, float] = {}
+        self.errors: list[str] = []
+        self.failure: BaseException | None = None
+
+    def go(self) -> None:
+        """Visit; whatever goes wrong is kept for the main thread."""
+        try:
+            self._go()
+        except BaseException as failure:
+            self.failure = failure
+        finally:
+            self._running.supervisor.stop()
+
+    def _go(self) -> None:
+        until(lambda: min(one.iteration for one in self._running.standings()) >= 5)
+        program = find_browser()
+        assert program is not None, "no chromium or google-chrome on PATH"
+        watching = subprocess.Popen(
+            [sys.executable, "-m", "joulemesh", "watch", str(self._running.folder)]
+            + ["--no-browser"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert watching.stdout is not None
+        try:
+            address = watching.stdout.readline().split()[-1]
+            with Browser(program) as browser:
+                browser.allowed = address.rpartition("/")[0].rpartition("/")[0]
+                browser.resize(1280, 900)
+                browser.send("Page.navigate", url=address)
+                until(lambda: "training" in row(browser) or "exchanging" in row(browser))
+                self._kill(browser)
+                self.errors = list(browser.errors)
+        finally:
+            watching.send_signal(signal.SIGINT)
+            watching.wait(20)
+
+    def _kill(self, browser: Browser) -> None:
+        process = self._running.processes[KILLED]
+        os.kill(process.pid, signal.SIGKILL)
+        self.found["silent_s"] = timed(lambda: "silent" in row(browser))
+        time.sleep(DOWN_S)
+        self._picture(browser, "watch-silent")
+        again = subprocess.Popen(
+            process.job.command,
+            env={**os.environ, **environment()},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            # It is up when it answers: the page may show that from then on.
+            until(lambda: self._running.standings()[KILLED].phase == "starting")
+            self.found["back_s"] = timed(lambda: "silent" not in row(browser))
+            until(lambda: "started (number 2)" in text(browser, "#log"))
+            until(lambda: "not in the newest view" not in row(browser))
+            self._picture(browser, "watch")
+        finally:
+            again.terminate()
+            again.wait()
+
+    def _picture(self, browser: Browser, name: str) -> None:
+        if self._shots is None:
+            return
+        time.sleep(2)
+        for suffix, width, scheme in (("", 1280, "light"), ("-dark", 1280, "dark")):
+            browser.scheme(scheme)
+            browser.resize(width, 900)
+            browser.screenshot(self._shots / f"{name}{suffix}.png")
+        browser.scheme("light")
+
+
+def row(browser: Browser) -> str:
+    """What the page's table says of the device that is killed."""
+    return text(browser, f"#rows tr:nth-child({KILLED + 1})")
+
+
+def text(browser: Browser, selector: str) -> str:
+    """The text of an element; empty if it is not there."""
+    found = f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"
+    return str(browser.evaluate(found))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something."""
+    timed(holds)
+
+
+def timed(holds: Callable[[], bool]) -> float:
+    """Seconds until something holds."""
+    begun = time.monotonic()
+    while not holds():
+        if time.monotonic() - begun > _PATIENCE_S:
+            raise TimeoutError(f"not within {_PATIENCE_S:g} s")
+        time.sleep(0.02)
+    return time.monotonic() - begun
+
+
+def visited(folder: Path, shots: Path | None = None) -> Visit:
+    """Run a fleet, and look at it.
+
+    Args:
+        folder: a new one, of the fleet.
+        shots: a folder for pictures of the page, or None.
+
+    Returns:
+        What was found.
+    """
+    plan = joulemesh.plan(fleet_of.scenario(ITERATIONS))
+    fleet = open_fleet(folder, plan, settings=Settings(patience_s=fleet_of.PATIENCE_S))[0]
+    running = LocalFleet(folder, fleet, plan, learner=fleet_of.LEARNER, restarts=0)
+    visit = Visit(running, shots)
+    thread = threading.Thread(target=visit.go)
+    thread.start()
+    running.run(lambda standings: None, every_s=0.2)
+    thread.join()
+    if visit.failure is not None:
+        raise visit.failure
+    return visit
+
+
+def main() -> None:
+    publish = "--publish" in sys.argv[1:]
+    with tempfile.TemporaryDirectory() as place:
+        visit = visited(Path(place) / "fleet", FIGURES if publish else None)
+    for name, seconds in visit.found.items():
+        progress(f"{name}: {seconds:.2f}")
+    if publish:
+        (OUT / "watch.json").write_text(
+            json.dumps({"machine": machine(), **visit.found}, indent=1) + "\n", "utf-8"
+        )
+        (OUT / "watch.md").write_text(page(visit.found), "utf-8")
+
+
+def page(found: dict[str, Any]) -> str:
+    """watch.md, from what was found."""
+    where = machine()
+    return "\n".join(
+        [
+            "# Watching a fleet",
+            "",
+            f"`python -m benchmarks.watching --publish` on {where['cores']} cores of "
+            f"{where['processor']}: eight devices as processes of one machine, the page of "
+            "`joulemesh watch` in headless Chromium. One device is killed (SIGKILL) and started "
+            "again later.",
+            "",
+            f"- killed: the page shows that it is silent after **{found['silent_s']:.1f} s**;",
+            f"- started again: the page shows that it is back **{found['back_s']:.1f} s** after "
+            "the first line of its journal.",
+            "",
+            "The page asks once a second, and the server asks every device twice a second.",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
