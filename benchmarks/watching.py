@@ -54,8 +54,7 @@ class Visit:
         program = find_browser()
         assert program is not None, "no chromium or google-chrome on PATH"
         watching = subprocess.Popen(
-            [sys.executable, "-m", "joulemesh", "watch", str(self._running.folder)]
-            + ["--no-browser"],
+            [sys.executable, "-m", "joulemesh", "watch", str(self._running.folder), "--no-browser"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -79,6 +78,7 @@ class Visit:
         self.found["silent_s"] = timed(lambda: "silent" in row(browser))
         time.sleep(DOWN_S)
         self._picture(browser, "watch-silent")
+        launched = time.time()
         again = subprocess.Popen(
             process.job.command,
             env={**os.environ, **environment()},
@@ -86,8 +86,7 @@ class Visit:
             stderr=subprocess.DEVNULL,
         )
         try:
-            # It is up when it answers: the page may show that from then on.
-            until(lambda: self._running.standings()[KILLED].phase == "starting")
+            until(lambda: process.job.ready(launched))  # it has written that it is up
             self.found["back_s"] = timed(lambda: "silent" not in row(browser))
             until(lambda: "started (number 2)" in text(browser, "#log"))
             until(lambda: "not in the newest view" not in row(browser))

@@ -27,6 +27,7 @@ from joulemesh.deploy.operator.control import STATUS, Control
 from joulemesh.deploy.operator.operator import HERE, Operator
 from joulemesh.deploy.operator.probing import MOST_BYTES, probe
 from joulemesh.deploy.operator.standing import Probe, Standing
+from joulemesh.deploy.record.tail import JournalTail
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.deploy.transport.grpc import GrpcTransport
@@ -66,7 +67,8 @@ class Port:
         self.transport = GrpcTransport(
             self.pack.identity, roster, terms, mine, refused=self.refusals.append
         )
-        self.transport.add_handler(Control(self.transport, self.pack, self.standing, self.run))
+        self.control = Control(self.transport, self.pack, self.standing, self.run)
+        self.transport.add_handler(self.control)
 
     def standing(self) -> Standing:
         return Standing(self.pack.device, "forged\x1b", "training", iteration=2, iterations=3)
@@ -326,3 +328,54 @@ def test_check_and_status_in_a_terminal(
     assert code == 1
     assert len(json.loads(out)) == 4
     assert all(Probe(**one).trouble for one in json.loads(out))
+
+
+def test_the_operator_follows_a_journal_and_only_what_is_new_is_sent(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    pieces = control._pieces
+
+    def counted(path: Path, begin: int, end: int) -> Any:
+        sent.append(end - begin)
+        return pieces(path, begin, end)
+
+    line = b'{"at": %d.0, "t": 0.0, "kind": "left"}\n'
+
+    async def work() -> None:
+        async with running(lab, "device-2") as ports:
+            operator, tail = Operator.load(lab), JournalTail(2, "device-2")
+            assert await operator.follow(tail) == ""  # no journal yet
+            path = ports["device-2"].run / "journal.jsonl"
+            path.write_bytes(line % 1 + line % 2)
+            assert await operator.follow(tail) == ""
+            assert [event.at for event in tail.history().events] == [1.0, 2.0]
+            monkeypatch.setattr(control, "_pieces", counted)
+            with path.open("ab") as file:
+                file.write(line % 3)
+            assert await operator.follow(tail) == ""
+            assert sent[-1] == len(line % 3)
+            assert len(tail.history().events) == 3
+            path.write_bytes(line % 4 + line % 5 + line % 6 + line % 7)  # the one before is full
+            assert await operator.follow(tail) == ""
+            assert [event.at for event in tail.history().events] == [4.0, 5.0, 6.0, 7.0]
+            path.unlink()
+        assert "is `joulemesh node run` running there?" in await operator.follow(tail)
+        assert len(tail.history().events) == 4
+
+    carry_out(work)
+
+
+def test_following_does_not_count_as_collecting(lab: Path) -> None:
+    """A node that waits to be collected goes on waiting."""
+
+    async def work() -> None:
+        async with running(lab, "device-0") as ports:
+            operator = Operator.load(lab)
+            (ports["device-0"].run / "journal.jsonl").write_bytes(b'{"at": 1.0, "kind": "left"}\n')
+            assert await operator.follow(JournalTail(0, "device-0")) == ""
+            assert not ports["device-0"].control.collected.is_set()
+            await operator.collect()
+            assert ports["device-0"].control.collected.is_set()
+
+    carry_out(work)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
@@ -40,3 +43,22 @@ def test_what_is_served_is_openmetrics_and_current() -> None:
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(ScenarioError, match="is no port: write 9100, or HOST:9100"):
         listen_on(text)
+
+
+def test_the_dashboard_asks_for_metrics_that_are_served() -> None:
+    text = (Path(__file__).parents[2] / "examples/deploy/grafana-dashboard.json").read_text("utf-8")
+    board = json.loads(text)
+    asked = [query["expr"] for panel in board["panels"] for query in panel["targets"]]
+    wanted = {name for one in asked for name in re.findall(r"joulemesh_\w+", one)}
+    tally, (port,) = Tally(), free_ports(1)
+    tally.sent(1, 4, 1000)
+    standing = Standing(3, "farm-03", "training", accuracy=0.5)
+    stop = serve_metrics(str(port), lambda: standing, tally)
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            served = {line.split("{")[0].split(" ")[0] for line in answer.read().decode().splitlines()}
+            served |= {f"joulemesh_{way}_bytes_total" for way in ("sent", "received")}
+    finally:
+        stop()
+    assert wanted <= served
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) >= 10

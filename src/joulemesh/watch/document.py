@@ -77,7 +77,7 @@ class Document:
             "state": seen.state,
             "answers": seen.answers,
             "heard_at": seen.heard_at or _known(past.last_at),
-            "why": seen.why or seen.standing.trouble,
+            "why": "" if seen.state == "ended" else seen.why or seen.standing.trouble,
             **known,
             "planned_j": float(part.joules[done]),
             "battery_j": part.battery_j,

@@ -61,8 +61,7 @@ class PageServer:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = _PATIENCE_S
-            protocol_version = "HTTP/1.1"
+            timeout = _PATIENCE_S  # and one request for each connection, which ends with the server
 
             def do_GET(self) -> None:
                 outer._answer(self)
