@@ -20,6 +20,7 @@ from benchmarks import (
     training,
     training_page,
     trees,
+    watching,
 )
 from benchmarks.common import OUT, page_text
 
@@ -38,6 +39,7 @@ PAGES = {
     "studio": (studio.TITLE, studio.page),
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),
+    "watching": (watching.TITLE, watching.page),
 }
 
 

@@ -1,12 +1,13 @@
 """`python -m benchmarks.watching [--publish]`: a fleet of 8 processes on the page of `watch`.
 
 One device is killed and started again later. How long does it take until the page, in a real
-browser, shows that it is silent, and that it is back? `--publish` writes docs/benchmarks/watch.md
+browser, shows that it is silent, and that it is back? `--publish` writes docs/benchmarks/watching.md
 and pictures of the page to docs/figures.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -21,14 +22,22 @@ from typing import Any
 
 import joulemesh
 from benchmarks import deploy_faults as fleet_of
-from benchmarks.common import OUT, machine, progress
+from benchmarks.common import machine, progress, publish
 from joulemesh.deploy.local.local import LocalFleet, environment, open_fleet
 from joulemesh.deploy.settings import Settings
 from tests.browser import Browser, find_browser
 
-ITERATIONS, KILLED, DOWN_S = 400, 3, 6.0
+TITLE = "Watching a fleet"
+MODULE = "benchmarks.watching --publish"
+ITERATIONS, KILLED, DOWN_S = 3000, 3, 6.0
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 _PATIENCE_S = 90.0
+_TALL = 1250
+_PICTURES = (
+    ("watch.png", 1280, "light"),
+    ("watch-dark.png", 1280, "dark"),
+    ("watch-phone.png", 400, "light"),
+)
 
 
 class Visit:
@@ -53,10 +62,10 @@ class Visit:
         until(lambda: min(one.iteration for one in self._running.standings()) >= 5)
         program = find_browser()
         assert program is not None, "no chromium or google-chrome on PATH"
+        command = [sys.executable, "-m", "joulemesh", "watch", str(self._running.folder)]
+        curve = ["--simulate"] if self._shots else []
         watching = subprocess.Popen(
-            [sys.executable, "-m", "joulemesh", "watch", str(self._running.folder), "--no-browser"],
-            stdout=subprocess.PIPE,
-            text=True,
+            [*command, "--no-browser", *curve], stdout=subprocess.PIPE, text=True
         )
         assert watching.stdout is not None
         try:
@@ -77,7 +86,7 @@ class Visit:
         os.kill(process.pid, signal.SIGKILL)
         self.found["silent_s"] = timed(lambda: "silent" in row(browser))
         time.sleep(DOWN_S)
-        self._picture(browser, "watch-silent")
+        self._take_pictures(browser)
         launched = time.time()
         again = subprocess.Popen(
             process.job.command,
@@ -90,20 +99,24 @@ class Visit:
             self.found["back_s"] = timed(lambda: "silent" not in row(browser))
             until(lambda: "started (number 2)" in text(browser, "#log"))
             until(lambda: "not in the newest view" not in row(browser))
-            self._picture(browser, "watch")
         finally:
             again.terminate()
             again.wait()
 
-    def _picture(self, browser: Browser, name: str) -> None:
+    def _take_pictures(self, browser: Browser) -> None:
         if self._shots is None:
             return
         time.sleep(2)
-        for suffix, width, scheme in (("", 1280, "light"), ("-dark", 1280, "dark")):
+        for name, width, scheme in _PICTURES:
             browser.scheme(scheme)
             browser.resize(width, 900)
-            browser.screenshot(self._shots / f"{name}{suffix}.png")
+            clip = {"x": 0, "y": 0, "width": width, "height": _TALL, "scale": 1}
+            shot = browser.send(
+                "Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip
+            )
+            (self._shots / name).write_bytes(base64.b64decode(shot["data"]))
         browser.scheme("light")
+        browser.resize(1280, 900)
 
 
 def row(browser: Browser) -> str:
@@ -142,9 +155,10 @@ def visited(folder: Path, shots: Path | None = None) -> Visit:
     Returns:
         What was found.
     """
-    plan = joulemesh.plan(fleet_of.scenario(ITERATIONS))
+    scenario = fleet_of.scenario(ITERATIONS).override({"training.eval_every": 10})
+    plan = joulemesh.plan(scenario)
     fleet = open_fleet(folder, plan, settings=Settings(patience_s=fleet_of.PATIENCE_S))[0]
-    running = LocalFleet(folder, fleet, plan, learner=fleet_of.LEARNER, restarts=0)
+    running = LocalFleet(folder, fleet, plan, restarts=0)
     visit = Visit(running, shots)
     thread = threading.Thread(target=visit.go)
     thread.start()
@@ -156,36 +170,28 @@ def visited(folder: Path, shots: Path | None = None) -> Visit:
 
 
 def main() -> None:
-    publish = "--publish" in sys.argv[1:]
+    wanted = "--publish" in sys.argv[1:]
     with tempfile.TemporaryDirectory() as place:
-        visit = visited(Path(place) / "fleet", FIGURES if publish else None)
-    for name, seconds in visit.found.items():
-        progress(f"{name}: {seconds:.2f}")
-    if publish:
-        (OUT / "watch.json").write_text(
-            json.dumps({"machine": machine(), **visit.found}, indent=1) + "\n", "utf-8"
-        )
-        (OUT / "watch.md").write_text(page(visit.found), "utf-8")
+        visit = visited(Path(place) / "fleet", FIGURES if wanted else None)
+    record = {"module": MODULE, "machine": machine(), **visit.found}
+    if wanted:
+        publish("watching", TITLE, page(record), record)
+    else:
+        progress(page(record))
 
 
-def page(found: dict[str, Any]) -> str:
-    """watch.md, from what was found."""
-    where = machine()
+def page(record: dict[str, Any]) -> str:
+    """The page's body."""
     return "\n".join(
         [
-            "# Watching a fleet",
+            "Eight devices as processes of one machine, and the page of `joulemesh watch` in "
+            "headless Chromium. One device is killed (SIGKILL) and started again later.",
             "",
-            f"`python -m benchmarks.watching --publish` on {where['cores']} cores of "
-            f"{where['processor']}: eight devices as processes of one machine, the page of "
-            "`joulemesh watch` in headless Chromium. One device is killed (SIGKILL) and started "
-            "again later.",
-            "",
-            f"- killed: the page shows that it is silent after **{found['silent_s']:.1f} s**;",
-            f"- started again: the page shows that it is back **{found['back_s']:.1f} s** after "
-            "the first line of its journal.",
+            f"- killed: the page shows that it is silent after **{record['silent_s']:.1f} s**;",
+            f"- started again: the page shows that it is back **{record['back_s']:.1f} s** after "
+            "the first line of its new journal.",
             "",
             "The page asks once a second, and the server asks every device twice a second.",
-            "",
         ]
     )
 

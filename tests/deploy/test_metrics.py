@@ -56,7 +56,9 @@ def test_the_dashboard_asks_for_metrics_that_are_served() -> None:
     stop = serve_metrics(str(port), lambda: standing, tally)
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            served = {line.split("{")[0].split(" ")[0] for line in answer.read().decode().splitlines()}
+            served = {
+                line.split("{")[0].split(" ")[0] for line in answer.read().decode().splitlines()
+            }
             served |= {f"joulemesh_{way}_bytes_total" for way in ("sent", "received")}
     finally:
         stop()

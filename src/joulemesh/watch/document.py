@@ -84,7 +84,7 @@ class Document:
             "elapsed_s": seen.standing.elapsed_s or None,
             "planned_s": float(part.seconds[done]),
             "last_s": float(taken[-1]) if len(taken) else None,
-            "waiting": list(seen.standing.waiting),
+            "waiting": list(seen.standing.waiting) if seen.answers else [],
         }
 
     def _charts(self, histories: list[History]) -> dict[str, Any]:
