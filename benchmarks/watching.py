@@ -1,8 +1,8 @@
 """`python -m benchmarks.watching [--publish]`: a fleet of 8 processes on the page of `watch`.
 
 One device is killed and started again later. How long does it take until the page, in a real
-browser, shows that it is silent, and that it is back? `--publish` writes docs/benchmarks/watching.md
-and pictures of the page to docs/figures.
+browser, shows that it is silent, and that it is back? `--publish` writes the page
+docs/benchmarks/watching.md, and pictures to docs/figures.
 """
 
 from __future__ import annotations
