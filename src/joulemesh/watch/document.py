@@ -9,8 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.local.following import Planned
 from joulemesh.deploy.record.again import planned_again
@@ -71,7 +69,7 @@ class Document:
         number, known = seen.standing.device, seen.figures()
         part, done = self._parts[number], min(known["iteration"], self.plan.iterations)
         past = seen.history
-        taken = past.column("train_s") + past.column("exchange_s") if len(past.iterations) else []
+        taken = past.column("train_s") + past.column("exchange_s")
         return {
             "name": seen.standing.name,
             "state": seen.state,
@@ -83,7 +81,7 @@ class Document:
             "battery_j": part.battery_j,
             "elapsed_s": seen.standing.elapsed_s or None,
             "planned_s": float(part.seconds[done]),
-            "last_s": float(taken[-1]) if len(taken) else None,
+            "last_s": float(taken[-1]) if taken.size else None,
             "waiting": list(seen.standing.waiting) if seen.answers else [],
         }
 
@@ -152,4 +150,4 @@ def _is(one: History, other: History) -> bool:
 
 
 def _known(seconds: float) -> float:
-    return float(seconds) if math.isfinite(seconds) and not np.isnan(seconds) else 0.0
+    return float(seconds) if math.isfinite(seconds) else 0.0
