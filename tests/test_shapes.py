@@ -221,7 +221,7 @@ def test_sizes_are_bound_once() -> None:
         (Prices, {field.name for field in fields(Prices)}),
         (Dataset, {"x_train", "y_train", "x_test", "y_test"}),
         (joulemesh.data.Partition, {"order", "offsets", "sizes"}),
-        (Trace, {"iteration", "train_loss", "test_accuracy", "drift", "test_samples"}),
+        (Trace, {"iteration", "train_loss", "test_score", "drift", "test_samples"}),
     ],
 )
 def test_seams_state_their_shapes(seam: type, least: set[str]) -> None:

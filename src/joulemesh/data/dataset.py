@@ -36,12 +36,12 @@ class Dataset:
 
     Attributes:
         name: ``digits``, ``mnist``, ..., or the path of the user's file.
-        x_train: uint8, float32 or int32 [n, ...]; images are [n, height, width, channels], and
+        x_train: uint8 or float32 or int32 [n, ...]; images are [n, height, width, channels], and
             int32 are tokens, [n, positions].
         y_train: int32 or float32 [n, ...]: classes 0..classes-1, int32 [n]; numbers that are to be
             predicted, float32 [n, k]; or tokens, int32 [n, positions], of which negative ones do
             not count.
-        x_test: uint8, float32 or int32 [m, ...]; samples are as those of ``x_train``.
+        x_test: uint8 or float32 or int32 [m, ...]; samples are as those of ``x_train``.
         y_test: int32 or float32 [m, ...], as ``y_train``.
         classes: number of classes; of tokens, how many there are; of numbers, k.
         mean: in the units of x; a number, or float32 of one figure per channel (the last axis).
