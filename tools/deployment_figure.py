@@ -34,7 +34,7 @@ def _carry_out(folder: Path) -> Path:
     rows = "".join(f"{name},3e5\n" for name in NAMES)
     (folder / "devices.csv").write_text(f"name,cycles_per_sample\n{rows}", "utf-8")
     settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    command = ["deploy", "local", *settings, "--patience", "1s", "--out", "farm"]
+    command = ["deploy", "local", *settings, "--patience", "2s", "--out", "farm"]
     running = subprocess.Popen([sys.executable, "-m", "joulemesh", *command], cwd=folder)
     run = folder / "farm" / "devices" / _KILLED / "run"
     until = time.monotonic() + _PATIENCE_S
