@@ -107,6 +107,8 @@ def test_no_page_has_a_grave_fault(
     charts = page.evaluate("document.querySelectorAll('section:not([hidden]) .chart svg').length")
     tables = page.evaluate("document.querySelectorAll('section:not([hidden]) .tools table').length")
     assert charts == tables > 0  # each chart can be read as a table
+    silent = "section:not([hidden]) .chart svg:not([tabindex])"
+    assert page.evaluate(f"document.querySelectorAll('{silent}').length") == 0
     browser.scheme("light")
 
 

@@ -182,6 +182,9 @@ def test_flows_are_as_wide_as_their_joules(stage: Stage, plans: dict[str, Plan])
     assert drawn / drawn.sum() == pytest.approx(
         plan.energy_budget_j / plan.energy_budget_j.sum(), rel=1e-4
     )
+    browser.evaluate("document.querySelector('svg').focus()")
+    browser.press("ArrowRight")
+    assert browser.evaluate(TIP).startswith("device 0: ")
     assert browser.errors == []
 
 

@@ -50,10 +50,33 @@ function fillTable(table, { columns, rows }) {
   if (left.length) table.createCaption().textContent = `The first ${left.join(" and ")}; the CSV file has all.`;
 }
 
+// Arrow keys go from mark to mark of a chart that has no keys of its own.
+function readTips(svg) {
+  if (!svg || svg.hasAttribute("tabindex")) return;
+  const marks = [...svg.querySelectorAll("[data-tip]")];
+  if (!marks.length) return;
+  svg.setAttribute("tabindex", "0");
+  svg.setAttribute("aria-label", `${svg.getAttribute("aria-label")} Arrow keys read it.`);
+  let at = null;
+  const leave = () => { marks[at]?.classList.remove("near"); tip.hide(); };
+  svg.addEventListener("blur", leave);
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    leave();
+    at = Math.max(0, Math.min(marks.length - 1, (at ?? (step > 0 ? -1 : marks.length)) + step));
+    marks[at].classList.add("near");
+    const frame = marks[at].getBoundingClientRect();
+    tip.show(marks[at].dataset.tip, frame.left + frame.width / 2, frame.top + Math.min(frame.height / 2, 30));
+  });
+}
+
 // Buttons and a table under a chart. `figures` gives { columns, rows } when it is asked.
 function exports(container, name, figures) {
   const host = typeof container === "string" ? document.getElementById(container) : container;
   Object.assign(host, { figures, titled: name });
+  readTips(host.querySelector(".chart svg"));
   if (host.querySelector(".tools")) {
     const open = host.querySelector(".tools details");
     if (open?.open) fillTable(open.querySelector("table"), figures());
