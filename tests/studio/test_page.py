@@ -100,6 +100,10 @@ def test_a_link_is_removed_and_put_back(page: Page) -> None:
     view = page.press("Remove this link", "#selection")
     assert view["gone"] == [[i, j]]
     assert [i, j] not in view["map"]["route"]["ends"]
+    other = json.dumps({"do": "cut", "link": before["map"]["route"]["ends"][9]})
+    assert page.browser.evaluate(f"window.studio.change({other})")
+    assert "falls into 2 parts" in page.text("#refusal")  # there is no map of it, and a way back
+    assert page.press("Put back the link", "#refusal")["plan"] is not None
     assert page.press("Put back the link")["plan"]["digest"] == before["plan"]["digest"]
 
 

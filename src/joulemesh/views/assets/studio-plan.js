@@ -13,7 +13,7 @@ function item(name, ...children) {
 
 export function drawPlan(view) {
   drawn.gantt = null; // the time line of this plan is still to come
-  drawRefusal(view.refusal);
+  drawRefusal(view);
   drawTiles(view.plan);
   drawEvents(view);
   redraw(view);
@@ -31,7 +31,8 @@ export function redraw(view) {
   if (drawn.gantt) ganttChart("gantt", drawn.gantt, shared);
 }
 
-function drawRefusal(refusal) {
+function drawRefusal(view) {
+  const { refusal } = view;
   const box = $("refusal");
   box.hidden = !refusal;
   if (!refusal) return;
@@ -39,7 +40,7 @@ function drawRefusal(refusal) {
   box.querySelector(".words").textContent = `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
   box.querySelector(".notes").replaceChildren(...refusal.notes.map((note) => item("li", note)));
   const way = (remedy) => button(remedy.words[0].toUpperCase() + remedy.words.slice(1), () => change({ do: "edits", edits: remedy.edits }), "main");
-  box.querySelector(".remedies").replaceChildren(...refusal.remedies.map(way));
+  box.querySelector(".remedies").replaceChildren(...refusal.remedies.map(way), ...(view.map ? [] : restoring(view))); // otherwise below the map
 }
 
 function drawTiles(plan) {
@@ -97,10 +98,18 @@ function showSelected(view) {
     parts.push(item("p", `Selected: the link between ${name(i)} and ${name(j)}.`));
     parts.push(button("Remove this link", () => { drawn.selected = null; change({ do: "cut", link: [i, j] }); }));
   }
-  for (const [device, iteration] of view.leave) parts.push(button(`Revive ${name(device)} (gone from ${iteration} on)`, () => change({ do: "revive", device })));
-  for (const link of view.gone) parts.push(button(`Put back the link ${link[0]}–${link[1]}`, () => change({ do: "mend", link })));
+  parts.push(...restoring(view));
   box.hidden = !parts.length;
   box.replaceChildren(...parts);
+}
+
+// Buttons that take back what was killed or removed, whenever that was.
+function restoring(view) {
+  const name = (i) => (view.names.length ? `device ${i} (${view.names[i]})` : `device ${i}`);
+  return [
+    ...view.leave.map(([device, iteration]) => button(`Revive ${name(device)} (gone from ${iteration} on)`, () => change({ do: "revive", device }))),
+    ...view.gone.map((link) => button(`Put back the link ${link[0]}–${link[1]}`, () => change({ do: "mend", link }))),
+  ];
 }
 
 function askKill(view, device) {
