@@ -13,6 +13,7 @@ from benchmarks import (
     deploy,
     drag,
     faults,
+    install,
     long,
     overhead,
     peers,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "studio": studio.main,
     "deploy": deploy.main,
     "long": long.main,
+    "install": install.main,
 }
 HAVE_QUICK = ("training", "peers")
 

@@ -9,6 +9,7 @@ from benchmarks import (
     deploy,
     drag,
     faults,
+    install,
     long,
     loop,
     overhead,
@@ -40,6 +41,7 @@ PAGES = {
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),
     "watching": (watching.TITLE, watching.page),
+    "install": (install.TITLE, install.page),
 }
 
 
