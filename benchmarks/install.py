@@ -123,7 +123,7 @@ def page(record: dict[str, Any]) -> str:
         + "\n\nThe light installation, in which the plan of the default scenario (20 devices, 867 "
         f"iterations) is made without JAX, pandas or Matplotlib: medians of {ROUNDS} processes in "
         "turn, and what each adds to a bare Python, in parts of what `import numpy` adds.\n\n"
-        + table(["process", "ms", "parts of `import numpy`"], rows)
+        + table(["process", "ms", "parts of NumPy's import"], rows)
     )
 
 
