@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["NotOfJaxError", "TorchModel", "checked", "from_torch", "is_torch"]
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -80,7 +81,7 @@ class TorchModel:
 
 
 def is_torch(obj: Any) -> bool:
-    """Is it a PyTorch module, a class of such, or a function that says that it makes one?
+    """Is it a PyTorch module, a class of such, or a function without arguments that may make one?
 
     PyTorch is not imported to find out: whoever gives a module has done so.
 
@@ -93,7 +94,11 @@ def is_torch(obj: Any) -> bool:
     base = torch.nn.Module
     if isinstance(obj, TorchModel | base):
         return True
-    return isinstance(obj, type) and issubclass(obj, base)
+    if isinstance(obj, type):
+        return issubclass(obj, base)
+    return inspect.isfunction(obj) and not any(
+        one.default is one.empty for one in inspect.signature(obj).parameters.values()
+    )
 
 
 def from_torch(obj: Any, *, loss: Loss | None = None, l2: float = 0.0) -> TorchModel:

@@ -13,6 +13,7 @@ import joulemesh
 from joulemesh.data import Partition, load, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models import build, from_torch
+from joulemesh.models.torch_model import is_torch
 from joulemesh.training import Engine, Options, Schedule, Trace
 from joulemesh.training.members import Members
 
@@ -261,3 +262,8 @@ def test_a_module_is_named_by_file_on_the_command_line(tmp_path: Path) -> None:
     gone = joulemesh.Scenario().override({"training.model": str(tmp_path / "mine.py:Nothing")})
     with pytest.raises(ScenarioError, match=r"has no Nothing; it has .*Mlp"):
         joulemesh.plan(gone)
+
+
+def test_a_function_without_arguments_that_makes_a_module_is_taken() -> None:
+    assert is_torch(lambda: Mlp())
+    assert not is_torch(lambda key: Mlp())
