@@ -177,8 +177,8 @@ def _sent(
     messages = times if merged else 1
     receivers, heard = air.receivers(), _grouped(air.carrier, heard_j)
     order = np.argsort(start_s, axis=None, kind="stable")
-    for place in order.tolist():
-        time, one = divmod(place, len(air.sender))
+    for number in order.tolist():
+        time, one = divmod(number, len(air.sender))
         sender, begins = int(air.sender[one]), float(start_s[time, one])
         sent = Bar(
             "send",

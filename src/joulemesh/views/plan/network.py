@@ -85,8 +85,8 @@ def _cells(plan: Plan, used: IntArray) -> dict[str, Any]:
     """How many devices stand in each cell of a grid, and how many links join two cells."""
     graph, at = plan.world.graph, plan.world.graph.positions_m
     corner, size = at.min(axis=0), max(float(np.ptp(at, axis=0).max()), 1e-9)
-    place = np.clip(((at - corner) / size * _ACROSS).astype(int), 0, _ACROSS - 1)
-    there, cell = np.unique(place @ [_ACROSS, 1], return_inverse=True)
+    square = np.clip(((at - corner) / size * _ACROSS).astype(int), 0, _ACROSS - 1)
+    there, cell = np.unique(square @ [_ACROSS, 1], return_inverse=True)
     count = np.bincount(cell)
     middle = np.stack([np.bincount(cell, along) / count for along in at.T], axis=1)
     spent = np.bincount(cell, plan.spent_j) / np.bincount(cell, plan.supplied_j)
