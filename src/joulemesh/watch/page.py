@@ -11,12 +11,11 @@ from typing import Any
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.views.deployment.charts import Curve
+from joulemesh.views.deployment.page import CHARTS, shared_charts
 from joulemesh.views.page import render_page
 from joulemesh.watch.document import Document
 from joulemesh.watch.server import PageServer
 from joulemesh.watch.sources import FleetSource, NodeSource, Source
-
-_CHARTS = ("lines.js", "rounds.js", "timeline.js", "gantt.js", "flow.js", "deployment.js")
 
 
 def render_watch(title: str, document: Any) -> str:
@@ -30,9 +29,10 @@ def render_watch(title: str, document: Any) -> str:
         "watch.html",
         title=title,
         styles=("report.css", "deployment.css", "watch.css"),
-        scripts=(*_CHARTS, "watch.js"),
+        scripts=(*CHARTS, "watch.js"),
         data=document,
         live=True,
+        **shared_charts(learned=False, planned=False, linked=False),  # until the script has looked
     )
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-__all__ = ["DeploymentView", "render_deployment"]
+__all__ = ["CHARTS", "DeploymentView", "render_deployment", "shared_charts"]
 
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Template
 
 from joulemesh.deploy.record.chronicle import LinkRate, Seen, disagreements, link_rates, views_of
 from joulemesh.deploy.record.history import History
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
+from joulemesh.views.asset import asset
 from joulemesh.views.deployment import fragments, rows
 from joulemesh.views.deployment.charts import Curve, chart_data
 from joulemesh.views.page import render_page
 from joulemesh.views.run.fragments import provenance, text
 from joulemesh.views.words import Subject
 
-_CHARTS = (
+CHARTS = (
     *("lines.js", "rounds.js", "timeline.js", "gantt.js", "flow.js"),
     "deployment.js",
 )
@@ -93,6 +95,23 @@ class DeploymentView:
         return self.receipt.names
 
 
+def shared_charts(*, learned: bool, planned: bool, linked: bool) -> dict[str, str]:
+    """The places for charts that the pages of finished and of running fleets have in common.
+
+    Args:
+        learned: is there a curve of accuracy?
+        planned: is there an iteration to draw?
+        linked: is there a link to draw?
+    """
+    hidden = {True: "", False: "hidden"}
+    return {
+        "course": Template(asset("fleet-course.html")).substitute(learning=hidden[learned]),
+        "links_charts": Template(asset("fleet-links.html")).substitute(
+            linked=hidden[linked], iterations=hidden[planned]
+        ),
+    }
+
+
 def render_deployment(view: DeploymentView) -> str:
     """The page as text.
 
@@ -108,14 +127,12 @@ def render_deployment(view: DeploymentView) -> str:
         "deployment.html",
         title=words.page_title("Deployment", view.subject),
         styles=("report.css", "deployment.css"),
-        scripts=_CHARTS,
+        scripts=CHARTS,
         data=data,
         summary=text(fragments.sentence(view)),
         notes=fragments.notes(view),
         tiles=fragments.tiles(view),
-        learning="" if learned else "hidden",
-        iterations="" if data["gantt"] else "hidden",
-        linked="" if data["links"] else "hidden",
+        **shared_charts(learned=learned, planned=bool(data["gantt"]), linked=bool(data["links"])),
         devices=rows.devices(view),
         views=rows.views(view),
         events=rows.events(view),
