@@ -16,7 +16,16 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import require_regular
 from joulemesh.files.limits import SOURCE
 
-__all__ = ["files_run", "in_file", "is_in_file", "place_in", "place_of", "require_call", "run_file"]
+__all__ = [
+    "files_run",
+    "in_file",
+    "in_file_parts",
+    "is_in_file",
+    "place_in",
+    "place_of",
+    "require_call",
+    "run_file",
+]
 
 _PACKAGE = Path(__file__).resolve().parent
 _FILES: set[Path] = set()  # those that were run
@@ -55,24 +64,37 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
     return module
 
 
+def in_file_parts(text: str) -> tuple[str, str] | None:
+    """The file and the name in it; None if the text names nothing in a file.
+
+    >>> in_file_parts("models/mine.py:Net"), in_file_parts("mlp")
+    (('models/mine.py', 'Net'), None)
+    """
+    found = _IN_FILE.fullmatch(text)
+    return (found["path"], found["name"]) if found else None
+
+
 def is_in_file(text: str) -> bool:
     """Does a scenario's text name something in a file of the user's own?
 
     >>> is_in_file("losses/mine.py:quantile"), is_in_file("mse")
     (True, False)
     """
-    return _IN_FILE.fullmatch(text) is not None
+    return in_file_parts(text) is not None
 
 
 @lru_cache(maxsize=16)
-def _module(path: str, changed_ns: int, asked: str) -> ModuleType:
+def _module(path: str, changed_ns: int) -> ModuleType:
     """The file, run once unless it has changed."""
     del changed_ns
-    return run_file(path, asked)
+    return run_file(path, path)
 
 
 def in_file(text: str, field: str) -> Any:
     """What a file of the user's own calls by a name: ``"mine.py:quantile"``.
+
+    A file that is not where the name says, as on a device that was told of it, is one of those
+    that were loaded.
 
     Args:
         text: file and name.
@@ -81,12 +103,17 @@ def in_file(text: str, field: str) -> Any:
     Raises:
         ScenarioError: there is no such file, or no such name in it.
     """
-    found = _IN_FILE.fullmatch(text)
-    assert found is not None
-    path, name = Path(found["path"]), found["name"]
+    parts = in_file_parts(text)
+    assert parts is not None
+    path, name = Path(parts[0]), parts[1]
     if not path.is_file():
-        raise ScenarioError(f"{field} = {text!r}: there is no file {path}; name one")
-    module = _module(str(path.resolve()), path.stat().st_mtime_ns, f"{field} = {text!r}")
+        loaded = [one for one in files_run() if one.name == path.name]
+        if not loaded:
+            raise ScenarioError(
+                f"{field} = {text!r}: there is no file {path}; name one, or give it with --load"
+            )
+        path = loaded[-1]
+    module = _module(str(path.resolve()), path.stat().st_mtime_ns)
     if not hasattr(module, name):
         known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise ScenarioError(

@@ -14,8 +14,8 @@ from joulemesh._version import __version__
 from joulemesh.export.forward import Tested
 from joulemesh.export.stored import Stored
 from joulemesh.files.manifest import sha256_of
-from joulemesh.models.named import own_parts
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.own_code import in_file_parts
 from joulemesh.results.statistics import estimate
 from joulemesh.units import duration, energy
 from joulemesh.views.markdown import code, table
@@ -132,7 +132,7 @@ def _loading(kept: Stored, file: str) -> str:
     if isinstance(kept.model, TorchModel):
         return _torch_lines(kept, file)
     start = f'about, params = json.load(open("config.json")), load_file("{file}")'
-    own = own_parts(kept.scenario.training.model)
+    own = in_file_parts(kept.scenario.training.model)
     if kept.model is None or own is not None:
         return (
             "import json\nfrom safetensors.numpy import load_file\n\n"
@@ -149,7 +149,7 @@ def _loading(kept: Stored, file: str) -> str:
 
 
 def _torch_lines(kept: Stored, file: str) -> str:
-    path, name = own_parts(kept.scenario.training.model) or ("", "")
+    path, name = in_file_parts(kept.scenario.training.model) or ("", "")
     first = ", channels first" if len(kept.dataset.shape) == 3 else ""
     return (
         f"from safetensors.torch import load_file\nfrom {Path(path).stem} import {name}\n\n"

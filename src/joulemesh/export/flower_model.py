@@ -18,8 +18,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import SOURCE
 from joulemesh.models.core import Model
-from joulemesh.models.named import own_parts
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.own_code import in_file_parts
 from joulemesh.runs.formats import named_leaves
 from joulemesh.scenario import Scenario
 from joulemesh.templates import flower_template
@@ -79,7 +79,7 @@ def model_part(scenario: Scenario, model: Model | TorchModel, data: Dataset) -> 
         ScenarioError: the model cannot be written into an app.
     """
     name = scenario.training.model
-    own = own_parts(name)
+    own = in_file_parts(name)
     if isinstance(model, TorchModel):
         return _torch(scenario, model, data)
     if own is None and name not in BUILT_IN:
@@ -102,7 +102,7 @@ def model_part(scenario: Scenario, model: Model | TorchModel, data: Dataset) -> 
 
 def _torch(scenario: Scenario, model: TorchModel, data: Dataset) -> ModelPart:
     training = scenario.training
-    own = own_parts(training.model)
+    own = in_file_parts(training.model)
     assert own is not None  # a module is named by its file
     if training.optimizer != "sgd":
         raise ScenarioError(

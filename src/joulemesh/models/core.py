@@ -30,9 +30,9 @@ from joulemesh.errors import ScenarioError
 from joulemesh.metrics.losses import CROSS_ENTROPY, Loss, loss_named
 from joulemesh.models.kind import ModelKind
 from joulemesh.models.model import REMEMBERED, Apply, Init, Model, Params, loss
-from joulemesh.models.named import is_own, own_model
 from joulemesh.models.sizes import check_model
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel, from_torch, is_torch
+from joulemesh.own_code import in_file, is_in_file
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -92,7 +92,7 @@ def build(
     """
     if not 0.0 <= l2 < math.inf:
         raise ScenarioError(f"l2 = {l2} is not a weight: use 0 or more")
-    if is_own(name):
+    if is_in_file(name):
         return of_jax(from_file(name, shape, classes, l2, loss=loss))
     options["hidden"] = tuple(hidden)
     kind, taken = check_model(name, shape, classes, **options)
@@ -128,7 +128,7 @@ def from_file(
         outputs: shape of what the model gives for a sample; (classes,) unless given.
         seen: how it sees samples.
     """
-    made = _from_file(own_model(name), tuple(shape), classes, outputs, seen)
+    made = _from_file(in_file(name, "training.model"), tuple(shape), classes, outputs, seen)
     return replace(with_loss(made, loss_named(loss)), l2=l2)
 
 

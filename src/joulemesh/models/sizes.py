@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from joulemesh.errors import ScenarioError
 from joulemesh.models.kind import ModelKind, options_of
-from joulemesh.models.named import is_own
+from joulemesh.own_code import is_in_file
 from joulemesh.registries import MODELS
 
 
@@ -64,7 +64,7 @@ def parameter_count(
     >>> parameter_count("cnn", (32, 32, 3), 10), parameter_count("cnn", (28, 28, 1), 10)
     (73418, 60554)
     """
-    if is_own(model):
+    if is_in_file(model):
         from joulemesh.models.core import from_file
 
         tokens = outputs is not None and len(outputs) > 1
@@ -107,7 +107,7 @@ def multiply_adds(
     >>> multiply_adds("cnn", (28, 28, 1), 10)
     2190080
     """
-    if is_own(model):
+    if is_in_file(model):
         return None
     kind, taken = check_model(model, shape, classes, **{**options, "hidden": tuple(hidden)})
     if kind.multiply_adds is None:

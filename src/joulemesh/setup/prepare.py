@@ -35,8 +35,8 @@ from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.losses import AUTO, CROSS_ENTROPY, loss_named, name_of
 from joulemesh.models.core import of_jax, with_loss
-from joulemesh.models.named import is_own
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.own_code import is_in_file
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.scenario import Scenario
 
@@ -136,7 +136,7 @@ def the_model(scenario: Scenario, model: Any, dataset: Dataset) -> models.Model 
         named = training.loss != CROSS_ENTROPY.name  # otherwise a model may bring its own
         return with_loss(made, minimised) if named else made
     given = (training.model, dataset.shape, dataset.classes)
-    if is_own(training.model):
+    if is_in_file(training.model):
         return models.from_file(*given, training.l2, loss=training.loss, **shapes)
     return models.build(*given, **dict(training))
 

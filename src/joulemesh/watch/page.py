@@ -11,7 +11,7 @@ from typing import Any
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.views.deployment.charts import Curve
-from joulemesh.views.deployment.page import CHARTS, shared_charts
+from joulemesh.views.deployment.page import CHARTS, course_charts, link_charts
 from joulemesh.views.page import render_page
 from joulemesh.watch.document import Document
 from joulemesh.watch.server import PageServer
@@ -32,7 +32,8 @@ def render_watch(title: str, document: Any) -> str:
         scripts=(*CHARTS, "watch.js"),
         data=document,
         live=True,
-        **shared_charts(learned=False, planned=False, linked=False),  # until the script has looked
+        course=course_charts(learned=False),  # hidden until the script has looked
+        links_charts=link_charts(planned=False, linked=False),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from joulemesh.models import from_torch
 from joulemesh.training import Options
-from joulemesh.training.torch.batches import Batches
+from joulemesh.training.batches import Batches
 from joulemesh.training.torch.convolution import products_for_convolutions
 from joulemesh.training.torch.learner import TorchLearner
 from joulemesh.training.torch.placed import PlacedBatches

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Partition
+from joulemesh.training.batches import Batches
 from joulemesh.training.options import Options
 from joulemesh.training.torch import draws
-from joulemesh.training.torch.batches import Batches
 from joulemesh.training.torch.gradients import is_gpu
 
 Tensor: TypeAlias = Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CHARTS", "DeploymentView", "render_deployment", "shared_charts"]
+__all__ = ["CHARTS", "DeploymentView", "course_charts", "link_charts", "render_deployment"]
 
 import html
 from collections.abc import Mapping, Sequence
@@ -95,21 +95,25 @@ class DeploymentView:
         return self.receipt.names
 
 
-def shared_charts(*, learned: bool, planned: bool, linked: bool) -> dict[str, str]:
-    """The places for charts that the pages of finished and of running fleets have in common.
+def course_charts(*, learned: bool) -> str:
+    """Places for the charts of a course, on the pages of finished and of running fleets.
 
     Args:
         learned: is there a curve of accuracy?
+    """
+    return Template(asset("fleet-course.html")).substitute(learning="" if learned else "hidden")
+
+
+def link_charts(*, planned: bool, linked: bool) -> str:
+    """Places for the charts of links and of the plan, on the same pages.
+
+    Args:
         planned: is there an iteration to draw?
         linked: is there a link to draw?
     """
-    hidden = {True: "", False: "hidden"}
-    return {
-        "course": Template(asset("fleet-course.html")).substitute(learning=hidden[learned]),
-        "links_charts": Template(asset("fleet-links.html")).substitute(
-            linked=hidden[linked], iterations=hidden[planned]
-        ),
-    }
+    return Template(asset("fleet-links.html")).substitute(
+        linked="" if linked else "hidden", iterations="" if planned else "hidden"
+    )
 
 
 def render_deployment(view: DeploymentView) -> str:
@@ -132,7 +136,8 @@ def render_deployment(view: DeploymentView) -> str:
         summary=text(fragments.sentence(view)),
         notes=fragments.notes(view),
         tiles=fragments.tiles(view),
-        **shared_charts(learned=learned, planned=bool(data["gantt"]), linked=bool(data["links"])),
+        course=course_charts(learned=learned),
+        links_charts=link_charts(planned=bool(data["gantt"]), linked=bool(data["links"])),
         devices=rows.devices(view),
         views=rows.views(view),
         events=rows.events(view),

@@ -1,4 +1,4 @@
-"""Which samples the rows of a torch learner train on: the simulator's own draws, many at once."""
+"""Which samples rows train on: the simulator's draws, made on the host for many at once."""
 
 from __future__ import annotations
 
