@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,6 +55,8 @@ def studio(
         say(f"studio at {address.url}")
         say("Ctrl-C ends it.", err=True)
         if browser:
-            webbrowser.open(address.url)
+            from webbrowser import open as open_page
+
+            open_page(address.url)
 
     serve(scenario, path=file, port=port, load=load or [], ready=ready)
