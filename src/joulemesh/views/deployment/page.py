@@ -133,6 +133,7 @@ def render_deployment(view: DeploymentView) -> str:
         styles=("report.css", "deployment.css"),
         scripts=CHARTS,
         data=data,
+        live=False,
         summary=text(fragments.sentence(view)),
         notes=fragments.notes(view),
         tiles=fragments.tiles(view),
