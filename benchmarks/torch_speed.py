@@ -34,9 +34,9 @@ from benchmarks.torch_page import TITLES, page
 from benchmarks.work import CNN, MLP, Work
 from joulemesh._version import __version__
 from joulemesh.data import Dataset, Partition, partition
+from joulemesh.training.batches import Batches
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
-from joulemesh.training.torch.batches import Batches
 
 CASES = ("mlp:100", "cnn:100", "mlp:20", "cnn:20")
 MORE_ON_GPU = ("cnn:100:traced",)
