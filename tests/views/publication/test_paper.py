@@ -93,17 +93,17 @@ def test_a_paper_compiles_without_a_complaint(tmp_path: Path, width: str) -> Non
     if not has(kind):
         pytest.skip(f"the class {kind} is not installed (Debian: texlive-publishers)")
     lay_out(tmp_path, width)
-    (tmp_path / "paper.tex").write_text(PAPER % (options, kind), "utf-8")
-    latex = ("pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper")
+    (tmp_path / "article.tex").write_text(PAPER % (options, kind), "utf-8")
+    latex = ("pdflatex", "-halt-on-error", "-interaction=nonstopmode", "article")
     run(tmp_path, *latex)
     if shutil.which("bibtex"):
-        assert "Warning" not in run(tmp_path, "bibtex", "paper")
+        assert "Warning" not in run(tmp_path, "bibtex", "article")
     run(tmp_path, *latex)
     said = run(tmp_path, *latex)
     assert "undefined" not in said
     assert "Overfull" not in said
     if shutil.which("pdffonts"):
-        fonts = run(tmp_path, "pdffonts", "paper.pdf")
+        fonts = run(tmp_path, "pdffonts", "article.pdf")
         assert "STIXGeneral" in fonts
         assert all(
             "yes" in line.split("  ")[-1] or " yes " in line for line in fonts.splitlines()[2:]
