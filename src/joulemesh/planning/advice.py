@@ -105,7 +105,7 @@ def advice(plan: Plan) -> Answer:
     asked = plan.scenario.plan.iterations
     feasible = not counts["left"] and (not isinstance(asked, int) or asked == plan.iterations)
     left = (
-        float(plan.margin_j.sum() / plan.energy_budget_j.sum()),
+        float(plan.margin_j.sum() / plan.supplied_j.sum()),
         _time_left(plan),
     )
     text = f"{_verdict(prospects, feasible, counts['left'])}: {_state(plan, counts, *left)}."

@@ -163,7 +163,7 @@ def route_words(plan: Plan) -> str:
     """
     if plan.world.channel.fading:
         return f"{plan.scheme} as forecast"
-    if plan.timeline.scheme.random or departed(plan).any():
+    if plan.timeline.scheme.random or not plan.active.all():
         return f"{plan.scheme} of iteration 1"
     return plan.scheme
 

@@ -53,10 +53,10 @@ def draw_energy(
     >>> axes.get_ylabel()
     'energy [J]'
     """
-    scale, unit = prefixed(float(plan.energy_budget_j.max()), "J")
-    if len(plan.energy_budget_j) <= _MOST_BARS:
+    scale, unit = prefixed(float(plan.supplied_j.max()), "J")
+    if len(plan.supplied_j) <= _MOST_BARS:
         keys = _bars(axes, plan, scale, binding)
-        crowded = narrow and not plan.names and len(plan.energy_budget_j) > _NUMBERED
+        crowded = narrow and not plan.names and len(plan.supplied_j) > _NUMBERED
         if crowded:
             axes.xaxis.set_major_locator(MaxNLocator(_NUMBERED, integer=True))
     else:
@@ -66,12 +66,16 @@ def draw_energy(
     above = 6.0 + (11.0 * -(-len(keys) // columns) if narrow else 0.0)
     axes.set_title("(c)  Energy against battery", loc="left", pad=above)
     axes.set_ylabel(f"energy [{unit}]")
-    axes.set_ylim(0, 1.04 * float(plan.energy_budget_j.max()) / scale)
+    axes.set_ylim(0, 1.04 * float(plan.supplied_j.max()) / scale)
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _supply(plan: Plan) -> str:
+    return "battery and harvest" if plan.harvests else "battery"
+
+
 def _bars(axes: Axes, plan: Plan, scale: float, binding: Mapping[str, str]) -> list[Patch | Line2D]:
-    count = len(plan.energy_budget_j)
+    count = len(plan.supplied_j)
     position = np.arange(count)
     training, exchange = plan.compute_total_j / scale, plan.exchange_total_j / scale
     colours = [binding[kind] for kind in plan.binding.tolist()]
@@ -87,7 +91,7 @@ def _bars(axes: Axes, plan: Plan, scale: float, binding: Mapping[str, str]) -> l
             color="white", edgecolor=colours, hatch="....", linewidth=0.6,
         )  # fmt: skip
     axes.bar(
-        position, plan.energy_budget_j / scale, 0.78,
+        position, plan.supplied_j / scale, 0.78,
         fill=False, edgecolor="black", linewidth=0.8,
     )  # fmt: skip
     axes.set_xlim(-0.7, count - 0.3)
@@ -103,7 +107,7 @@ def _bars(axes: Axes, plan: Plan, scale: float, binding: Mapping[str, str]) -> l
     keys: list[Patch | Line2D] = [
         Patch(facecolor=grey, edgecolor=grey, label="training"),
         Patch(facecolor="white", edgecolor=grey, hatch="//////", label="exchange"),
-        Patch(facecolor="white", edgecolor="black", label="battery"),
+        Patch(facecolor="white", edgecolor="black", label=_supply(plan)),
     ]
     if idle.any():
         keys.insert(2, Patch(facecolor="white", edgecolor=grey, hatch="....", label="idle"))
@@ -120,7 +124,8 @@ def energy_bands(
         bins: number of bins, at most the number of devices.
 
     Returns:
-        int64 [bins + 1] bounds of the bins among the sorted devices; float64 [bins] mean battery;
+        int64 [bins + 1] bounds of the bins among the sorted devices; float64 [bins] mean battery,
+        with what it gains;
         for each thing that binds float64 [3, bins]: quantiles 0.05, 0.5, 0.95 of the joules spent
         by the devices that it binds (NaN where a bin has none).
 
@@ -130,9 +135,9 @@ def energy_bands(
     >>> bounds.tolist(), battery.shape, sorted(spent)
     ([0, 5, 10, 15, 20], (4,), ['deadline', 'energy'])
     """
-    order = np.lexsort((plan.spent_j, plan.energy_budget_j))
+    order = np.lexsort((plan.spent_j, plan.supplied_j))
     bounds = np.linspace(0, len(order), bins + 1).astype(np.int64)
-    battery = np.add.reduceat(plan.energy_budget_j[order], bounds[:-1]) / np.diff(bounds)
+    battery = np.add.reduceat(plan.supplied_j[order], bounds[:-1]) / np.diff(bounds)
     spent: dict[str, FloatArray] = {}
     for kind in BINDING_KINDS:
         bound = plan.binding == kind
@@ -159,14 +164,14 @@ def _bands(
             high / scale, bounds, baseline=low / scale, fill=True, color=colour, alpha=0.3, lw=0
         )
         axes.stairs(middle / scale, bounds, baseline=None, color=colour, lw=1.2)
-    order = np.lexsort((plan.spent_j, plan.energy_budget_j))
+    order = np.lexsort((plan.spent_j, plan.supplied_j))
     exchange = np.add.reduceat(plan.exchange_total_j[order], bounds[:-1]) / np.diff(bounds)
     axes.stairs(exchange / scale, bounds, baseline=None, color="black", lw=0.9, ls=(0, (1, 1)))
     axes.set_xlim(0, bounds[-1])
     axes.set_xlabel("devices, by battery")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     return [
-        Line2D([], [], color="black", lw=2.6, label="battery"),
+        Line2D([], [], color="black", lw=2.6, label=_supply(plan)),
         Line2D([], [], color="0.45", lw=1.2, label="spent, median"),
         Patch(facecolor="0.75", label="spent, 5–95 %"),
         Line2D([], [], color="black", lw=0.9, ls=(0, (1, 1)), label="exchange, mean"),
