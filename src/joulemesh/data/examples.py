@@ -54,13 +54,13 @@ def verses() -> Dataset:
 
     >>> data = verses()
     >>> "".join(LETTERS[token] for token in data.x_train[0])
-    'the patient winter answers the q'
+    'the patient window measures the '
     >>> bool((data.x_train[0, 1:] == data.y_train[0, :-1]).all())
     True
     """
     draw = np.random.default_rng(_SEED)
     nouns, verbs, adjectives = (words.split() for words in (_NOUNS, _VERBS, _ADJECTIVES))
-    wanted, text = (_VERSES + _TESTED) * (_LENGTH + 1), ""
+    wanted = (_VERSES + _TESTED) * (_LENGTH + 1)
     sentences: list[str] = []
     size = 0
     while size < wanted:

@@ -54,10 +54,10 @@ class Loss:
     ...                lambda outputs, y: abs(y - outputs).mean(1), targets="numbers", score="mae")
     >>> pinball.score
     'mae'
-    >>> Loss("half", "", lambda outputs: outputs)
+    >>> Loss("odd", "", lambda outputs: outputs)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: loss 'half': values cannot be called with (outputs, targets) ...
+    joulemesh.errors.ScenarioError: loss 'odd': values cannot be called with (outputs, targets): ...
     """
 
     name: str
