@@ -87,8 +87,8 @@ class OnDisk:
         """Samples by index (an array of whole numbers, or a slice), read into memory."""
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)))
-        places = np.asarray(index)
-        flat = places.reshape(-1)
+        asked = np.asarray(index)
+        flat = asked.reshape(-1)
         made = np.empty((len(flat), *self.shape[1:]), self.dtype)
         part = np.searchsorted(self._ends, flat, side="right")
         for k, (array, end) in enumerate(zip(self._parts, self._ends, strict=True)):
@@ -96,7 +96,7 @@ class OnDisk:
             if len(mine):
                 mine = mine[np.argsort(flat[mine], kind="stable")]  # in the order of the file
                 made[mine] = _rows(array, flat[mine] - (end - len(array)))
-        return made.reshape(*places.shape, *self.shape[1:])
+        return made.reshape(*asked.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """All samples, in memory."""

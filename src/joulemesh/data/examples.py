@@ -71,8 +71,8 @@ def verses() -> Dataset:
         sentences.append(f"the {first} {second} {said} the {which} {other}. ")
         size += len(sentences[-1])
     text = "".join(sentences)[:wanted]
-    place = {letter: token for token, letter in enumerate(LETTERS)}
-    tokens = np.array([place[letter] for letter in text], np.int32).reshape(-1, _LENGTH + 1)
+    number = {letter: token for token, letter in enumerate(LETTERS)}
+    tokens = np.array([number[letter] for letter in text], np.int32).reshape(-1, _LENGTH + 1)
     x, y = np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, 1:])
     return Dataset(
         "verses", x[:_VERSES], y[:_VERSES], x[_VERSES:], y[_VERSES:], len(LETTERS),

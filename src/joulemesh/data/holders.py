@@ -121,8 +121,8 @@ def natural_partition(
 
 def _by_name(found: Sequence[str], names: tuple[str, ...]) -> Ints | None:
     """The holders of the devices' names, in the order of the devices; None if not all are there."""
-    place = {name: k for k, name in enumerate(found)}
-    return np.array([place[name] for name in names]) if names and set(names) <= {*found} else None
+    number = {name: k for k, name in enumerate(found)}
+    return np.array([number[name] for name in names]) if names and set(names) <= {*found} else None
 
 
 def _matched(holders: Holders, devices: int, names: tuple[str, ...]) -> tuple[Ints, str]:

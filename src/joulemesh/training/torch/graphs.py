@@ -48,8 +48,8 @@ class Graphs:
         if not self._works:
             self._step(held, index, rates, busy)
             return
-        places = tuple(leaf.data_ptr() for leaves in held for leaf in leaves.values())
-        key = (places, tuple(index.shape), rates.data_ptr(), busy)
+        addresses = tuple(leaf.data_ptr() for leaves in held for leaf in leaves.values())
+        key = (addresses, tuple(index.shape), rates.data_ptr(), busy)
         found = self._captured.get(key)
         if found is None:
             found = self._tried(key, held, index, rates, busy)

@@ -96,8 +96,7 @@ class PlacedBatches(Batches):
         if not self._ahead:
             index, valid = self.draw(t, rows[0][:wide], start, stop)
             return self._torch.as_tensor(index).to(self._on), valid
-        block = self._covering(t, start, stop)
-        first, _, step, drawn = block
+        first, _, step, drawn = self._covering(t, start, stop)
         found = drawn[t - first, start - step : stop - step]
         return (found[:, :wide] if rows[1] is None else found[:, rows[1][:wide]]), None
 

@@ -53,18 +53,18 @@ def save_figure(
     >>> [path.name for path in made]
     ['curves.pdf', 'curves.pgf']
     """
-    asked, place = read_formats(formats), Path(stem)
+    asked, path = read_formats(formats), Path(stem)
     inches = None if width is None else width_in(width)
     made: dict[str, bytes] = {}
     with _at_width(figure, inches):
         for one in asked:
             if one == "pgf":
-                made |= pgf_files(figure, place.name)
+                made |= pgf_files(figure, path.name)
             else:
-                made[f"{place.name}.{one}"] = figure_bytes(figure, f".{one}")
+                made[f"{path.name}.{one}"] = figure_bytes(figure, f".{one}")
     for name, content in made.items():
-        write_bytes(place.with_name(name), content)
-    return [place.with_name(name) for name in made]
+        write_bytes(path.with_name(name), content)
+    return [path.with_name(name) for name in made]
 
 
 @contextmanager

@@ -111,17 +111,17 @@ class _Renderer(RendererPgf):
         Image.fromarray(im[::-1]).save(content, "PNG")
         self._images[name] = content.getvalue()
         if transform is None:
-            place = rf"\pgfsys@transformshift{{{x * inch:f}in}}{{{y * inch:f}in}}"
+            shift = rf"\pgfsys@transformshift{{{x * inch:f}in}}{{{y * inch:f}in}}"
             size = f"width={width * inch:f}in,height={height * inch:f}in"
         else:
             a, b, c, d, e, f = transform.frozen().to_values()
             turn = "".join(f"{{{one * inch:f}}}" for one in (a, b, c, d))
-            place = rf"\pgfsys@transformcm{turn}{{{(e + x) * inch:f}in}}{{{(f + y) * inch:f}in}}"
+            shift = rf"\pgfsys@transformcm{turn}{{{(e + x) * inch:f}in}}{{{(f + y) * inch:f}in}}"
             size = "width=1in,height=1in"
         self.fh.write("\\begin{pgfscope}%\n")
         self._print_pgf_clip(gc)  # type: ignore[no-untyped-call]
         shown = rf"\includegraphics[interpolate=false,{size}]{{{name}}}"
-        self.fh.write(f"{place}%\n\\pgftext[left,bottom]{{{shown}}}%\n\\end{{pgfscope}}%\n")
+        self.fh.write(f"{shift}%\n\\pgftext[left,bottom]{{{shown}}}%\n\\end{{pgfscope}}%\n")
 
 
 def _source(text: str, *, math: bool) -> str:

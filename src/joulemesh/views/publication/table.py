@@ -76,9 +76,9 @@ def comparison_table(
     headings: list[str] = [_heading(column, rows, narrow=narrow) for column in shown]
     iterations = [_iterations(row) for row in rows]
     if not narrow:
-        place = [column.unit for column in shown].index("J")
-        cells.insert(place, iterations)
-        headings.insert(place, "iterations")
+        before = [column.unit for column in shown].index("J")
+        cells.insert(before, iterations)
+        headings.insert(before, "iterations")
     return booktabs(
         ["method", *headings],
         [[method_text(row), *(cell[k] for cell in cells)] for k, row in enumerate(rows)],
