@@ -90,9 +90,19 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_one_output_predicts_a_number_but_tells_no_classes_apart() -> None:
+    model = build("logistic", (8,), 1, loss="mse")
+    assert model.parameters == parameter_count("logistic", (8,), 1, loss="mse") == 9
+    with pytest.raises(ScenarioError, match="1 classes cannot be told apart"):
+        build("logistic", (8,), 1)
+    with pytest.raises(ScenarioError, match="0 outputs predict nothing"):
+        parameter_count("logistic", (8,), 0, loss="mse")
+
+
 # Every model -----------------------------------------------------------------------------------
 
-SHAPE, CLASSES = (24, 26, 3), 5  # images that every built-in model accepts
+SHAPE, CLASSES = (24, 26, 3), 5  # images that every built-in model of them accepts
+OF_TOKENS = {"token-mlp"}  # they take sequences [positions] and give logits at each position
 
 
 @pytest.mark.parametrize("name", MODELS.names())
@@ -103,22 +113,26 @@ def test_a_model_says_what_it_is_and_its_parameters_are_fields(name: str) -> Non
     assert "\n" not in kind.description + kind.phrase
     assert kind.phrase.startswith(("a ", "an "))
     for parameter in kind.parameters:
-        assert (Training.model_fields[parameter].description or "").startswith(name)
+        said = Training.model_fields[parameter].description or ""
+        assert name in said.partition(":")[0].split(", ")
 
 
 @pytest.mark.parametrize("name", MODELS.names())
 def test_a_model_counts_what_it_has_and_gives_logits(name: str) -> None:
-    options = dict(Training())
-    model = build(name, SHAPE, CLASSES, **options)
+    tokens = name in OF_TOKENS
+    shape = (6,) if tokens else SHAPE
+    options = dict(Training(loss="token-cross-entropy" if tokens else "cross-entropy"))
+    model = build(name, shape, CLASSES, **options)
     params = jax.eval_shape(model.init, jax.random.key(0))
     counted = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
-    assert parameter_count(name, SHAPE, CLASSES, **options) == counted == model.parameters
-    products = multiply_adds(name, SHAPE, CLASSES, **options)
+    assert parameter_count(name, shape, CLASSES, **options) == counted == model.parameters
+    products = multiply_adds(name, shape, CLASSES, **options)
     assert products is None or products > 0
-    logits = model.apply(model.init(jax.random.key(1)), jnp.ones((3, *SHAPE)))
-    assert logits.shape == (3, CLASSES)
+    samples = jnp.ones((3, *shape), jnp.int32 if tokens else jnp.float32)
+    logits = model.apply(model.init(jax.random.key(1)), samples)
+    assert logits.shape == ((3, *shape, CLASSES) if tokens else (3, CLASSES))
     assert jnp.isfinite(logits).all()
-    same, other = (build(name, SHAPE, CLASSES, **{**options, "l2": l2}) for l2 in (0.0, 0.5))
+    same, other = (build(name, shape, CLASSES, **{**options, "l2": l2}) for l2 in (0.0, 0.5))
     assert same is model  # and so is what was compiled for it
     assert (other.name, other.l2) == (name, 0.5)
 

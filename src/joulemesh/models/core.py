@@ -95,7 +95,7 @@ def build(
     if is_in_file(name):
         return of_jax(from_file(name, shape, classes, l2, loss=loss))
     options["hidden"] = tuple(hidden)
-    kind, taken = check_model(name, shape, classes, **options)
+    kind, taken = check_model(name, shape, classes, loss=loss, **options)
     minimised = loss_named(loss)
     return _build(kind, tuple(shape), classes, tuple(taken.items()), float(l2), minimised)
 

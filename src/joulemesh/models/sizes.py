@@ -8,15 +8,22 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from joulemesh.errors import ScenarioError
+from joulemesh.metrics.losses import CROSS_ENTROPY
 from joulemesh.models.kind import ModelKind, options_of
 from joulemesh.own_code import is_in_file
-from joulemesh.registries import MODELS
+from joulemesh.registries import LOSSES, MODELS
 
 
 def check_model(
     model: str, /, shape: Sequence[int], classes: int, **options: Any
 ) -> tuple[ModelKind, dict[str, Any]]:
     """Refuse an unknown model, or one that does not fit the shape of the samples.
+
+    Args:
+        model: a name of the registry ``MODELS``.
+        shape: of one sample.
+        classes: number of classes; of numbers to predict where the loss takes these.
+        options: fields of the section ``training``.
 
     Returns:
         The model's kind, and the options that it takes.
@@ -26,6 +33,9 @@ def check_model(
     joulemesh.errors.ScenarioError: ...
     """
     kind = MODELS[model]
+    loss = options.get("loss", CROSS_ENTROPY.name)
+    if classes < 2 and loss in LOSSES and LOSSES[loss].targets in ("classes", "tokens"):
+        raise ScenarioError(f"{classes} classes cannot be told apart: use 2 or more")
     if classes < 1:
         raise ScenarioError(f"{classes} outputs predict nothing: use 1 or more")
     if not shape or min(shape) < 1:

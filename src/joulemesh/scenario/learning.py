@@ -53,7 +53,9 @@ class Training(Section):
     alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
     shards_per_device: Count = Field(2, description="shards: label shards per device")
     model: ModelName = Field("mlp", description=f"model to train: {' | '.join(MODELS.built_in)}")
-    hidden: tuple[Count, ...] = Field((64,), description="mlp: sizes of the hidden layers")
+    hidden: tuple[Count, ...] = Field(
+        (64,), description="mlp, token-mlp: sizes of the hidden layers"
+    )
     l2: NonNegative = Field(0.0, description="L2 regularisation (logistic needs more than 0)")
     loss: LossName = Field(
         "cross-entropy",
