@@ -185,6 +185,20 @@ def test_a_saved_file_gives_the_same_plan(
         assert place.read_text().count("# mine") == 1
 
 
+@pytest.mark.parametrize(("content", "why"), [(b"\xff\xfe", "not UTF-8"), (None, "directory")])
+def test_what_cannot_be_read_is_not_replaced(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    path = tmp_path / "fleet.toml"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ScenarioError, match=why):
+        save_scenario(START, path, tables=tmp_path, replace=True)
+    assert path.is_dir() or path.read_bytes() == content
+
+
 def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "fleet.toml").write_text("seed = 1\n")
     with pytest.raises(ExistsError, match="exists"):

@@ -257,7 +257,7 @@ def _begin(place: Path, asked: Mapping[str, Any]) -> None:
         ScenarioError: it holds another sweep.
     """
     path = place / RECORD
-    now = json.loads(json.dumps(asked))
+    now = parse_json(json.dumps(asked))
     if path.exists():
         try:
             then = parse_json(read_bounded(path, SCENARIO.now).decode())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.files.bounded import parse_json
 from joulemesh.scenario import Scenario
 from joulemesh.studio.document import refusal_of
 from joulemesh.studio.form import form
@@ -181,7 +182,7 @@ async def _body(request: Request) -> bytes | tuple[int, str]:
 def _answered(studio: Studio, tab: str, body: bytes) -> tuple[int, str]:
     """Carry out an order: the status and the JSON of what came of it, or why it is refused."""
     try:
-        order = json.loads(body)
+        order = parse_json(body)
         if not isinstance(order, dict):
             raise ScenarioError("an order is a JSON object")
         return 200, _json(studio.answer(tab, order))

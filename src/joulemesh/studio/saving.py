@@ -9,7 +9,7 @@ from pathlib import Path
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.files.bounded import read_bounded
-from joulemesh.files.limits import TABLE
+from joulemesh.files.limits import SCENARIO, TABLE
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.rewrite import rewritten
 
@@ -57,7 +57,7 @@ def save_scenario(
     if there and not replace:
         names = " and ".join(str(one) for one in there)
         raise ExistsError(f"{names} exists; say that it may be replaced, or choose another name")
-    before = place.read_text("utf-8") if place.exists() else ""
+    before = _text_of(place) if place.exists() else ""
     if not own:
         write_text(place, rewritten(before, scenario, place.parent))
         return written
@@ -66,3 +66,12 @@ def save_scenario(
     kept = scenario.override({"devices.table": str(beside.resolve())})
     write_text(place, rewritten(before, kept, place.parent))
     return written
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file that is to be replaced."""
+    try:
+        return read_bounded(path, SCENARIO.now).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ScenarioError(f"{path} cannot be replaced: {why}; choose another name") from None
