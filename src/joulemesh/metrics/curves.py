@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 __all__ = ["COUNTS", "CURVES", "Curve", "column_names", "curves_of", "own_curves", "score_columns",
-           "score_place"]  # fmt: skip
+           "score_place", "trace_names"]  # fmt: skip
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -126,6 +126,16 @@ def score_columns(score: str = ACCURACY.name) -> dict[str, str]:
     """
     ends = {f"device_score_{end}": f"device_{score}_{end}" for end in ("mean", "min", "max")}
     return {"test_score": f"test_{score}", **ends}
+
+
+def trace_names() -> tuple[str, ...]:
+    """What a `Trace` calls the curves that every run has, whatever its score.
+
+    >>> trace_names()[:4]
+    ('train_loss', 'test_loss', 'test_score', 'device_score_mean')
+    """
+    of_score = {column: name for name, column in score_columns().items()}
+    return tuple(of_score.get(name, name) for name in CURVES)
 
 
 def score_place(score: str = ACCURACY.name) -> int:

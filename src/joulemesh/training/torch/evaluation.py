@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.data import Partition
-from joulemesh.metrics.curves import own_curves, score_columns
+from joulemesh.metrics.curves import own_curves, score_columns, trace_names
 from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import LOSS, Metric, metrics_of
 from joulemesh.training.jax.evaluation.counts import SampleCounts, curve_samples
@@ -28,9 +28,9 @@ Leaves: TypeAlias = dict[str, Tensor]
 FloatArray = NDArray[np.float64]
 
 _TOGETHER = 1024  # samples evaluated at once
-_TRAINED, _TESTED, _DRIFT, _CONSENSUS = "train_loss", "test_loss", "drift", "consensus"
-_ALWAYS = (_TRAINED, _TESTED, *score_columns())  # as a trace calls what every evaluation has
-COLUMNS = (*_ALWAYS, _DRIFT, _CONSENSUS)
+COLUMNS = trace_names()
+_DRIFT, _CONSENSUS = "drift", "consensus"  # of the parameters; all others are of a model's outputs
+_OF_OUTPUTS = tuple(name for name in COLUMNS if name not in (_DRIFT, _CONSENSUS))
 
 
 class Evaluator:
@@ -81,7 +81,7 @@ class Evaluator:
             self._seed(params, seed, (share[seed], active), (picked, each, on_train), iteration)
             for seed in range(len(share))
         ]
-        named = {name: name for name in _ALWAYS} | score_columns(self.score)
+        named = {name: name for name in _OF_OUTPUTS} | score_columns(self.score)
         columns = {name: np.array([row[own] for row in rows]) for name, own in named.items()}
         own = {name: np.array([row[name] for row in rows]) for name in self.further}
         agree = self.counts.agree[iteration]
@@ -120,7 +120,9 @@ class Evaluator:
         scored = self._logits(centre, picked)
         test = self._figures(scored, picked)
         row = {f"test_{name}": value for name, value in test.items()}
-        row[_TRAINED] = self._train_loss(centre, self._partitions[seed], share, on_train)
+        row[f"train_{LOSS.name}"] = self._train_loss(
+            centre, self._partitions[seed], share, on_train
+        )
         measured = [metric for metric in self.metrics if metric.devices]
         found = {m.name: np.full(active.sum(), test[m.name]) for m in measured}
         if not self.counts.agree[iteration]:
@@ -188,7 +190,7 @@ def trace_columns(
     found: Sequence[Mapping[str, Any]], drift: Sequence[FloatArray], dtype: DTypeLike
 ) -> dict[str, Any]:
     """Evaluations one after another, as the columns of a trace."""
-    names = (*_ALWAYS, _CONSENSUS)  # as a trace calls them
+    names = (*_OF_OUTPUTS, _CONSENSUS)  # as a trace calls them
     columns = {name: np.stack([one[name] for one in found]).astype(dtype) for name in names}
     own = {
         name: np.stack([one["own"][name] for one in found]).astype(dtype)
