@@ -269,6 +269,13 @@ def test_an_own_kind_that_does_not_keep_sizes_or_gives_something_else_is_refused
         own(lambda *_: [0, 1], parameters=("colour",))
 
 
+def test_the_phrase_of_an_own_kind_names_its_parameters_only() -> None:
+    said = PartitionKind("own", "of {mine}", regroup).phrase
+    assert said.format_map({}) == "samples are split by the partition own (of {mine})"
+    with pytest.raises(ScenarioError, match=r"names alpha, which is not among .* \(none\)"):
+        PartitionKind("own", "of mine", regroup, phrase="by Dirichlet({alpha:g})")
+
+
 def test_owners_that_do_not_fit_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ScenarioError, match=r"1 samples for devices 0\.\.0 cannot be dealt to 2"):

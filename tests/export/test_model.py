@@ -21,7 +21,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.export.forward import onnx_logits, wilson
 from joulemesh.export.model import export_model
 from joulemesh.export.onnx_graph import onnx_graph
-from joulemesh.models import build
+from joulemesh.models import ModelKind, build
+from joulemesh.registries import MODELS
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {
@@ -175,6 +176,18 @@ def test_the_graph_of_every_built_in_model_agrees(name: str, pixels: bool) -> No
     content = onnx_graph(name, params, data)
     wanted = np.asarray(model.apply(params, data.normalise(x)))
     np.testing.assert_allclose(onnx_logits(content, x), wanted, atol=1e-5)
+
+
+def test_other_models_have_no_graph() -> None:
+    """Nor has one of the user's own that takes the name of a built-in one."""
+    x = np.zeros((4, 6), np.float32)
+    data = from_arrays(x, np.arange(4) % 2, x, np.arange(4) % 2)
+    with pytest.raises(ScenarioError, match="'token-mlp' has no ONNX graph, only logistic, mlp, c"):
+        onnx_graph("token-mlp", {}, data)
+    with MODELS.scoped():
+        MODELS.register(ModelKind("mlp", "of mine", lambda shape, classes: None))
+        with pytest.raises(ScenarioError, match="'mlp' has no ONNX graph"):
+            onnx_graph("mlp", {}, data)
 
 
 @pytest.mark.slow

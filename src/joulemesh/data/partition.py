@@ -6,6 +6,7 @@ __all__ = ["Partition", "PartitionKind", "chance", "partition", "regroup"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ class PartitionKind:
         citation: where it was published, or None.
         by_label: whether it looks at the labels. Numbers stand for their quantiles then, and
             sequences of tokens, which have no label, are refused.
+        phrase: how samples are dealt out, as a clause of a sentence with the parameters in braces:
+            "labels are split by Dirichlet({alpha:g}) draws"; by default from name and description.
     """
 
     name: str
@@ -46,6 +49,19 @@ class PartitionKind:
     repeats: bool = False
     citation: Citation | None = None
     by_label: bool = True
+    phrase: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.phrase:
+            said = f"{self.name} ({self.description})".replace("{", "{{").replace("}", "}}")
+            object.__setattr__(self, "phrase", f"samples are split by the partition {said}")
+        named = {field for _, field, _, _ in Formatter().parse(self.phrase) if field is not None}
+        if not named <= {*self.parameters}:
+            other = ", ".join(sorted(named - {*self.parameters}))
+            raise ScenarioError(
+                f"partition {self.name!r}: its phrase names {other}, which is not among its "
+                f"parameters ({', '.join(self.parameters) or 'none'}): add it to them"
+            )
 
 
 def chance(seed: int) -> np.random.Generator:

@@ -20,13 +20,13 @@ from joulemesh.files.limits import SOURCE
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import in_file_parts
+from joulemesh.registries import MODELS
 from joulemesh.runs.formats import named_leaves
 from joulemesh.scenario import Scenario
-from joulemesh.templates import flower_template
+from joulemesh.templates import flower_models, flower_template
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.jax.state import initial_params
 
-BUILT_IN = ("logistic", "mlp", "cnn")
 _JAX = ("jax>=0.6", "optax>=0.2.4")
 
 
@@ -82,10 +82,11 @@ def model_part(scenario: Scenario, model: Model | TorchModel, data: Dataset) -> 
     own = in_file_parts(name)
     if isinstance(model, TorchModel):
         return _torch(scenario, model, data)
-    if own is None and name not in BUILT_IN:
+    if own is None and name not in flower_models():
+        known = ", ".join(one for one in MODELS.built_in if one in flower_models())
         raise ScenarioError(
             f"training.model = {name!r} was registered by a file of your own, which an app cannot "
-            f"name: write training.model = 'FILE.py:NAME', or use one of {', '.join(BUILT_IN)}"
+            f"name: write training.model = 'FILE.py:NAME', or use one of {known}"
         )
     with precision_scope(scenario.training.precision):
         dtype = np.dtype("float64" if scenario.training.precision == "float64" else "float32")

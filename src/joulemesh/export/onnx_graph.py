@@ -14,8 +14,8 @@ from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.models.kinds.cnn import CONV_WIDTHS
 from joulemesh.optional import require
+from joulemesh.registries import MODELS
 
-BUILT_IN = ("logistic", "mlp", "cnn")
 _OPSET, _FORMAT = 17, 8  # what tools of 2022 and later read
 
 Params = Mapping[str, NDArray[Any]]
@@ -56,7 +56,7 @@ def onnx_graph(name: str, params: Params, data: Dataset) -> bytes:
     does, and gives logits [batch, classes].
 
     Args:
-        name: ``logistic``, ``mlp`` or ``cnn``.
+        name: of a model that is layers one after another (`ModelKind.sequential`).
         params: by name.
         data: gives the shape of a sample and its scaling.
 
@@ -67,20 +67,21 @@ def onnx_graph(name: str, params: Params, data: Dataset) -> bytes:
         ScenarioError: another model.
         MissingPackageError: ``onnx`` is not installed.
     """
-    if name not in BUILT_IN:
+    if name not in MODELS or not MODELS[name].sequential:
+        known = ", ".join(one for one in MODELS.built_in if MODELS[one].sequential)
         raise ScenarioError(
-            f"the model {name!r} has no ONNX graph, only {', '.join(BUILT_IN)} and PyTorch modules "
-            "have: use --format safetensors"
+            f"the model {name!r} has no ONNX graph, only {known} and PyTorch modules have: use "
+            "--format safetensors"
         )
     onnx = require("onnx", "--format onnx")
     require("onnx.numpy_helper", "--format onnx")
     graph = _Graph(onnx)
     graph.apply("Sub", graph.constant("mean", _single(np.asarray(data.mean))))
     graph.apply("Div", graph.constant("std", _single(np.asarray(data.std))))
-    if name == "cnn":
+    if "conv0_w" in params:
         _convolutions(graph, params, data.shape[-1])
     graph.apply("Flatten", axis=1)
-    _dense_layers(graph, name, params)
+    _dense_layers(graph, params)
     return _model(onnx, graph, data)
 
 
@@ -97,8 +98,8 @@ def _convolutions(graph: _Graph, params: Params, channels: int) -> None:
     graph.apply("Transpose", perm=[0, 2, 3, 1])
 
 
-def _dense_layers(graph: _Graph, name: str, params: Params) -> None:
-    if name == "logistic":
+def _dense_layers(graph: _Graph, params: Params) -> None:
+    if "w" in params:
         graph.dense(params, "w", "b")
         return
     count = sum(key.startswith("dense") and key.endswith("_b") for key in params)

@@ -34,6 +34,9 @@ class ModelKind:
         multiply_adds: multiply-adds of one sample's forward pass in its matrix products; without
             it the plausibility of a device's figures is judged by the number of parameters.
         citation: where it was published, or None.
+        sequential: whether it is layers one after another, with ReLU between them, so that other
+            tools can be given its graph: 3 x 3 convolutions with max pooling (parameters
+            ``conv0_w``, ``conv0_b``, ...), then dense layers (``dense0_w``, ..., or ``w``, ``b``).
 
     >>> ModelKind("lenet", "five layers", lambda shape, classes: None).phrase
     'a model lenet'
@@ -48,6 +51,7 @@ class ModelKind:
     parameter_count: Callable[..., int] | None = None
     multiply_adds: Callable[..., int] | None = None
     citation: Citation | None = None
+    sequential: bool = False
 
     def __post_init__(self) -> None:
         if not self.phrase:

@@ -14,7 +14,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes
 from joulemesh.files.folders import require_empty
 
-__all__ = ["PROJECT", "flower_template", "lay_out"]
+__all__ = ["PROJECT", "flower_models", "flower_template", "lay_out"]
 
 PROJECT = ("scenario.toml", "devices.csv", "data.py", "model.py", "README.md")
 """The files of a project, in the order in which one reads them."""
@@ -58,6 +58,18 @@ def lay_out(folder: str | Path) -> tuple[Path, ...]:
 
 def _template(name: str) -> Traversable:
     return resources.files("joulemesh.templates").joinpath("project", name)
+
+
+def flower_models() -> frozenset[str]:
+    """The models that a Flower app can hold without a file of the user's own.
+
+    >>> sorted(flower_models())
+    ['cnn', 'logistic', 'mlp']
+    """
+    names = [at.name for at in resources.files("joulemesh.templates").joinpath("flower").iterdir()]
+    found = [name.removeprefix("model_").removesuffix(".py.tmpl") for name in names
+             if name.startswith("model_")]  # fmt: skip
+    return frozenset(name for name in found if not name.startswith("own_"))
 
 
 def flower_template(name: str) -> str:

@@ -76,7 +76,13 @@ def test_a_run_states_its_plan_and_its_seeds() -> None:
             {"training.local_round": "epoch", "budget.deadline_s": 1.0},
             "one pass over the device's samples",
         ),
-        ({"network.topology": "complete"}, "connected all with all, with 6 links"),
+        ({"network.topology": "complete"}, "connected in a complete graph, with 6 links"),
+        (
+            {"network.topology": "geometric"},
+            "in a geometric graph (mean degree 20 asked for), with",
+        ),
+        ({"network.topology": [[0, 1], [1, 2], [2, 3]]}, "connected in a graph of their own, with"),
+        ({"training.partition": "iid"}, "samples are split evenly and at random among the devices"),
         ({"budget.total_s": 9.0}, "the whole training must end within 9 s"),
     ],
 )

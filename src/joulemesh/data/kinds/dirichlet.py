@@ -94,6 +94,7 @@ PARTITIONS.register(
         "label mixes drawn from Dirichlet(alpha); classes are shared out by them, so sizes differ",
         _deal,
         ("alpha",),
+        phrase="labels are split among the devices by Dirichlet({alpha:g}) draws",
         citation=Citation(
             "Hsu, Qi, Brown",
             "Measuring the Effects of Non-Identical Data Distribution for Federated Visual "

@@ -43,13 +43,21 @@ def _resample(
 
 
 for _kind in (
-    PartitionKind("iid", "labels and sizes alike, give or take one sample", _iid, by_label=False),
+    PartitionKind(
+        "iid",
+        "labels and sizes alike, give or take one sample",
+        _iid,
+        by_label=False,
+        phrase="samples are split evenly and at random among the devices",
+    ),
     PartitionKind(
         "quantity",
         "labels alike; sizes in proportion to a draw of Dirichlet(alpha)",
         _quantity,
         ("alpha",),
         by_label=False,
+        phrase="labels are alike on all devices, and sizes are in proportion to a draw of "
+        "Dirichlet({alpha:g})",
     ),
     PartitionKind(
         "resample",
@@ -57,6 +65,7 @@ for _kind in (
         _resample,
         repeats=True,
         by_label=False,
+        phrase="each device draws its samples at random, with replacement",
     ),
 ):
     PARTITIONS.register(_kind)

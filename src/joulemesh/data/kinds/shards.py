@@ -62,6 +62,7 @@ PARTITIONS.register(
         "each device holds shards_per_device runs of the label-sorted samples",
         _deal,
         ("shards_per_device",),
+        phrase="each device holds {shards_per_device} shards of the samples sorted by label",
         citation=MCMAHAN,
     )
 )

@@ -77,5 +77,6 @@ MODELS.register(
         parameter_count=_parameter_count,
         multiply_adds=_multiply_adds,
         citation=ONOSZKO,
+        sequential=True,
     )
 )

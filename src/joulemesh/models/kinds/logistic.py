@@ -30,5 +30,6 @@ MODELS.register(
         phrase="a logistic model",
         parameter_count=lambda shape, classes: dense_parameters((math.prod(shape), classes)),
         multiply_adds=lambda shape, classes: dense_multiply_adds((math.prod(shape), classes)),
+        sequential=True,
     )
 )

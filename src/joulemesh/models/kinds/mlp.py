@@ -54,5 +54,6 @@ MODELS.register(
         check=_check,
         parameter_count=_parameter_count,
         multiply_adds=_multiply_adds,
+        sequential=True,
     )
 )

@@ -16,6 +16,7 @@ from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.units import duration, energy, si
 from joulemesh.views.words import Subject, dataset_words, device_words, model_words
+from joulemesh.world.topology import topology_of
 
 Keys = Mapping[str, tuple[str, ...]]
 
@@ -145,16 +146,11 @@ def _world(scenario: Scenario, plan: Plan | None) -> Iterator[str]:
 
 
 def _topology(network: Network) -> str:
-    name = str(network.topology)
-    known = {
-        "ring": "in a ring",
-        "quasi-ring": f"in a ring with {network.chords} chords",
-        "grid": "in a grid",
-        "complete": "all with all",
-        "geometric": "with all within range of each other "
-        f"(mean degree {network.mean_degree:g} asked for)",
-    }
-    return known.get(name, f"by the topology {dataset_words(name)}")
+    kind = topology_of(network)
+    asked = ((name.replace("_", " "), getattr(network, name)) for name in kind.parameters)
+    given = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+             for name, value in asked]  # fmt: skip
+    return f"in {kind.phrase}" + (f" ({', '.join(given)} asked for)" if given else "")
 
 
 def _radio(network: Network) -> str:
@@ -205,17 +201,9 @@ def _learning(
 
 def _split(training: Training) -> str:
     kind = training.partition
-    known = {
-        "dirichlet": f"labels are split among the devices by Dirichlet({training.alpha:g}) draws",
-        "iid": "samples are split evenly and at random among the devices",
-        "shards": f"each device holds {training.shards_per_device} shards of the samples sorted "
-        "by label",
-        "quantity": "labels are alike on all devices, and sizes are in proportion to a draw of "
-        f"Dirichlet({training.alpha:g})",
-        "resample": "each device draws its samples at random, with replacement",
-    }
-    said = PARTITIONS[kind].description if kind in PARTITIONS else ""
-    return known.get(kind, f"samples are split by the partition {kind} ({said})")
+    if kind not in PARTITIONS:  # registered by a file that was not loaded
+        return f"samples are split by the partition {kind}"
+    return PARTITIONS[kind].phrase.format_map(dict(training))
 
 
 def _planned(plan: Plan | None, keys: Keys) -> Iterator[str]:
