@@ -12,6 +12,7 @@ __all__ = [
     "NAMES",
     "RESULTS",
     "SCENARIOS",
+    "compare_command",
     "main",
     "record_of",
     "scenario_of",
@@ -55,6 +56,17 @@ NAMES = (
 # Plans with traces take a second each, so fewer of them are priced.
 _TRACED = {"farm": "fixed", "drones": "spread", "satellites": "spread"}
 _RATES = "training.learning_rate=[0.1, 0.2, 0.4]"
+_COMPARED = {"campus": "spread,adaptive,d-psgd"}  # where methods are what the scenario is about
+_OF_METHOD = (
+    "method",
+    "iterations",
+    "energy_j",
+    "time_s",
+    "accuracy",
+    "accuracy_ci95",
+    "accuracy_difference",
+    "accuracy_difference_ci95",
+)
 _OF_RECORD = ("winner", "given", "difference", "seeds", "fresh_seeds", "test_samples", "rungs")
 
 
@@ -75,6 +87,14 @@ def tune_command(name: str, plan: Plan) -> list[str]:
     return words
 
 
+def compare_command(name: str) -> list[str] | None:
+    """The command that compares methods on a scenario; None where its page shows none."""
+    if name not in _COMPARED:
+        return None
+    words = ["joulemesh", "compare", f"examples/gallery/{name}.toml"]
+    return [*words, "--methods", _COMPARED[name], "--seeds", "3"]
+
+
 def record_of(name: str, plan: Plan) -> dict[str, Any] | None:
     """What tuning found for this very plan; None where it was not tuned, or was another."""
     path = RESULTS / f"{name}.json"
@@ -88,6 +108,27 @@ def tune(name: str) -> None:
     """Tune a scenario as its page says, and keep what the page shows of it."""
     plan = joulemesh.plan(scenario_of(name))
     words = tune_command(name, plan)
+    found = _json_of(words)
+    record: dict[str, Any] = {"version": joulemesh.__version__, "command": shlex.join(words)}
+    record |= {"plan": digest_of(plan), "candidates": len(found["candidates"])}
+    record |= {key: found[key] for key in _OF_RECORD}
+    record |= compared(name)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    (RESULTS / f"{name}.json").write_text(text, "utf-8")
+
+
+def compared(name: str) -> dict[str, Any]:
+    """What comparing methods found, where the page shows it."""
+    words = compare_command(name)
+    if words is None:
+        return {}
+    rows = _json_of(words)["methods"]
+    return {"methods": [{key: row[key] for key in _OF_METHOD} for row in rows]}
+
+
+def _json_of(words: list[str]) -> dict[str, Any]:
+    """What one of our commands prints, by the package that is imported here."""
     done = subprocess.run(
         [sys.executable, "-m", *words, "--json"],
         cwd=ROOT,
@@ -96,13 +137,8 @@ def tune(name: str) -> None:
         check=True,
         text=True,
     )
-    found = json.loads(done.stdout)
-    record: dict[str, Any] = {"version": joulemesh.__version__, "command": shlex.join(words)}
-    record |= {"plan": digest_of(plan), "candidates": len(found["candidates"])}
-    record |= {key: found[key] for key in _OF_RECORD}
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    (RESULTS / f"{name}.json").write_text(text, "utf-8")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def draw(name: str, plan: Plan) -> Path:
@@ -111,8 +147,8 @@ def draw(name: str, plan: Plan) -> Path:
     figure, drawn = plan_figure(plan), BytesIO()
     with styled_as(figure):
         figure.savefig(drawn, format="png", dpi=160, metadata={"Software": None})
-    # A palette of 128 colours is a quarter of the size.
-    Image.open(drawn).convert("RGB").quantize(128).save(path, optimize=True)
+    # A palette of 256 colours is a third of the size.
+    Image.open(drawn).convert("RGB").quantize(256).save(path, optimize=True)
     return path
 
 

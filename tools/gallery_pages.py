@@ -17,7 +17,14 @@ from joulemesh.planning.plan import Plan
 from joulemesh.scenario.typed import typed_value
 from joulemesh.units import duration, energy
 from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
-from tools.gallery import NAMES, SCENARIOS, record_of, scenario_of, tune_command
+from tools.gallery import (
+    NAMES,
+    SCENARIOS,
+    compare_command,
+    record_of,
+    scenario_of,
+    tune_command,
+)
 
 TITLES = {
     "farm": "A farm in the sun",
@@ -120,6 +127,7 @@ def page_of(name: str, plan: Plan) -> str:
         _changed(name, plan),
         "## Tuned",
         _tuned(name, plan),
+        _methods(name, plan),
         "## The scenario, with its sources",
         "Comments say where each figure comes from; *assumed* means that it has no source but our "
         "judgement.",
@@ -188,6 +196,24 @@ def _tuned(name: str, plan: Plan) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _methods(name: str, plan: Plan) -> str:
+    """Methods on the scenario's batteries, where it is about them."""
+    record, words = record_of(name, plan), compare_command(name)
+    if record is None or words is None:
+        return ""
+    rows = ["| method | iterations | joules | time | accuracy [%] | difference [points] |"]
+    rows.append("|---|---:|---:|---:|---:|---:|")
+    for row in record["methods"]:
+        mean = {"mean": row["accuracy"], "ci95": row["accuracy_ci95"]}
+        apart = {"mean": row["accuracy_difference"], "ci95": row["accuracy_difference_ci95"]}
+        cells = [f"`{row['method']}`", str(row["iterations"]), energy(row["energy_j"])]
+        cells += [duration(row["time_s"]), _percent(mean)]
+        cells.append("" if apart["mean"] is None else _percent(apart, sign=True))
+        rows.append(f"| {' | '.join(cells)} |")
+    said = "Differences are those from the first method, paired by seed, with 95 % intervals."
+    return "\n\n".join(["## Methods on the same batteries", "\n".join(rows), said, _wrapped(words)])
+
+
 def _row(title: str, final: Mapping[str, Any] | None) -> str:
     if final is None:
         return f"| {title} | no plan | | | |"
@@ -201,6 +227,8 @@ def _verdict(record: Mapping[str, Any]) -> str:
     found = record["difference"]
     if not record["winner"]["changes"] or found is None or found["mean"] is None:
         return ""
+    if found["mean"] == found["ci95"] == 0:
+        return "At every seed both are right on as many samples."
     said = f"The difference, paired by seed, is {_percent(found, sign=True)} points: "
     if found["ci95"] is None or abs(found["mean"]) <= found["ci95"]:
         return (

@@ -61,3 +61,10 @@ def test_a_route_that_changes_is_said_to_be_the_first(tmp_path: Path) -> None:
     plan = joulemesh.plan(scenario.override({"devices.availability": str(absent)}))
     assert plan.active[-1].all()
     assert route_words(plan) == "tree of iteration 1"
+    moving = tmp_path / "where.csv"
+    places = [(t, i, 80 * i * t, 40 * i) for t in (1, 2) for i in range(6)]
+    rows = "".join("{},{},{},{}\n".format(*row) for row in places)
+    moving.write_text(f"t,device,x_m,y_m\n{rows}", "utf-8")
+    changes = {"devices.positions": str(moving), "devices.trace_end": "hold"}
+    plan = joulemesh.plan(scenario.override({**changes, "budget.deadline_s": 10.0}))
+    assert route_words(plan) == "tree of iteration 1"

@@ -163,7 +163,8 @@ def route_words(plan: Plan) -> str:
     """
     if plan.world.channel.fading:
         return f"{plan.scheme} as forecast"
-    if plan.timeline.scheme.random or not plan.active.all():
+    changes = plan.timeline.routes is not None or not plan.active.all()
+    if plan.timeline.scheme.random or changes:
         return f"{plan.scheme} of iteration 1"
     return plan.scheme
 
