@@ -95,7 +95,7 @@ def test_every_field_is_offered() -> None:
             ["devices.profile=jetson-nano", "devices.profile=jetson-orin-nano"],
         ),
         ("network.topology=g", ["network.topology=grid", "network.topology=geometric"]),
-        ("training.dataset=d", ["training.dataset=digits"]),
+        ("training.dataset=d", ["training.dataset=digits", "training.dataset=diabetes"]),
         ("bounds.smoothness=", ["bounds.smoothness=estimate"]),
         ("network.bandwidth", ["network.bandwidth_hz=2e+07", "network.bandwidth_hz=20MHz"]),
         ("nothing.", []),

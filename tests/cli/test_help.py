@@ -69,7 +69,8 @@ def test_help_is_a_sentence_and_ends_with_an_example(command: Command, name: str
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_name_options_that_exist(name: str) -> None:
-    known = {option for one in COMMANDS[name].params for option in one.opts} | {">"}
+    params = COMMANDS[name].params
+    known = {option for one in params for option in (*one.opts, *one.secondary_opts)} | {">"}
     epilog = str(COMMANDS[name].epilog)
     lines = [part.strip("- `") for part in epilog.split("\n\n")[1:]]
     assert lines

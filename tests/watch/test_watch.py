@@ -23,6 +23,7 @@ from joulemesh.watch.document import Document
 from joulemesh.watch.page import render_watch, serve_node
 from joulemesh.watch.server import PageServer
 from joulemesh.watch.sources import FleetSource, NodeSource
+from tests.axe import grave, needs_axe
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made
 from tests.deploy.journals import Outage
@@ -163,3 +164,23 @@ def test_a_device_that_is_killed_and_comes_back_is_seen(tmp_path: Path) -> None:
     visit = visited(tmp_path / "fleet")
     assert set(visit.found) == {"silent_s", "back_s"}
     assert visit.errors == []
+
+
+@pytest.mark.slow
+def test_axe_finds_nothing_grave(document: dict[str, Any]) -> None:
+    needs_axe()
+    program = find_browser()
+    if program is None:
+        pytest.skip("no chromium or google-chrome on PATH")
+    silent = {"answers": False, "state": "silent", "heard_at": document["at"] - 30, "why": "is it?"}
+    document["devices"][2] |= silent  # everything that a row may show
+    server = PageServer(lambda found: render_watch("farm", found), lambda: document)
+    with Browser(program) as browser:
+        browser.allowed = server.url
+        for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)):
+            browser.resize(width, 900, mobile=width < 500)
+            browser.scheme(scheme)
+            browser.send("Page.navigate", url=server.url)
+            until(lambda: browser.evaluate("document.querySelectorAll('#rows tr').length") == 3)
+            assert grave(browser) == [], (scheme, width)
+    server.close()
