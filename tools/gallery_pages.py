@@ -159,7 +159,7 @@ def _changed(name: str, plan: Plan) -> str:
         except JoulemeshError as error:
             rows.append(f"| {shown} | refused | | | |")
             refused.append(f"With {shown} there is no plan, and Joulemesh says what would help:")
-            refused.append(f"```text\n{error}\n```")
+            refused.append(f"> {error}")
     return "\n\n".join(["\n".join(rows), *refused])
 
 
@@ -249,9 +249,7 @@ def _wrapped(words: list[str]) -> str:
     """A command as it is typed, an option with its value on each line but the first."""
     head, tail = " ".join(words[:3]), words[3:]
     pairs = [f"{a} {_quoted(b)}" for a, b in zip(tail[::2], tail[1::2], strict=True)]
-    return (
-        "```console\n$ " + " \\\n    ".join([f"{head} {' '.join(pairs[:3])}", *pairs[3:]]) + "\n```"
-    )
+    return "```console\n$ " + " \\\n    ".join([head, " ".join(pairs[:3]), *pairs[3:]]) + "\n```"
 
 
 def _quoted(word: str) -> str:
