@@ -76,7 +76,7 @@ def test_only_labels_are_read_for_the_sizes(tmp_path: Path) -> None:
         ({"y_train": [0, 1, -1, 0, 1, 2]}, r"y_train\[2\] = -1 is not a class"),
         ({"y_train": [0, 1, 2**40, 0, 1, 2]}, r"y_train\[2\] = 1099511627776 is not a class"),
         ({"y_train": [0, 1, 5000, 0, 1, 2]}, "makes 5001 classes of 6 samples"),
-        ({"y_train": [0.0, 1, 2, 0, 1, 2]}, "y_train is float64"),
+        ({"y_train": [0.0, 1, 2, 0, 1, 2]}, "y_test is float64 of shape"),
         ({"y_train": [[0], [1], [2], [0], [1], [2]]}, r"shape \(6, 1\)"),
         ({"y_train": [0, 1]}, "6 samples but y_train 2 labels"),
         ({"y_train": [0] * 6, "y_test": [0] * 3}, "1 class"),

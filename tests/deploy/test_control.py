@@ -340,7 +340,7 @@ def test_the_operator_follows_a_journal_and_only_what_is_new_is_sent(
         sent.append(end - begin)
         return pieces(path, begin, end)
 
-    line = b'{"at": %d.0, "t": 0.0, "kind": "left"}\n'
+    line = b'{"at": %d.0, "kind": "left"}\n'
 
     async def work() -> None:
         async with running(lab, "device-2") as ports:

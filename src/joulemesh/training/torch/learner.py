@@ -181,6 +181,12 @@ class TorchLearner:
 
     def advance(self, state: TorchState) -> tuple[TorchState, Trace]:
         """Run the next chunk of iterations; the state is consumed."""
+        rows = len(next(iter(state.params.values())))
+        parameters = sum(leaf[0].numel() for leaf in state.params.values())
+        with self._parts.threads(rows, parameters):
+            return self._advance(state)
+
+    def _advance(self, state: TorchState) -> tuple[TorchState, Trace]:
         start = state.iteration
         stop = min(start + self.options.chunk_iterations, self.schedule.iterations)
         measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop)) + start

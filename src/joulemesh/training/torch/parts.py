@@ -6,7 +6,8 @@ __all__ = ["Parts"]
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
+_WORTH_THREADS = 10_000_000  # parameters × samples of a step that are worth a second thread
 
 
 class Parts:
@@ -88,6 +90,25 @@ class Parts:
     def forked(self) -> list[Any]:
         """Processors beside the CPU whose random state training must leave as it is."""
         return [self.device] if self.device.type == "cuda" else []
+
+    @contextmanager
+    def threads(self, rows: int, parameters: int) -> Iterator[None]:
+        """One thread for steps too small to be shared.
+
+        PyTorch's threads wait for each other at every operation, busily: a step of microseconds
+        becomes one of milliseconds where others use the processor, too.
+
+        Args:
+            rows: that are trained together.
+            parameters: of each.
+        """
+        torch, before = self.torch, self.torch.get_num_threads()
+        if rows * parameters * self._options.batch_size < _WORTH_THREADS:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def steps(self, rates: NDArray[np.float64]) -> LocalSteps:
         """What trains rows with these learning rates."""
