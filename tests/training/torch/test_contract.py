@@ -21,12 +21,12 @@ from joulemesh.models import from_torch
 from joulemesh.registries import SCHEMES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
-from tests.training.torch.modules import Cnn, Mlp, Transformer, loop  # skips without PyTorch
-from tests.training.torch.test_learner import DIGITS, settings
 
 pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
 from joulemesh.training.torch.learner import TorchLearner
+from tests.training.torch.modules import Cnn, Mlp, Transformer, loop
+from tests.training.torch.test_learner import DIGITS, settings
 
 DEVICES, SEED = 4, 3
 KINDS = [

@@ -13,10 +13,12 @@ from joulemesh.training.batches import Batches
 from joulemesh.training.torch.convolution import products_for_convolutions
 from joulemesh.training.torch.learner import TorchLearner
 from joulemesh.training.torch.placed import PlacedBatches
-from tests.training.torch.modules import Cnn, Mlp  # skips without PyTorch
-from tests.training.torch.test_learner import DIGITS, parts, schedules, settings
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
+
+from tests.training.torch.modules import Cnn, Mlp  # noqa: E402
+from tests.training.torch.test_learner import DIGITS, parts, schedules, settings  # noqa: E402
+
 CPU = torch.device("cpu")
 
 
