@@ -140,6 +140,7 @@ def test_a_users_file_adds_an_entry_to_every_command_that_reads_a_scenario(tmp_p
     assert report.returncode == 0, report.stderr
 
 
+@pytest.mark.slow
 def test_an_installed_plug_in_adds_an_entry(tmp_path: Path) -> None:
     (tmp_path / "halves_plugin.py").write_text(HALVES)
     about = tmp_path / "halves-1.0.dist-info"

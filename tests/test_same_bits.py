@@ -32,6 +32,7 @@ def made() -> Record:
     return record(TWO)
 
 
+@pytest.mark.slow
 def test_the_same_code_gives_the_same_record(made: Record) -> None:
     assert differences(made, record(TWO)) == []
     assert set(made["scenarios"]["run"]) == {"plan", "ledger", "parameters", "metrics"}

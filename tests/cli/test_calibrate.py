@@ -96,6 +96,7 @@ def test_a_stop_leaves_nothing_behind(
     assert set(Path().iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_wide_interval_is_said_aloud(
     learner: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

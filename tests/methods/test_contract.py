@@ -244,6 +244,7 @@ def test_coordination_is_on_the_air(small: Scenario, name: str, first: int) -> N
 # Twice the same, whatever it is batched with -----------------------------------------------------
 
 
+@pytest.mark.slow
 def test_same_seed_same_result(small: Scenario, train: Callable[..., tuple[Any, Trace]]) -> None:
     contender = build("gossip-learning:0.1,tau=2", small.override({"plan.iterations": 4}))
     both, trace = train(contender, seeds=(3, 5))

@@ -44,6 +44,7 @@ def test_whole_models_of_equal_age_average_exactly() -> None:
     np.testing.assert_array_equal(method.bits(np.zeros(1, np.uint32)), [3 * 32 + 32.0] * 2)
 
 
+@pytest.mark.slow
 def test_whole_models_of_equal_age_on_a_larger_graph() -> None:
     # With one message each and equal ages, a device that hears from k others in turn takes half
     # of the last, a quarter of the one before, ... and 2^-k of itself.
@@ -123,6 +124,7 @@ def test_fraction_is_met_on_average() -> None:
     np.testing.assert_array_equal((np.asarray(sent) < 13).sum(axis=1), counts[5])
 
 
+@pytest.mark.slow
 def test_every_part_is_sent_once_a_lap() -> None:
     method = make(3, 13, parts=4)
     laps = np.stack([method.part(np.array([t], np.uint32)) for t in range(40)]).reshape(10, 4, 3)

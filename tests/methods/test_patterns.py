@@ -83,6 +83,7 @@ def ring(small: Scenario) -> Scenario:
     return small.override({"plan.iterations": 9})
 
 
+@pytest.mark.slow
 def test_gossip_pga_is_algorithm_1(ring: Scenario, digits: Dataset) -> None:
     engine = engine_of(build("gossip-pga:4", ring), digits)
 
@@ -184,6 +185,7 @@ def test_nobody_trains_more_often_than_it_affords(seed: int) -> None:
     np.testing.assert_array_equal(who, trained(seed, blocks, 80, affordable))
 
 
+@pytest.mark.slow
 def test_skiptrain_is_algorithm_2(ring: Scenario, digits: Dataset) -> None:
     scenario = ring.override({"budget.energy_j": (0.05, 0.5)})
     made = build("skiptrain:2,sync=1,tau=3", scenario)

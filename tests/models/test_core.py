@@ -46,6 +46,7 @@ def test_regulariser_covers_every_parameter() -> None:
     assert float(loss(model, params, x, y) - plain) == pytest.approx(0.25 * squares, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
 def test_arithmetic_follows_the_parameters_and_loss_is_summed_wide(name: str) -> None:
     model = build(name, (22, 22, 1), 3, (4,), l2=0.1)

@@ -218,6 +218,7 @@ def test_a_plan_in_which_nobody_trains_is_refused_with_what_helps(changes: dict[
         assert made.rounds.any()
 
 
+@pytest.mark.slow
 def test_a_run_with_iterations_without_rounds_learns() -> None:
     scenario = asked(
         plan__iterations=30,

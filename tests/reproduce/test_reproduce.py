@@ -418,6 +418,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         reproduce(["table1"], out=tmp_path / "file" / "out")
 
 
+@pytest.mark.slow
 def test_results_of_another_size_are_not_mixed_in(tmp_path: Path) -> None:
     reproduce(["fig7"], quick=True, out=tmp_path)
     made = reproduce(["table1"], out=tmp_path)

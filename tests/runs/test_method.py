@@ -48,6 +48,7 @@ def pens(tiny: Scenario, tmp_path_factory: pytest.TempPathFactory) -> tuple[Resu
     return joulemesh.run(tiny, out=folder, **options), folder
 
 
+@pytest.mark.slow
 def test_the_adaptive_method_is_the_plan(tiny: Scenario) -> None:
     plain, named = joulemesh.run(tiny), joulemesh.run(tiny, method="adaptive")
     assert (plain.method, named.method) == ("adaptive", "adaptive")
@@ -56,6 +57,7 @@ def test_the_adaptive_method_is_the_plan(tiny: Scenario) -> None:
         np.testing.assert_array_equal(named.params[name], leaf)
 
 
+@pytest.mark.slow
 def test_another_policy_is_run_with_its_plan(tiny: Scenario, tmp_path: Path) -> None:
     result = joulemesh.run(tiny, method="inverse", out=tmp_path / "run")
     assert result.method == "inverse"
@@ -151,6 +153,7 @@ def test_the_page_shows_what_a_method_has(pens: tuple[Result, Path], tmp_path: P
     assert PENS in result._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_to_its_method(tiny: Scenario, pens: tuple[Result, Path]) -> None:
     _, folder = pens
     with pytest.raises(ScenarioError, match="method was 'pens:phase1=2' and is 'fixed:2'"):

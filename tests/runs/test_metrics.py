@@ -135,6 +135,7 @@ def test_a_stopped_run_tells_each_evaluation_once(told: Told, tmp_path: Path, af
     assert rows == wanted
 
 
+@pytest.mark.slow
 def test_without_a_folder_all_is_told(told: Told) -> None:
     _, _, wanted = told
     rows: list[dict[str, Any]] = []

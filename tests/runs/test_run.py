@@ -126,6 +126,7 @@ def test_joules_and_seconds_to_a_target_are_reported(
     assert "energy to 100.0&nbsp;% accuracy</span><strong>not reached</strong>" in again
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(
     tiny: joulemesh.Scenario, finished: tuple[Result, Path], tmp_path: Path
 ) -> None:
@@ -242,6 +243,7 @@ def test_killed_at_a_random_moment_and_resumed(
         assert (tmp_path / "killed" / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_left_alone(
     finished: tuple[Result, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def bits(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_each_world_is_the_run_with_its_seed(
     tiny: Scenario, both: tuple[WorldsResult, Path]
 ) -> None:

@@ -39,6 +39,7 @@ def tuned(scenario: Scenario, data: Dataset, cache: Path, **options: object) -> 
     return joulemesh.compare(scenario, methods, "batteries", (0, 1), **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_all_methods_are_tried_alike(
     small: Scenario, digits: Dataset, home: Path, engines: list[Engine]
 ) -> None:
@@ -184,6 +185,7 @@ def test_tuning_seeds_avoid_those_of_the_result() -> None:
         tuning_seeds(scenario, 0, (1,))
 
 
+@pytest.mark.slow
 def test_the_command_tunes_and_keeps_what_it_found(small: Scenario, tmp_path: Path) -> None:
     scenario = tmp_path / "small.toml"
     scenario.write_text(small.to_toml())

@@ -163,7 +163,7 @@ def test_a_metric_of_another_shape_is_refused_before_training(fault: str, toy: A
 
 def test_a_metric_that_cannot_be_one_is_refused_when_it_is_made() -> None:
     for given, words in (
-        ({"values": lambda z: z}, "values cannot be called with (logits, labels)"),
+        ({"values": lambda z: z}, "values cannot be called with (outputs, targets)"),
         ({"values": lambda z, y: z, "finish": lambda: 0}, "finish cannot be called with (means)"),
         ({"values": lambda z, y: z, "better": "more"}, "use 'higher' or 'lower'"),
     ):

@@ -93,6 +93,7 @@ def test_an_error_has_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:
 # The stages of a run and of a comparison -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_begins(tmp_path: Path) -> None:
     changes = dict(one.removeprefix("--set=").split("=") for one in SMALL)
     scenario = joulemesh.Scenario.preset("adaptive").override(

@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["OnDisk", "is_on_disk", "read_disk", "read_disk_sizes"]
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -123,7 +122,7 @@ def _rows(array: NDArray[Any], index: NDArray[np.integer[Any]]) -> NDArray[Any]:
     this process's memory, many times what is read.
     """
     file = getattr(array, "filename", None)
-    if file is None or not array.flags.c_contiguous or not hasattr(os, "preadv"):
+    if file is None or not array.flags.c_contiguous:
         return np.asarray(array[index])
     made = np.empty((len(index), *array.shape[1:]), array.dtype)
     each, base = made[:1].nbytes, int(array.offset)  # type: ignore[attr-defined]
@@ -133,7 +132,8 @@ def _rows(array: NDArray[Any], index: NDArray[np.integer[Any]]) -> NDArray[Any]:
             target = made[first:stop].reshape(-1).view(np.uint8).data
             at, done = base + int(index[first]) * each, 0
             while done < len(target):
-                got = os.preadv(opened.fileno(), [target[done:]], at + done)
+                opened.seek(at + done)
+                got = opened.readinto(target[done:])
                 if not got:
                     raise ScenarioError(f"{file} ends early: write it again")
                 done += got

@@ -29,6 +29,7 @@ def engine(schedule: Schedule, seeds: tuple[int, ...], rate: float = 0.1, **how:
     return Engine(MODEL, DIGITS, [HELD] * len(seeds), schedule, options, seeds, machine=machine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [{}, {"start": "own"}, {"loop": False, "start": "own"}, {"loop": False, "start": "factored"}],

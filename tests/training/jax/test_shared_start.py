@@ -54,6 +54,7 @@ def accelerator() -> Machine:
     return replace(this_machine(), loop=False, many_rows=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "l2"), [("shared", 0.0), ("factored", 0.02)])
 def test_shared_start_on_an_accelerator_equals_kept_devices(
     accelerator: Machine, start: Literal["shared", "factored"], l2: float
