@@ -18,6 +18,9 @@ MADE = {"reference/cli.md", "reference/limits.md", "reference/scenario.md"}
 # They compile much, for what others show.
 SLOW = (
     "README",
+    "publish",
+    "losses",
+    "measure",
     "tutorial",
     "report",
     "notebooks",
