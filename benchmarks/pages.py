@@ -18,6 +18,7 @@ from benchmarks import (
     scale,
     slots,
     studio,
+    torch_page,
     training,
     training_page,
     trees,
@@ -40,6 +41,7 @@ PAGES = {
     "studio": (studio.TITLE, studio.page),
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),
+    "torch": (torch_page.TITLES["torch"], torch_page.page),
     "watching": (watching.TITLE, watching.page),
     "install": (install.TITLE, install.page),
 }

@@ -19,6 +19,7 @@ from joulemesh.training.members import Members
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
+from joulemesh.training.torch import steps  # noqa: E402
 from joulemesh.training.torch.learner import TorchLearner  # noqa: E402
 from tests.training.torch.modules import (  # noqa: E402
     Branching,
@@ -101,6 +102,15 @@ def agree(engine: Engine, learner: TorchLearner) -> None:
 @pytest.mark.parametrize("name", schedules())
 def test_every_kind_of_mixing_gives_the_engines_numbers(name: str) -> None:
     agree(*both(schedules()[name], settings(metrics=("brier",))))
+
+
+@pytest.mark.parametrize("size", [1, 3 * 8 * 2410])
+def test_devices_that_are_trained_in_groups_give_the_engines_numbers(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_GROUP_BYTES", size)  # one row at a time, or a few
+    for schedule in (schedules()["mean"], Schedule(np.full((4, DEVICES), 2))):
+        agree(*both(schedule, settings(optimizer="adam")))
 
 
 @pytest.mark.parametrize("local_round", ["step", "epoch"])

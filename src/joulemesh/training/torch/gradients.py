@@ -144,13 +144,23 @@ class Gradients:
         if self._torch.cuda.is_available():
             self._torch.cuda.manual_seed(key)
 
+    def _laid_out(self, images: Tensor) -> Tensor:
+        """Images and kernels with their channels last, which is quicker on CPUs."""
+        if self._on_gpu or not self._convolves or images.ndim != 4:
+            return images
+        return images.contiguous(memory_format=self._torch.channels_last)
+
     def of_one(
         self, row: int, params: Leaves, x: Tensor, y: Tensor, key: int | None
     ) -> tuple[Tensor, ...]:
         """The gradients of one row, in the order of the parameters."""
         if key is not None:
             self._seed(key)
-        own = {name: leaf[row].detach().requires_grad_() for name, leaf in params.items()}
+        own = {
+            name: self._laid_out(leaf[row].detach()).requires_grad_()
+            for name, leaf in params.items()
+        }
+        x = self._laid_out(x)
         made: tuple[Tensor, ...] = self._torch.autograd.grad(
             self.loss(own, x, y), list(own.values()), materialize_grads=True
         )

@@ -22,6 +22,7 @@ Held: TypeAlias = tuple[Leaves, Leaves]  # parameters and memory, [rows, ...] ea
 IntArray = NDArray[np.int64]
 
 _DRAWN_BYTES = 2**26  # indices of samples that are drawn at once
+_GROUP_BYTES = 12 << 20  # of parameters; gradients and samples want as much again
 _DROPOUT = 0x64726F70  # purpose of the draws that a module makes itself
 
 
@@ -71,12 +72,18 @@ class LocalSteps:
         if not steps.any():
             return
         if (steps == steps[0]).all():
-            self._play((params, memory), iteration, self._rows, steps, None)
+            for part in self._groups(params):
+                held = _cut((params, memory), part)
+                self._play(
+                    held, iteration, (self._rows[part], None), steps[part], self._rates[part]
+                )
             return
         order = np.argsort(-steps, kind="stable")
         at = self._placed(order)
         held = self._sorted((params, memory), at)
-        self._play(held, iteration, order, steps[order], at)
+        for part in self._groups(params):
+            rows, rates = (order[part], at[part]), self._sorted_rates[part]
+            self._play(_cut(held, part), iteration, rows, steps[order[part]], rates)
         for leaves, moved in zip((params, memory), held, strict=True):
             for name, leaf in leaves.items():
                 leaf.index_copy_(0, at, moved[name])
@@ -103,17 +110,32 @@ class LocalSteps:
                 self._torch.index_select(leaf, 0, at, out=moved[name])
         return self._scratch
 
-    def _play(self, held: Held, t: int, rows: IntArray, steps: IntArray, at: Tensor | None) -> None:
+    def _groups(self, params: Leaves) -> list[slice]:
+        """Rows whose parameters fit a CPU's cache are trained through before the next ones."""
+        count = len(self._rows)
+        if self._samples.device.type != "cpu":  # whose graphs are captured for all rows
+            return [slice(None)]
+        each = sum(leaf[0].numel() * leaf.element_size() for leaf in params.values())
+        size = max(1, _GROUP_BYTES // max(each, 1))
+        return [slice(first, first + size) for first in range(0, count, size)]
+
+    def _play(
+        self,
+        held: Held,
+        t: int,
+        placed: tuple[IntArray, Tensor | None],
+        steps: IntArray,
+        rates: Tensor,
+    ) -> None:
         """Steps of rows that are sorted by their number of steps: a prefix is still at work."""
-        rates = self._rates if at is None else self._sorted_rates
-        k = 0
+        k, rows = 0, placed[0]
         while k < steps[0]:
             busy = int(np.searchsorted(-steps, -k, side="left"))  # rows with more than k steps
             wide = self._gradients.programs.width(busy) if self._gradients.together else busy
             together = int(steps[busy - 1])  # until the first of them is done
             most = max(1, _DRAWN_BYTES // (8 * wide * self._batch))
             stop = min(together, k + most)
-            index, valid = self._batches.placed(t, (rows, at), wide, k, stop)
+            index, valid = self._batches.placed(t, placed, wide, k, stop)
             keys = None
             if not self._gradients.together:
                 keys = self._batches.keys(_DROPOUT, rows[:busy], t, k, stop)
@@ -153,3 +175,11 @@ class LocalSteps:
             each.append(self._gradients.of_one(row, held[0], x, y, key))
         grads = {n: self._torch.stack([one[k] for one in each]) for k, n in enumerate(held[0])}
         self._update(held, grads, rates)
+
+
+def _cut(held: Held, part: slice) -> Held:
+    """Some rows of parameters and of what the optimiser remembers; the whole is left as it is."""
+    if part == slice(None):
+        return held
+    params, memory = ({name: leaf[part] for name, leaf in leaves.items()} for leaves in held)
+    return params, memory
