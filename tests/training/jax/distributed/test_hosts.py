@@ -414,7 +414,8 @@ def test_a_slurm_job_is_found(start: Start, tmp_path: Path) -> None:
         "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",
         "JAX_NUM_CPU_DEVICES": "1",
     }
-    command = [sys.executable, "-m", "joulemesh", "run", "--hosts", "auto", "--out"]
+    command = [sys.executable, "-m", "joulemesh", "run", "--preset", "adaptive"]
+    command += ["--hosts", "auto", "--out"]
     for number in ("0", "1"):
         own = {"SLURM_PROCID": number, "SLURM_LOCALID": number}
         start.running.append(
