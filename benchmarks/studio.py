@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, machine, progress, publish, table
+from benchmarks.common import machine, progress, publish, table
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.typed import typed_value
 from joulemesh.studio.session import Session
-from tests.browser import Browser, find_browser
+from tests.browser import Browser
+from tests.serving import STILL, opened_studio
 
 TITLE = "The studio: from a change to its plan on the screen"
 CHANGES = 21  # of a field, one after another
@@ -36,37 +33,13 @@ FLEETS: dict[str, dict[str, str]] = {
     "1,000": {"devices.count": "1000", **MANY},
     "2,000": {"devices.count": "2000", **MANY, "network.area_m": "3500"},
 }
-READY = "document.documentElement.dataset.ready === 'true'"
 
 
-@contextmanager
-def studio(fields: dict[str, str]) -> Iterator[Browser]:
+def studio(fields: dict[str, str]) -> AbstractContextManager[Browser]:
     """The page of a fresh server, in a fresh browser."""
-    program = find_browser()
-    if program is None:
-        raise RuntimeError("no chromium or google-chrome on PATH")
-    asked = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "joulemesh", "studio", "--no-browser", *asked],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    return opened_studio(
+        *(word for name, value in fields.items() for word in ("--set", f"{name}={value}"))
     )
-    assert process.stdout is not None
-    try:
-        with Browser(program) as browser:
-            browser.allowed = address = process.stdout.readline().split()[-1]
-            browser.resize(1400, 1000)
-            browser.visit(address)
-            browser.wait(READY)
-            browser.wait("!document.querySelector('#advice').matches('.stale')")
-            yield browser
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-        process.stdout.close()
 
 
 def redraw(fields: dict[str, str]) -> dict[str, float]:
@@ -93,7 +66,7 @@ def redraw(fields: dict[str, str]) -> dict[str, float]:
             for name, list_ in times.items():
                 list_.append(found[name])
             # The advice takes several plans; the next change waits for it, as a reader would.
-            browser.wait("!document.querySelector('#advice').matches('.stale')")
+            browser.wait(STILL)
     return {name: statistics.median(found) for name, found in times.items()} | {
         "worst": max(times["drawn"]),
         "planning_cpu": planning(fields),

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulemesh.errors import ScenarioError, UnitError
+from joulemesh.scenario import Scenario
+from joulemesh.scenario.scenario import field_names
 from joulemesh.units import column, duration, energy, is_quantity, parse, si, unit_of
+from joulemesh.views.values import value_words
 
 magnitude = st.floats(min_value=-14, max_value=12)
 figure = st.builds(lambda power, sign: sign * 10.0**power, magnitude, st.sampled_from([1.0, -1.0]))
@@ -134,6 +137,42 @@ def test_units_of_fields() -> None:
     assert unit_of("noise_dbm_per_hz") == "dBm/Hz"
     assert unit_of("shadowing_db") == "dB"
     assert unit_of("capacitance") is None
+
+
+# Every field of a scenario whose name ends like a unit, and what it is measured in, by hand.
+MEASURED = {
+    "devices": "cpu_hz: Hz, step_s: s, step_j: J, transmit_power_w: W, send_j_per_bit: J/bit, "
+    "receive_j_per_bit: J/bit, idle_w: W, overhead_s: s, x_m: m, y_m: m, harvest_w: W, "
+    "capacity_j: J",
+    "network": "area_m: m, bandwidth_hz: Hz, noise_dbm_per_hz: dBm/Hz, max_rate_bps: bit/s, "
+    "path_loss_reference_db: dB, shadowing_db: dB, rician_k_db: dB, nakagami_m: none, "
+    "interference_m: m",
+    "budget": "energy_j: J, deadline_s: s, total_s: s",
+    "plan": "message_s: s",
+}
+ENDINGS = ("_hz", "_bps", "_bit", "_db", "_j", "_s", "_w", "_m")
+
+
+def test_no_field_of_a_scenario_is_said_in_a_unit_that_it_does_not_have() -> None:
+    """A name may end like a unit by chance, as the shape m of Nakagami fading does."""
+    known = {
+        f"{section}.{name}": unit
+        for section, words in MEASURED.items()
+        for name, unit in (one.split(": ") for one in words.split(", "))
+    }
+    wrong = {
+        name: (unit_of(name), known.get(name, "not in MEASURED: say what it is measured in"))
+        for name in field_names()
+        if name.endswith(ENDINGS) and (unit_of(name) or "none") != known.get(name)
+    }
+    assert wrong == {}
+    assert {name for name in field_names() if unit_of(name)} <= set(known)
+
+
+def test_a_shape_takes_no_unit() -> None:
+    with pytest.raises(ScenarioError, match=r"network\.nakagami_m"):
+        Scenario(network={"nakagami_m": "2 m"})
+    assert value_words("network.nakagami_m", 2.5) == "2.5"
 
 
 # Printing --------------------------------------------------------------------------------------

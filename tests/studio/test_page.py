@@ -18,7 +18,8 @@ from joulemesh.studio.table import table_text
 from tests.axe import grave, needs_axe
 from tests.browser import Browser
 from tests.hostile import NAMES
-from tests.studio.conftest import READY, Page, Served
+from tests.serving import READY, Served
+from tests.studio.conftest import Page
 
 DEADLINE = "#field-budget-deadline_s"
 TOLD = "document.querySelector('#training .words').innerText"

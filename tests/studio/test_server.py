@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import joulemesh
 from joulemesh.cli.main import app
 from joulemesh.planning.digest import digest_of
-from tests.studio.conftest import Served
+from tests.serving import Served
 
 ONE, TWO = "a" * 16, "b" * 16
 SMALL = ("--preset", "adaptive")

@@ -50,8 +50,6 @@ _TITLES = {
     "training": "Training",
     "bounds": "Bounds",
 }
-_UNITS = {"dbm_per_hz": "dBm/Hz", "db": "dB"}  # of names, where no text with another is taken
-_PURE = {"network.nakagami_m"}  # a shape m, and not metres
 
 
 def form() -> dict[str, Any]:
@@ -119,12 +117,11 @@ def describe_field(
     kind = "choice" if choices and not typed else "text"
     if typed and all(one.get("type") == "boolean" for one in typed):
         kind, choices = "truth", ["true", "false"]
-    default, unit = schema.get("default"), None if name in _PURE else unit_of(name)
-    suffix = next((text for end, text in _UNITS.items() if name.endswith(f"_{end}")), "")
+    default, unit = schema.get("default"), unit_of(name)
     return {
         "name": name,
-        "label": _label(name, unit or suffix),
-        "unit": unit or suffix,
+        "label": _label(name, unit or ""),
+        "unit": unit or "",
         "meaning": schema.get("description", ""),
         "kind": kind,
         "choices": list(dict.fromkeys(map(str, choices))),

@@ -43,6 +43,7 @@ _SUFFIXES = {
     "_w": "W",
     "_m": "m",
 }
+_PURE = {"nakagami_m"}  # names that end like a unit and have none: this m is a shape
 
 _SMALL = {"p": -12, "n": -9, "µ": -6, "μ": -6, "u": -6, "m": -3}  # both Unicode signs of micro
 _LARGE = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12}
@@ -98,7 +99,11 @@ def unit_of(field: str) -> str | None:
 
     >>> unit_of("energy_j"), unit_of("noise_dbm_per_hz"), unit_of("count")
     ('J', 'dBm/Hz', None)
+    >>> unit_of("network.area_m"), unit_of("network.nakagami_m")
+    ('m', None)
     """
+    if field.rpartition(".")[2] in _PURE:
+        return None
     return next((unit for end, unit in _SUFFIXES.items() if field.endswith(end)), None)
 
 
