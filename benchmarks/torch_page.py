@@ -36,7 +36,9 @@ def page(record: dict[str, Any]) -> str:
 def _how(case: dict[str, Any]) -> str:
     if not case["together"]:
         return "one by one"
-    return "together, compiled" if case["compiled"] else "together"
+    how = ["together"]
+    how += ["compiled"] if case["compiled"] else []
+    return ", ".join([*how, "captured"] if case.get("captured") else how)
 
 
 def _speeds(cases: list[dict[str, Any]]) -> str:

@@ -3,6 +3,9 @@
     --device cuda    measure a GPU (auto: one if there is one)
     --out FOLDER     write the record there (docs/benchmarks otherwise, and the page)
     --case CASE      MODEL:DEVICES[:traced], such as cnn:100; several times for several
+    --minutes M      begin no further case after that
+
+The record is written anew after every case; a case that fails is named in it, and the others go on.
 
 The loop takes one step after another, device after device, as fast as we can write it
 (`benchmarks/peers/torch_loop.py`): samples normalised and resident, the fused optimiser, the mean
@@ -15,11 +18,13 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +43,10 @@ from joulemesh.training.batches import Batches
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 
-CASES = ("mlp:100", "cnn:100", "mlp:20", "cnn:20")
-MORE_ON_GPU = ("cnn:100:traced",)
+CASES = {
+    "cpu": ("mlp:100", "cnn:100", "mlp:20", "cnn:20"),
+    "cuda": ("mlp:100", "cnn:100:traced", "cnn:100", "mlp:20", "cnn:20"),  # compiled ones later
+}
 SEED = 0
 TURNS = 7
 LONG = 1_200_000  # device-steps of a schedule that the learner takes for a long one
@@ -177,12 +184,19 @@ def speed(case: str, where: str, turns: int) -> dict[str, Any]:
     held = partition(data.y_train, work.devices, kind="iid", seed=SEED)
     theirs, own = BLOCKS[where][work.model]
     begun = time.perf_counter()
-    ours = Learner(work, data, held, own, long=not case.endswith(":traced"))
-    ours_mib = _peak_of(torch, where, ours.block)
+    ours, ours_mib = _begun(
+        torch, where, lambda: Learner(work, data, held, own, long=not case.endswith(":traced"))
+    )
     first_s = time.perf_counter() - begun
-    loop = Loop(work, data, held, where, ours.learner.model.initial(SEED))
-    loop.draw(0, theirs)
-    loop_mib = _peak_of(torch, where, loop.block)
+    progress(f"{case}: first block {first_s:.1f} s, float64 difference {apart:.1g}")
+    start = ours.learner.model.initial(SEED)
+
+    def plain() -> Loop:
+        loop = Loop(work, data, held, where, start)
+        loop.draw(0, theirs)
+        return loop
+
+    loop, loop_mib = _begun(torch, where, plain)
     ours.block()
     rates: dict[str, list[float]] = {"loop": [], "ours": []}
     for turn in range(turns):
@@ -198,6 +212,7 @@ def speed(case: str, where: str, turns: int) -> dict[str, Any]:
         "together": ours.learner.together,
         "device": ours.learner.device_name,
         "compiled": ours.learner.compiled,
+        "captured": ours.learner.captured,
         "first_s": first_s,
         "device_steps_per_s": {name: statistics.median(found) for name, found in rates.items()},
         "ratio": statistics.median(a / b for a, b in pairs),
@@ -208,23 +223,36 @@ def speed(case: str, where: str, turns: int) -> dict[str, Any]:
 
 
 def _timed(torch: Any, where: str, block: Callable[[], None]) -> float:
+    _wait(torch, where)
     begun = time.perf_counter()
     block()
-    if where == "cuda":
-        torch.cuda.synchronize()
+    _wait(torch, where)
     return time.perf_counter() - begun
 
 
-def _peak_of(torch: Any, where: str, block: Callable[[], None]) -> float:
-    """MiB of the GPU that are in use at most while a block runs, what was there before included."""
+def _wait(torch: Any, where: str) -> None:
+    """For all that the GPU was told to do."""
+    if where == "cuda":
+        torch.cuda.synchronize()
+
+
+def _begun(torch: Any, where: str, make: Callable[[], Any]) -> tuple[Any, float]:
+    """A contender after its first block, and the MiB of the GPU that PyTorch took for it at most.
+
+    What PyTorch reserves counts, since captured graphs keep memory in which nothing is allocated.
+    """
     if where != "cuda":
-        block()
-        return 0.0
-    torch.cuda.synchronize()
+        one = make()
+        one.block()
+        return one, 0.0
+    _wait(torch, where)
+    _forget(torch)
+    before = torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
-    block()
-    torch.cuda.synchronize()
-    return float(torch.cuda.max_memory_allocated()) / 2**20
+    one = make()
+    one.block()
+    _wait(torch, where)
+    return one, float(torch.cuda.max_memory_reserved() - before) / 2**20
 
 
 def _forget(torch: Any) -> None:
@@ -261,20 +289,21 @@ def alone(who: str, case: str) -> None:
     print(json.dumps(int(kib) / 1024))
 
 
-def arguments() -> argparse.Namespace:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_speed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--case", action="append", default=None)
     parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--only", choices=("ours", "loop"), default=None, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main(given: argparse.Namespace | None = None) -> None:
     import torch
 
-    given = given or argparse.Namespace(device="auto", out=None, case=None, turns=TURNS, only=None)
+    given = given or arguments([])
     torch.manual_seed(SEED)
     torch.set_num_threads(cores())
     if given.only:
@@ -291,6 +320,7 @@ def main(given: argparse.Namespace | None = None) -> None:
         "turns": given.turns,
         "tolerance": TOLERANCE,
         "cases": [],
+        "failed": {},
     }
     record["machine"]["versions"]["joulemesh"] = __version__  # it need not be installed there
     record["machine"]["versions"]["torch"] = torch.__version__
@@ -298,21 +328,38 @@ def main(given: argparse.Namespace | None = None) -> None:
         record["machine"]["accelerator"] = torch.cuda.get_device_name(0)
     folder = given.out or OUT
     folder.mkdir(parents=True, exist_ok=True)
-    for case in given.case or (*CASES, *(MORE_ON_GPU if where == "cuda" else ())):
-        record["cases"].append(speed(case, where, given.turns))
-        print(json.dumps(record["cases"][-1]), flush=True)
+    begun = time.monotonic()
+    for case in given.case or CASES[where]:
+        if time.monotonic() - begun > 60 * given.minutes:
+            record["failed"][case] = f"not begun within {given.minutes:g} minutes"
+        else:
+            _add(record, case, where)
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-        _forget(torch)
-    if given.out is None:
+    if given.out is None and record["cases"]:
         text = page_text(name, TITLES[name], page(record), record)
         (OUT / f"{name}.md").write_text(text, "utf-8")
-    _require_equal(record)
+    _require_all(record)
 
 
-def _require_equal(record: dict[str, Any]) -> None:
-    worst = max(case["difference_float64"] for case in record["cases"])
+def _add(record: dict[str, Any], case: str, where: str) -> None:
+    """Measure a case; what fails in it is told, and leaves the others be."""
+    import torch
+
+    try:
+        record["cases"].append(speed(case, where, record["turns"]))
+        print(json.dumps(record["cases"][-1]), flush=True)
+        _forget(torch)
+    except Exception as error:
+        traceback.print_exc()
+        record["failed"][case] = f"{type(error).__name__}: {error}"
+
+
+def _require_all(record: dict[str, Any]) -> None:
+    worst = max((case["difference_float64"] for case in record["cases"]), default=0.0)
     if worst > TOLERANCE:
         sys.exit(f"parameters differ by {worst:g}, more than {TOLERANCE:g}")
+    if record["failed"]:
+        sys.exit(f"not measured: {', '.join(record['failed'])}")
 
 
 if __name__ == "__main__":

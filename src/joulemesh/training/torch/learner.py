@@ -109,6 +109,11 @@ class TorchLearner:
         return self._parts.gradients.programs.compiles
 
     @property
+    def captured(self) -> bool:
+        """Are steps replayed from CUDA graphs?"""
+        return self._steps.captured
+
+    @property
     def device_name(self) -> str:
         """The processor that trains, in words."""
         return self._parts.device_name

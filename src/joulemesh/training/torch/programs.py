@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["Programs"]
+__all__ = ["Programs", "keep_on"]
 
 import importlib.util
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from joulemesh.optional import require
 from joulemesh.training.torch.convolution import products_for_convolutions
@@ -90,9 +90,10 @@ class Programs:
                 return self._batched(*given)
 
         with _TRACING:
-            traced: Gradient = proxies.make_fx(batched)(params, x, y)
+            traced = proxies.make_fx(batched)(params, x, y)
+        keep_on(self._torch, traced, x.device)
         if not self.compiles or len(x) < self._rows:
-            return traced
+            return cast(Gradient, traced)
         compiled: Gradient = self._torch.compile(traced, dynamic=False, fullgraph=True)
         try:
             compiled(params, x, y)
@@ -100,7 +101,7 @@ class Programs:
             reason = " ".join(str(error).split())[:120]
             self.compiles = False
             _LOG.warning("torch.compile failed (%s); the program runs as it was traced", reason)
-            return traced
+            return cast(Gradient, traced)
         return compiled
 
     @contextmanager
@@ -116,3 +117,19 @@ class Programs:
             yield
         finally:
             torch.set_float32_matmul_precision(was)
+
+
+def keep_on(torch: Any, traced: Any, device: Any) -> None:
+    """Let a traced program, all whose inputs are on one processor, compute nothing elsewhere.
+
+    A module or a loss that writes ``torch.tensor([1.0, 2.0])`` or ``torch.arange(8).to(x.device)``
+    would wait for a copy from the CPU in every step, which no CUDA graph can hold.
+    """
+    for name, constant in list(traced.named_buffers(recurse=False)):
+        if constant.device.type != device.type:
+            setattr(traced, name, constant.to(device))
+    for node in traced.graph.nodes:
+        made_on = node.kwargs.get("device")
+        if made_on is not None and torch.device(made_on).type != device.type:
+            node.kwargs = {**node.kwargs, "device": device}
+    traced.recompile()

@@ -50,6 +50,7 @@ class Samples:
     Attributes:
         device: where tensors are.
         tested: number of test samples.
+        resident: whether samples are in the processor's memory, not on disk.
     """
 
     def __init__(self, torch: Any, dataset: Dataset, device: Any, dtype: Any) -> None:
@@ -72,7 +73,7 @@ class Samples:
             torch.as_tensor(np.ascontiguousarray(self._moved(one, first))).to(device)
             for one in (scale, shift)
         )
-        self.tested = len(dataset.y_test)
+        self.tested, self.resident = len(dataset.y_test), not dataset.on_disk
         self.device = device
 
     @staticmethod

@@ -53,12 +53,17 @@ class LocalSteps:
         self._rates = torch.as_tensor(rates).to(samples.device)
         self._rows = np.arange(len(rates))
         self._graphs: Graphs | None = None
-        if samples.device.type == "cuda" and gradients.together:
+        if samples.device.type == "cuda" and gradients.together and samples.resident:
             self._graphs = Graphs(torch, self._step)
         self._start, self._steps = 0, np.zeros((0, len(rates)), np.int64)
         self._scratch: Held | None = None
         self._arranged: tuple[bytes, Any] = (b"", None)
         self._sorted_rates = self._rates.clone()
+
+    @property
+    def captured(self) -> bool:
+        """Are steps replayed from CUDA graphs?"""
+        return self._graphs is not None and self._graphs.captured
 
     def expect(self, start: int, rounds: list[NDArray[np.integer[Any]]]) -> None:
         """Say the rounds [S, N] of the iterations that come next, from one on."""
