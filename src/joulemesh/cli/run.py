@@ -25,7 +25,6 @@ from joulemesh.cli.common import (
 )
 from joulemesh.cli.failure import tell
 from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.training.jax.distributed.supervise import Group
@@ -209,11 +208,10 @@ def _together(group: Group, order: Order) -> NoReturn:
     from joulemesh.training.jax.distributed import hosts, join
 
     def lost(words: str) -> None:
-        say(f"error: {words}", err=True)
-        child.leave(2)
+        child.leave(2, words)
         os._exit(2)
 
-    code = 0
+    code, words = 0, ""
     try:
         with hosts.losses_named():
             where = (group.coordinator, group.processes, group.process_id)
@@ -221,8 +219,7 @@ def _together(group: Group, order: Order) -> NoReturn:
             child.joined()
             carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
     except hosts.HostLostError as error:
-        code = 1
-        say(f"error: {error}; {resume}", err=True)
+        code, words = 1, f"{error}; {resume}"
     except typer.Exit as end:
         code = end.exit_code
     except KeyboardInterrupt:
@@ -232,7 +229,7 @@ def _together(group: Group, order: Order) -> NoReturn:
         if not tell(error):
             code = 1
             sys.excepthook(*sys.exc_info())
-    child.leave(code)
+    child.leave(code, words)
     if code != 1:
         join.stop()
     os._exit(code)

@@ -34,6 +34,7 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.training.jax.distributed import fatal
 from joulemesh.training.jax.loss import Array
 from joulemesh.training.jax.platform import ROWS, WHOLE, Spec
 
@@ -81,7 +82,8 @@ def losses_named() -> Iterator[None]:
     except Exception as error:  # XLA's error types are private and change
         if alone() or not any(word in str(error).lower() for word in _GONE):
             raise
-        raise HostLostError("another process of this run was lost or has ended") from error
+        other = [1 - jax.process_index()] if jax.process_count() == 2 else []
+        raise HostLostError(fatal.lost(other)) from error
 
 
 @lru_cache(maxsize=1)

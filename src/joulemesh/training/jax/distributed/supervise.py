@@ -2,6 +2,7 @@
 
 When a process of a run is lost, JAX ends the others at once, from threads that no Python code can
 reach. So the work is done by a child; the parent passes signals on, waits, and says what happened.
+Whichever of them notices a loss first, the parent alone speaks of it, once and last.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Self, TextIO
 
 from joulemesh.errors import ScenarioError
 from joulemesh.printable import printable
+from joulemesh.training.jax.distributed import fatal
 
 _MOST_SECONDS = 86_400
-# What JAX writes before it ends a process because of another.
-_LOST = b"JAX distributed service detected fatal errors"
+_MOST_BYTES = 65_536
+# With the value NONE, the gRPC within JAX silences fatal errors too, of all of JAX's C++.
+_VERBOSITY = "GRPC_VERBOSITY"
 _ALARMS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -104,6 +108,14 @@ class Group:
             )
         return None if processes == 1 else cls(coordinator, processes, process_id, timeout_s)
 
+    def others(self) -> tuple[int, ...]:
+        """The number of the other process, if there is one other.
+
+        >>> Group("127.0.0.1:4000", 2, 0).others(), Group("127.0.0.1:4000", 3, 0).others()
+        ((1,), ())
+        """
+        return (1 - self.process_id,) if self.processes == 2 and self.process_id is not None else ()
+
     def absent(self) -> str:
         """What to say when the others do not come."""
         if self.coordinator is None:
@@ -124,12 +136,17 @@ class Supervised:
         """Say that all processes have met."""
         os.write(self._report, b"j")
 
-    def leave(self, code: int) -> None:
-        """Say how this ends; what happens to the process afterwards does not matter."""
+    def leave(self, code: int, words: str = "") -> None:
+        """Say how this ends; what happens to the process afterwards does not matter.
+
+        Args:
+            code: to exit with.
+            words: an error that the parent is to print; none if all has been said.
+        """
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        os.write(self._report, bytes([code]))
+        os.write(self._report, bytes([code]) + words.encode(errors="replace") + b"\0")
 
 
 def supervise(group: Group, resume: str) -> Supervised:
@@ -162,6 +179,8 @@ def supervise(group: Group, resume: str) -> Supervised:
         os._exit(_attend(child, report_in, log, group, resume))
     os.close(report_in)
     os.close(alive_out)
+    if os.environ.get(_VERBOSITY, "").upper() == "NONE":
+        del os.environ[_VERBOSITY]  # the parent reads in the log why JAX ended the child
     _set_aside(log)
     threading.Thread(target=_mourn, args=(alive_in,), daemon=True).start()
     return Supervised(report_out)
@@ -192,27 +211,57 @@ def _attend(child: int, report: int, log: IO[bytes], group: Group, resume: str) 
 
     for number in _ALARMS:
         signal.signal(number, pass_on)
+    begun = time.monotonic()
     _, status = os.waitpid(child, 0)
+    waited_s = time.monotonic() - begun
     code = os.waitstatus_to_exitcode(status)
-    said = os.read(report, 64)
+    said = os.read(report, _MOST_BYTES)
     joined, last = said[:1] == b"j", said.removeprefix(b"j")
     if last:
+        if words := last[1:].partition(b"\0")[0].decode():
+            _say(words)
         return last[0]
     if code >= 0:
         return code
     if -code in _ALARMS:
         return 128 - code
     log.seek(0)
-    printed = log.read()
-    if _LOST not in printed:
-        _say(f"this process was ended by {signal.Signals(-code).name}; {resume}")
-        if -code != signal.SIGKILL:  # a crash, of which it may say more
-            sys.stderr.buffer.write(printed[-4000:])
-        return 1
-    if not joined:
+    end = _Killed(signal.Signals(-code), log.read(), None if joined else waited_s)
+    return _explain(end, group, resume)
+
+
+@dataclass(frozen=True)
+class _Killed:
+    """How a child ended that a signal killed.
+
+    Attributes:
+        by: which signal.
+        printed: what C++ had written.
+        alone_s: how long it had waited for the others; None if all had met.
+    """
+
+    by: signal.Signals
+    printed: bytes
+    alone_s: float | None
+
+
+def _explain(end: _Killed, group: Group, resume: str) -> int:
+    """Say why a child was killed, and return the exit code for that."""
+    lost = fatal.lost_processes(end.printed)
+    crash = b"" if end.by == signal.SIGKILL else fatal.details(end.printed)
+    aborted = lost is not None or (end.by == signal.SIGABRT and not crash)
+    if aborted and end.alone_s is not None and end.alone_s >= group.timeout_s:
         _say(group.absent())
         return 2
-    _say(f"another process of this run was lost or has ended; {resume}")
+    if lost is None:
+        sys.stderr.buffer.write(crash)
+        _say(f"this process was ended by {end.by.name}; {resume}")
+        return 1
+    words = fatal.lost(lost or group.others())
+    if end.alone_s is not None:
+        _say(f"{words} before all had met: see what it says, and start all of them again")
+        return 2
+    _say(f"{words}; {resume}")
     return 1
 
 
