@@ -42,6 +42,7 @@ PAGES = {
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),
     "torch": (torch_page.TITLES["torch"], torch_page.page),
+    "torch-gpu": (torch_page.TITLES["torch-gpu"], torch_page.page),
     "watching": (watching.TITLE, watching.page),
     "install": (install.TITLE, install.page),
 }

@@ -47,7 +47,8 @@ def _speeds(cases: list[dict[str, Any]]) -> str:
     rows = []
     for case in sorted(cases, key=lambda one: (one["model"] != "mlp", one["devices"])):
         speed, peak = case["device_steps_per_s"], case["peak_mib"]
-        spread = f"({min(case['ratios']):.1f}–{max(case['ratios']):.1f})"
+        places = 2 if case["ratio"] < 10 else 0
+        least, most = min(case["ratios"]), max(case["ratios"])
         rows.append(
             [
                 _NAMES[case["model"]],
@@ -55,7 +56,7 @@ def _speeds(cases: list[dict[str, Any]]) -> str:
                 _how(case),
                 f"{speed['loop']:,.0f}",
                 f"{speed['ours']:,.0f}",
-                f"{case['ratio']:.1f} {spread}",
+                f"{case['ratio']:.{places}f} ({least:.{places}f}–{most:.{places}f})",
                 f"{peak['loop']:,.0f}",
                 f"{peak['ours']:,.0f}",
                 f"{case['first_s']:.1f}",

@@ -21,7 +21,16 @@ from typing import Any
 from scipy import stats
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-BENCHMARKS = ("accelerator", "overhead", "peers", "planner", "scale", "training")
+BENCHMARKS = (
+    "accelerator",
+    "overhead",
+    "peers",
+    "planner",
+    "scale",
+    "torch",
+    "torch-gpu",
+    "training",
+)
 
 
 class Record:
@@ -141,7 +150,7 @@ def _json(path: Path) -> Record:
 def records() -> dict[str, Any]:
     """All that a page may quote from, by name."""
     named: dict[str, Any] = {
-        name: _json(DOCS / "benchmarks" / f"{name}.json") for name in BENCHMARKS
+        name.replace("-", "_"): _json(DOCS / "benchmarks" / f"{name}.json") for name in BENCHMARKS
     }
     reproduction = DOCS / "reproduction"
     named |= {path.stem: read_table(path) for path in sorted(reproduction.glob("*.csv"))}
