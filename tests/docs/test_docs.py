@@ -99,6 +99,19 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name} links to {link}"
 
 
+def test_code_fits_a_laptop() -> None:
+    """What ``test_site`` sees in a browser, where there is none: 101 letters fit 1280 px."""
+    wide = [
+        f"{page.relative_to(ROOT)}: {line}"
+        for page in sorted(DOCS.rglob("*.md"))
+        for block in blocks(page.read_text("utf-8"))
+        if block.kind not in ("math", "mermaid")
+        for line in block.text.splitlines()
+        if len(line) > 100
+    ]
+    assert wide == []
+
+
 def test_every_page_is_in_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text("utf-8")
     missing = [

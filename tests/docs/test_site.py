@@ -138,7 +138,7 @@ def test_search_works_from_a_folder(page: str, site: Path, browser: Any) -> None
             "explanation/repairs.html",
             "joulemesh plan --set plan.physics=paper\njoulemesh plan --preset paper",
         ),
-        ("how-to/fading.html", "joulemesh plan --set network.fading=rayleigh"),
+        ("how-to/fading.html", "joulemesh plan --preset adaptive --set network.fading=rayleigh"),
     ],
 )
 def test_the_copy_button_copies_commands_only(
