@@ -17,7 +17,7 @@ __all__ = ["CooperativeBound", "choose_pair", "mixing_contender"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,10 +29,15 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray
 from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.methods.losses import neighbours, with_losses
+from joulemesh.methods.moment import Copied, Mixings, first_mixing
 from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
+from joulemesh.methods.walk import walk
 from joulemesh.setup.from_plan import power_mixing
+
+if TYPE_CHECKING:
+    from joulemesh.training.jax.exchange import Exchange
 
 _TAU2 = 4  # where no constants are known (notes: baselines-of-fig-9)
 _MOST = 64  # of the grid of pairs
@@ -60,16 +65,21 @@ def mixing_contender(
     edges, devices, size = setting.world.graph.edges, setting.devices, setting.work.parameters
     per_parameter = setting.scenario.network.bits_per_parameter
     bits = setting.work.model_bits if squeeze is None else squeeze.bits(size, per_parameter)
+    own = None
+    if squeeze is not None and tau2:
+        from joulemesh.methods.choco import choco
+
+        step = squeeze.step(size) if gamma is None else gamma
+        own = choco(squeeze, size, tau2, step, away=setting.world.traces.given)
+    if setting.world.traces.given:
+        return _followed(name, setting, tau1, tau2, bits, own)
     one = metropolis_route(edges, bits, tau2)
     prices = setting.route_prices(tau1, lambda t: one, alike=True)
     if tau2 == 0:
         return setting.contender(name, tau1, prices)
     weights = metropolis_weights(edges, devices)
-    if squeeze is not None:
-        from joulemesh.methods.choco import choco
-
+    if own is not None:
         once, _ = power_mixing(weights, 1)
-        own = choco(squeeze, size, tau2, squeeze.step(size) if gamma is None else gamma)
         return setting.contender(name, tau1, prices, mixing=once, exchange=own)
     mixing, rounds = power_mixing(weights, tau2)
     made = setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
@@ -77,6 +87,20 @@ def mixing_contender(
         return made
     scheme = neighbours(setting, tau2)
     return with_losses(setting, made, lambda t: scheme)
+
+
+def _followed(
+    name: str, setting: Setting, tau1: int, tau2: int, bits: float, own: Exchange | None
+) -> Contender:
+    """The same under traces: those who take part mix among themselves.
+
+    With CHOCO, whose messages change copies that neighbours keep, two devices send each other their
+    copies whole when they meet again.
+    """
+    copy_bits = setting.work.model_bits
+    mixings = Mixings(bits, tau2) if own is None else Copied(bits, tau2, copy_bits)
+    walked = walk(setting, name, lambda now: mixings.act(now, now.rounds(tau1)))
+    return walked.contender(name, exchange=own)
 
 
 @dataclass(frozen=True)
@@ -143,7 +167,7 @@ def choose_pair(
     first = np.arange(1, _MOST + 1) if tau1 is None else np.array([tau1])
     second = np.arange(1, _MOST + 1) if tau2 is None else np.array([tau2])
     grid1, grid2 = np.meshgrid(first, second, indexing="ij")
-    graph = setting.world.graph
+    graph = setting.ground.graph  # where devices that move begin
     bound = CooperativeBound(
         contraction=contraction(graph.edges, graph.devices, "metropolis"),
         devices=setting.devices,
@@ -162,8 +186,7 @@ def choose_pair(
 def _affordable(setting: Setting, tau1: Any, tau2: Any, bits: float) -> FloatArray:
     """K: iterations that the batteries (and what is equal) allow, for each pair."""
     devices = setting.world.devices
-    one = metropolis_route(setting.world.graph.edges, bits, 1)
-    priced = setting.pricer.route(one, setting.forecast)
+    priced = setting.pricer.route(first_mixing(setting, bits), setting.forecast)
     each_j = tau1[..., None] * devices.round_energy_j + tau2[..., None] * priced.energy_j[0]
     most = (setting.battery_j / each_j).min(axis=-1)
     if setting.limits_time:

@@ -32,7 +32,9 @@ from joulemesh.training.jax.exchange import Context, Exchange
 _U = np.uint32
 
 
-def choco(squeeze: Compressor, size: int, mixings: int, gamma: float) -> Exchange:
+def choco(
+    squeeze: Compressor, size: int, mixings: int, gamma: float, *, away: bool = False
+) -> Exchange:
     """The exchange; its state is the public copies, [N, P].
 
     Args:
@@ -40,6 +42,7 @@ def choco(squeeze: Compressor, size: int, mixings: int, gamma: float) -> Exchang
         size: number of parameters.
         mixings: τ2.
         gamma: γ.
+        away: whether devices may be away: they send nothing then, and their copies stay.
 
     Returns:
         The exchange; the schedule's ``mixing`` is C.
@@ -57,7 +60,8 @@ def choco(squeeze: Compressor, size: int, mixings: int, gamma: float) -> Exchang
         def mix(number: jax.Array, carry: tuple[jax.Array, jax.Array]) -> Any:
             x, y = carry
             each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
-            y = y + compress(squeeze, x - y, each)
+            public = y + compress(squeeze, x - y, each)
+            y = jnp.where(context.active[:, None], public, y) if away else public
             return x + gamma * (mixed(y, context) - y), y
 
         flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))

@@ -21,9 +21,11 @@ import numpy as np
 from joulemesh.aggregation.route import Route
 from joulemesh.bibliography import MCMAHAN
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.methods.moment import Act, Follow, Moment, Sent
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
+from joulemesh.methods.walk import walk
 from joulemesh.planning.pricing.route import exchange_latency_s, exchange_parts_j
 from joulemesh.world.channel import path_gain
 from joulemesh.world.links import LinkCosts, link_costs
@@ -34,28 +36,45 @@ def _star(devices: int) -> IntArray:
     return np.stack([np.arange(devices), np.full(devices, devices)], axis=1)
 
 
-def star_route(devices: int, bits: float) -> Route:
+def star_route(devices: int, bits: float, who: IntArray | None = None) -> Route:
     """Everybody to the server, then the server to everybody.
+
+    Args:
+        devices: number N of devices; the server is device N.
+        bits: of a model.
+        who: only these devices; all of them unless given.
 
     >>> list(star_route(2, 8.0).messages())
     [(0, 0, 2, 8.0), (0, 1, 2, 8.0), (1, 2, 0, 8.0), (1, 2, 1, 8.0)]
     """
-    return Route.build(
-        "star",
-        edges=_star(devices),
-        edge=np.tile(np.arange(devices), 2),
-        forward=np.repeat([True, False], devices),
-        step=np.repeat([0, 1], devices),
-        bits=bits,
-        repeats=1,
-        uses=2,
-    ).for_all()
+    links = np.arange(devices) if who is None else who
+    count = len(links)
+    return (
+        Route.build(
+            "star",
+            edges=_star(devices)[links],
+            edge=np.tile(np.arange(count), 2),
+            forward=np.repeat([True, False], count),
+            step=np.repeat([0, 1], count),
+            bits=bits,
+            repeats=1,
+            uses=2,
+        )
+        .on_links(links)
+        .for_all()
+    )
 
 
-def star_costs(setting: Setting) -> LinkCosts:
-    """Price of a bit between each device and the server: forward is to the server."""
+def star_costs(setting: Setting, positions_m: FloatArray | None = None) -> LinkCosts:
+    """Price of a bit between each device and the server: forward is to the server.
+
+    Args:
+        setting: the terms of the comparison.
+        positions_m: [N, 2]: where devices are; where they begin unless given.
+    """
     network, world = setting.scenario.network, setting.world
-    away_m = np.linalg.norm(world.graph.positions_m - network.area_m / 2, axis=1)
+    places_m = world.graph.positions_m if positions_m is None else positions_m
+    away_m = np.linalg.norm(places_m - network.area_m / 2, axis=1)
     power_w = world.devices.transmit_power_w
     return link_costs(
         _star(setting.devices),
@@ -74,21 +93,29 @@ def _with_server(each: FloatArray | None) -> FloatArray | None:
     return None if each is None else np.append(each, each.mean())
 
 
-def _prices(setting: Setting, tau: int) -> Prices:
+def _sent(setting: Setting, route: Route, costs: LinkCosts) -> Sent:
+    """What the messages to the server and back cost."""
     options, nodes = setting.scenario.plan, setting.devices + 1
-    bits = setting.work.model_bits
-    route, costs = star_route(setting.devices, bits), star_costs(setting)
     # All transmissions have the server in common, whoever else is within interference range.
     medium = replace(setting.pricer.medium, reach=None)
     joules, heard = exchange_parts_j(route, costs, nodes, options.pays, medium)
-    seconds = exchange_latency_s(route, costs, nodes, options.clock, medium, bits)
+    seconds = exchange_latency_s(
+        route, costs, nodes, options.clock, medium, setting.work.model_bits
+    )
+    received = np.zeros(setting.devices) if heard is None else heard[:-1]
+    return Sent(joules[:-1], received, seconds, setting.pricer.bits(route), float(joules[-1]))
+
+
+def _prices(setting: Setting, tau: int) -> Prices:
+    route = star_route(setting.devices, setting.work.model_bits)
+    sent = _sent(setting, route, star_costs(setting))
     one = setting.ledger(
         tau,
-        joules[None, :-1],
-        np.array([seconds]),
-        np.array([setting.pricer.bits(route)]),
-        server_j=joules[-1:],
-        receive_j=None if heard is None else heard[None, :-1],
+        sent.exchange_j[None],
+        np.array([sent.seconds]),
+        np.array([sent.bits]),
+        server_j=np.array([sent.server_j]),
+        receive_j=sent.receive_j[None] if sent.receive_j.any() else None,
     )
 
     def prices(start: int, stop: int) -> Ledger:
@@ -98,9 +125,26 @@ def _prices(setting: Setting, tau: int) -> Prices:
     return prices
 
 
+def _follow(setting: Setting, tau: int) -> Follow:
+    """Under traces: the server hears whoever takes part, and answers them."""
+    motion, held = setting.world.motion, star_costs(setting)
+
+    def follow(now: Moment) -> Act:
+        costs = held
+        if motion is not None and now.snapshot is not None:
+            costs = star_costs(setting, motion.positions.held(now.snapshot))
+        who = np.flatnonzero(now.who)
+        route = star_route(now.devices, setting.work.model_bits, who)
+        return Act(now.rounds(tau), _sent(setting, route, costs), exact=True)
+
+    return follow
+
+
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     tau = given.get("tau", setting.rounds)
     notes = ["has a server, in the middle of the square, whose joules no battery pays"]
+    if setting.world.traces.given:
+        return walk(setting, name, _follow(setting, tau)).contender(name, notes=notes)
     return setting.contender(name, tau, _prices(setting, tau), notes=notes)
 
 

@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme
 from joulemesh.methods.adaptive import PAPER, scheme_bits
 from joulemesh.methods.base import Contender, Ledger
 from joulemesh.methods.losses import with_losses
+from joulemesh.methods.moment import Moment
 from joulemesh.methods.parameters import whole
 from joulemesh.methods.registry import register
+from joulemesh.methods.schemed import Schemed
 from joulemesh.methods.setting import Prices, Setting
+from joulemesh.methods.walk import walk
 from joulemesh.setup.from_plan import mixing_of
 
 
@@ -74,11 +78,23 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     tau = given.get("tau", setting.scenario.plan.fixed_rounds)
+    if setting.world.traces.given:
+        schemed = Schemed(_scheme_among)
+        walked = walk(setting, name, lambda now: schemed.act(now, lambda part: part.rounds(tau)))
+        return walked.contender(name)
     mixing, mixing_rounds = mixing_of(setting.scheme)
     made = setting.contender(
         name, tau, scheme_prices(setting, tau), mixing=mixing, mixing_rounds=mixing_rounds
     )
     return with_losses(setting, made, lambda t: setting.scheme)
+
+
+def _scheme_among(now: Moment) -> Scheme:
+    """The plan's scheme, among those who take part."""
+    setting = now.setting
+    balanced = setting.scenario.plan.gossip_rounds == "balanced"
+    n = setting.iterations if balanced else 1
+    return setting.ground.ready_among(now.who, now.forecast, now.battery_j, n, cut=now.cut)
 
 
 register(

@@ -34,6 +34,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray
+from joulemesh.methods.moment import Act, Moment
 from joulemesh.methods.parameters import AS_PLANNED, choice, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import (
@@ -48,9 +49,11 @@ from joulemesh.methods.sampling import (
 )
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.stacked import flatten
+from joulemesh.methods.walk import walk
 from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.jax.exchange import Context, Exchange
+from joulemesh.world.topology import Graph
 
 AGE_BITS = 32
 
@@ -125,6 +128,25 @@ class GossipLearning:
         each = self.bits_per_parameter + self.index_bits
         return np.asarray(self.count(t), np.float64) * each + AGE_BITS
 
+    def partners_among(self, now: Moment) -> IntArray:
+        """Whom each device sends to, of those who take part: [N]; N where it sends to nobody."""
+        links, nobody = now.edges, now.devices
+        if not len(links):
+            return np.full(nobody, nobody)
+        near = neighbours_of(Graph(nobody, links, np.zeros((nobody, 2))))
+        number, _ = self._words(np.array([now.t], np.uint32))
+        slot = draws.below(number, np.maximum(near.degree, 1).astype(np.uint32))
+        drawn = near.table[np.arange(nobody), slot.astype(np.int32)]
+        return np.where(near.degree > 0, drawn, nobody)
+
+    def route_among(self, now: Moment) -> Route:
+        """What those who take part send."""
+        to = self.partners_among(now)
+        sender = np.flatnonzero(to < now.devices)
+        bits = self.bits(np.array([now.t], np.uint32))[sender]
+        uses = float(bits.max(initial=0.0)) / (self.bits_per_parameter * self.size)
+        return self.neighbours.route(sender, to[sender], bits, uses)
+
     def route(self, t: int) -> Route:
         """What is sent in iteration t (from 0)."""
         t32 = np.array([t], np.uint32)
@@ -133,8 +155,13 @@ class GossipLearning:
         uses = float(bits.max()) / (self.bits_per_parameter * self.size)
         return self.neighbours.route(sender, receiver, bits, uses)
 
-    def exchange(self) -> Exchange:
-        """The exchange; its state is the ages, int32 [N, S] (S = 1 in the random form)."""
+    def exchange(self, to: IntArray | None = None) -> Exchange:
+        """The exchange; its state is the ages, int32 [N, S] (S = 1 in the random form).
+
+        Args:
+            to: [n, N]: whom each device sends to in each iteration, N for nobody, where not all
+                take part; otherwise they are drawn.
+        """
         count = len(self.neighbours.degree)
 
         def init(params: Params) -> jax.Array:
@@ -146,10 +173,14 @@ class GossipLearning:
             flat, back = flatten(params)
             t = context.iteration
             steps = draws.steps_per_round(context.size, self.batch, self.local_round)
-            age = age + (self.tau * steps).astype(jnp.int32)[:, None]
+            older = (self.tau * steps).astype(jnp.int32)
+            if to is not None:
+                older = jnp.where(context.active, older, 0)
+            age = age + older[:, None]
+            partners = self.partners(t) if to is None else jnp.asarray(to, jnp.int32)[t]
             coordinates = self._coordinates(key, t)
             column = self.part(t) if self.parts else jnp.zeros(count, jnp.uint32)
-            flat, age = _merge(flat, age, self.partners(t), coordinates, column.astype(jnp.int32))
+            flat, age = _merge(flat, age, partners, coordinates, column.astype(jnp.int32))
             return back(flat), age, ()
 
         return Exchange(init, apply)
@@ -176,7 +207,8 @@ def _merge(
     Args:
         flat: [N, P], as sent.
         age: int32 [N, S], as sent.
-        to: [N], the receiver of each device's message.
+        to: [N], the receiver of each device's message; N for nobody, since what is written
+            there is dropped.
         coordinates: int32 [N, m], P beyond a message's end.
         column: int32 [N], which of the ages goes with the message.
     """
@@ -224,8 +256,21 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
         bits_per_parameter=setting.scenario.network.bits_per_parameter,
         index_bits=math.ceil(math.log2(size)) if told else 0,
     )
+    if setting.world.traces.given:
+        return _followed(name, setting, method)
     prices = setting.route_prices(tau, method.route)
     return setting.contender(name, tau, prices, exchange=method.exchange())
+
+
+def _followed(name: str, setting: Setting, method: GossipLearning) -> Contender:
+    """The method under traces: partners are drawn among the neighbours who take part."""
+
+    def follow(now: Moment) -> Act:
+        return Act(now.rounds(method.tau), now.price(method.route_among(now)))
+
+    walked = walk(setting, name, follow)
+    to = np.stack([method.partners_among(now) for now in walked.moments])
+    return walked.contender(name, exchange=method.exchange(to))
 
 
 register(

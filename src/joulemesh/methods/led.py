@@ -31,10 +31,12 @@ from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender
+from joulemesh.methods.moment import Mixings
 from joulemesh.methods.parameters import AS_PLANNED, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.stacked import flatten, mixed
+from joulemesh.methods.walk import walk
 from joulemesh.models.core import Params
 from joulemesh.setup.from_plan import power_mixing
 from joulemesh.training.jax.exchange import Context, Exchange
@@ -71,7 +73,11 @@ def led(strength: float) -> Exchange:
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     edges, devices = setting.world.graph.edges, setting.devices
-    tau = given.get("tau", setting.rounds)
+    tau, own = given.get("tau", setting.rounds), led(given.get("beta", 1.0))
+    if setting.world.traces.given:
+        mixings = Mixings(setting.work.model_bits, lazy=True)
+        walked = walk(setting, name, lambda now: mixings.act(now, now.rounds(tau)))
+        return walked.contender(name, exchange=own)
     one = metropolis_route(edges, setting.work.model_bits, 1)
     both: Any = metropolis_weights(edges, devices) + sparse.eye_array(devices)
     mixing, _ = power_mixing(sparse.csr_array(both / 2), 1)
@@ -80,7 +86,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
         tau,
         setting.route_prices(tau, lambda t: one, alike=True),
         mixing=mixing,
-        exchange=led(given.get("beta", 1.0)),
+        exchange=own,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 __all__ = ["Pattern", "Rounds", "exact_scheme", "steady"]
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,14 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.aggregation.scheme import Scheme
+from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.methods.losses import neighbours, with_losses
+from joulemesh.methods.moment import Act, Mixings, Moment, first_mixing
+from joulemesh.methods.schemed import Schemed
 from joulemesh.methods.setting import Setting
+from joulemesh.methods.walk import walk
 from joulemesh.registries import SCHEMES
 from joulemesh.training.schedule import Schedule
 
@@ -59,15 +62,32 @@ def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
     if own.kind.exact:
         words = f"averages exactly {own.kind.words}, the scheme of plan.aggregation"
         return own.ready(ground.conditions), words
+    scheme = _cheapest(setting, ground.conditions)
+    return scheme, f"averages exactly {scheme.kind.words}, the exact scheme of least joules"
+
+
+def _exact_among(now: Moment) -> Scheme:
+    """The same among those who take part, where that changes."""
+    ground = now.setting.ground
+    conditions = ground.conditions_among(now.who, now.forecast, now.battery_j, 1, cut=now.cut)
+    if ground.choice.kind.exact:
+        with suppress(InfeasibleError):  # a ring breaks when somebody is away
+            return choose(conditions, ground.choice.kind.name).ready(conditions)
+    return _cheapest(now.setting, conditions)
+
+
+def _cheapest(setting: Setting, conditions: Conditions) -> Scheme:
+    """The exact scheme of least joules; of several as cheap the fastest."""
+    ground = setting.ground
     found: list[tuple[float, float, Scheme]] = []
     for kind in SCHEMES:
         if not kind.exact:
             continue
         try:
-            scheme = choose(ground.conditions, kind.name).ready(ground.conditions)
+            scheme = choose(conditions, kind.name).ready(conditions)
         except InfeasibleError:  # a ring, on a graph without one
             continue
-        priced = ground.pricer.route(scheme.route(ground.forecast, 0), ground.forecast)
+        priced = ground.pricer.route(scheme.route(conditions.costs, 0), conditions.costs)
         found.append((float(priced.energy_j.sum()), float(priced.latency_s[0]), scheme))
     if not found:
         raise InfeasibleError(
@@ -75,8 +95,7 @@ def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
         )
     least_j = min(joules for joules, _, _ in found)
     cheap = [(seconds, one) for joules, seconds, one in found if joules <= least_j * _AS_CHEAP]
-    scheme = min(cheap, key=lambda pair: pair[0])[1]
-    return scheme, f"averages exactly {scheme.kind.words}, the exact scheme of least joules"
+    return min(cheap, key=lambda pair: pair[0])[1]
 
 
 @dataclass(frozen=True)
@@ -162,7 +181,7 @@ class Pattern:
         if exact:
             route = self._exact[0].route(setting.ground.seen_costs(t), t)
         else:
-            route = metropolis_route(setting.world.graph.edges, setting.work.model_bits, 1)
+            route = first_mixing(setting, setting.work.model_bits)
         priced = setting.pricer.route(route, setting.costs(t))
         heard = 0.0 * priced.energy_j[0] if priced.receive_j is None else priced.receive_j[0]
         bits = setting.pricer.bits(route)
@@ -196,6 +215,8 @@ class Pattern:
             InfeasibleError: not even one iteration can be paid.
         """
         setting = self.setting
+        if setting.world.traces.given:
+            return self._followed(name)
         if ledger is None:
             last = self.last if self.final else None
             ledger = run_length(setting, name, self.prices, last)
@@ -211,6 +232,24 @@ class Pattern:
         every = (*self.notes, *notes, *notes_on(setting, ledger))
         made = Contender(name, schedule, None, ledger, setting.battery_j, every)
         return with_losses(setting, made, lambda t: self._exact[0] if exact[t] else self._near)
+
+    def _followed(self, name: str) -> Contender:
+        """The method under traces, where who takes part in an iteration is known only then."""
+        mixings, schemed = Mixings(self.setting.work.model_bits), Schemed(_exact_among)
+
+        def rounds(now: Moment) -> IntArray:
+            return np.where(now.who, self.rounds(now.t, now.t + 1)[0], 0)
+
+        def follow(now: Moment) -> Act:
+            if self.exact_at(now.t, now.t + 1)[0]:
+                return schemed.act(now, rounds)
+            return mixings.act(now, rounds(now), memory=now.memory)
+
+        last = (lambda now: schemed.act(now, rounds)) if self.final else None
+        walked = walk(self.setting, name, follow, last=last)
+        missed = self.final and not walked.acts[-1].exact
+        note = ("ends without its exact average, which has become too dear",) if missed else ()
+        return walked.contender(name, notes=(*self.notes, *note))
 
     @cached_property
     def _near(self) -> Scheme:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 __all__: list[str] = []
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +30,13 @@ from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.bibliography import ONOSZKO
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.moment import Act, Moment
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.pens_exchange import Pens, Sent
 from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.methods.setting import Prices, Setting
+from joulemesh.methods.walk import walk
 from joulemesh.planning.workload import explicit_sizes
 
 _FORWARD = 1 / 3  # of a training pass: forward, and twice that backward
@@ -88,10 +90,42 @@ def _settle(setting: Setting, pens: Pens, tau: int, reserved: Prices) -> Callabl
     return settle
 
 
+def _followed(name: str, setting: Setting, pens: Pens, tau: int, notes: Sequence[str]) -> Contender:
+    """The method under traces, with the neighbours who take part; see `_reserve` for its price."""
+    bits = setting.work.model_bits
+
+    def follow(now: Moment) -> Act:
+        rounds = now.rounds(tau)
+        if now.t >= pens.phase1:
+            return Act(rounds, now.price(now.mixing_route(bits)))
+        there = pens.near(now)
+        asked = pens.first(np.array([now.t], np.uint32), there=there)
+        passed = pens.looked(there) * pens.evaluated * _FORWARD
+        return Act(rounds, now.price(pens.route(asked, bits)), own_samples=passed)
+
+    walked = walk(setting, name, follow)
+
+    def settle(sent: Sent) -> Ledger:
+        asked, own = np.asarray(sent.asked), np.asarray(sent.evaluated) * _FORWARD
+        found = walked.priced(lambda now: now.price(pens.route(asked[now.t], bits)), own)
+        if not setting.pricer.medium.shared:
+            return found
+        # As where nobody is ever away: the slots that are reserved serve whoever is asked.
+        latency_s = np.minimum(found.latency_s, walked.ledger.latency_s)
+        idle_j = setting.idle_j(latency_s)
+        idle_j = None if idle_j is None else np.where(walked.active, idle_j, 0.0)
+        return replace(found, latency_s=latency_s, idle_j=idle_j)
+
+    pens = replace(pens, there=np.stack([pens.near(now) for now in walked.moments]))
+    own = pens.exchange(setting.model)
+    return walked.contender(name, exchange=own, settle=settle, notes=notes)
+
+
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     neighbours = neighbours_of(setting.world.graph)
+    fewest = np.bincount(setting.ground.graph.edges.ravel(), minlength=setting.devices).min()
     # With 2 neighbours the published m = 2 would keep both, and select nobody.
-    top = given.get("top", 2 if neighbours.degree.min() > 2 else 1)
+    top = given.get("top", 2 if fewest > 2 else 1)
     pens = Pens(
         neighbours=neighbours,
         seed=setting.scenario.seed,
@@ -100,6 +134,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
         partners=given.get("partners", top),
         phase1=given.get("phase1", _phase1(setting)),
         evaluated=min(given.get("eval_samples", _held(setting)), _MOST_EVALUATED),
+        followed=setting.world.traces.given,
     )
     tau = given.get("tau", setting.rounds)
     notes = []
@@ -114,15 +149,18 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
             "who is asked in phase 2 depends on the weights: an answer to every neighbour is "
             "reserved, and what was not asked for stays in the batteries"
         )
-    reserved = _reserve(setting, pens, tau)
-    made = setting.contender(
-        name,
-        tau,
-        reserved,
-        exchange=pens.exchange(setting.model),
-        settle=_settle(setting, pens, tau, reserved),
-        notes=notes,
-    )
+    if setting.world.traces.given:
+        made = _followed(name, setting, pens, tau, notes)
+    else:
+        reserved = _reserve(setting, pens, tau)
+        made = setting.contender(
+            name,
+            tau,
+            reserved,
+            exchange=pens.exchange(setting.model),
+            settle=_settle(setting, pens, tau, reserved),
+            notes=notes,
+        )
     if made.schedule.iterations <= pens.phase1:
         late = f"phase 1 takes all {made.schedule.iterations} iterations: lower phase1"
         return replace(made, notes=(late, *made.notes))

@@ -15,6 +15,7 @@ from jax import lax
 
 from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import IntArray
+from joulemesh.methods.moment import BoolArray, Moment
 from joulemesh.methods.sampling import PENS_FIRST, PENS_SECOND, Neighbours, scores, world_key
 from joulemesh.models.core import Model, Params
 from joulemesh.training.jax.evaluation.scores import in_groups
@@ -25,13 +26,16 @@ from joulemesh.training.jax.platform import loops_over_rows
 # Samples looked at side by side on an accelerator: as many as training has at once.
 _SAMPLES_TOGETHER = 4096
 _NEVER = np.uint32(0xFFFFFFFF)  # a score that comes after all others
+_SHARES = 2520  # a share m/n is a whole number of these, for any n up to 10
 
 
 class Tally(NamedTuple):
     """What a device remembers of phase 1, by slot among its neighbours."""
 
     best: jax.Array  # int32 [N, widest]: how often it was among the best
-    sampled: jax.Array  # int32 [N, widest]: how often it was looked at
+    # int32 [N, widest]: how often it was looked at; where devices come and go, how often chance
+    # would then have put it among the best, times `_SHARES`.
+    sampled: jax.Array
 
 
 class Sent(NamedTuple):
@@ -53,6 +57,9 @@ class Pens:
         partners: neighbours asked in phase 2, at most.
         phase1: R1.
         evaluated: own samples on which neighbours' models are evaluated, at most.
+        followed: do devices come, go or move? Then chance goes by neighbours' numbers, not by
+            their places among all that a device ever has.
+        there: bool [n, N, widest]: which neighbours take part in each iteration, if followed.
     """
 
     neighbours: Neighbours
@@ -62,6 +69,8 @@ class Pens:
     partners: int
     phase1: int
     evaluated: int
+    followed: bool = False
+    there: BoolArray | None = None
 
     @property
     def looked_at(self) -> IntArray:
@@ -78,16 +87,38 @@ class Pens:
         """bool [N]: devices that keep all that they look at, so that nothing is selected."""
         return self.kept >= self.looked_at
 
-    def first(self, t: Any, xp: Any = np) -> Any:
-        """int [N, n]: places of the neighbours sampled in iteration t of phase 1; −1 for none."""
-        drawn = self._scores(PENS_FIRST, t)
-        there = np.arange(drawn.shape[1]) < self.neighbours.degree[:, None]
-        return _lowest(xp.where(there, drawn, _NEVER), self.looked_at, self._widest(self.sampled))
+    def first(self, t: Any, xp: Any = np, there: Any = None) -> Any:
+        """int [N, n]: places of the neighbours sampled in iteration t of phase 1; −1 for none.
+
+        Args:
+            t: the iteration, uint32 from 0.
+            xp: NumPy or its like in JAX.
+            there: bool [N, widest]: the neighbours who take part, if the exchange is not asked.
+        """
+        there = self._there(t) if there is None else there
+        drawn = xp.where(there, self._scores(PENS_FIRST, t), _NEVER)
+        return _lowest(drawn, self.looked(there), self._widest(self.sampled))
+
+    def near(self, now: Moment) -> BoolArray:
+        """bool [N, widest]: the neighbours who take part."""
+        used = np.zeros(len(self.neighbours.edges) + 1, np.bool_)  # the last stands for no link
+        used[now.links] = True
+        return np.asarray(used[self.neighbours.link])
+
+    def looked(self, there: Any) -> Any:
+        """[N]: models that each device evaluates, of the neighbours who take part."""
+        return there.sum(axis=1).clip(0, self.sampled)
+
+    def _there(self, t: Any) -> Any:
+        if self.there is None:
+            return np.arange(self.neighbours.table.shape[1]) < self.neighbours.degree[:, None]
+        return jnp.asarray(self.there)[t]
 
     def _scores(self, purpose: int, t: Any) -> Any:
-        count, widest = self.neighbours.table.shape
-        devices = np.arange(count, dtype=np.uint32)
-        return scores(world_key(self.seed, purpose), t, devices, widest)
+        table = self.neighbours.table
+        devices = np.arange(len(table), dtype=np.uint32)
+        width = table if self.followed else table.shape[1]
+        return scores(world_key(self.seed, purpose), t, devices, width)
 
     def _widest(self, wanted: int) -> int:
         return int(min(wanted, self.neighbours.table.shape[1]))
@@ -125,20 +156,28 @@ class Pens:
     def _phase1(
         self, model: Model, context: Context, params: Params, tally: Tally
     ) -> tuple[Params, Tally, Sent]:
-        slot = self.first(context.iteration, jnp)
+        there = self._there(context.iteration)
+        looked = self.looked(there)
+        kept = looked.clip(0, self.top)
+        slot = self.first(context.iteration, jnp, there)
         owner = self._numbers(slot)
         loss = jnp.where(slot >= 0, self._losses(model, context, params, owner), jnp.inf)
-        best = _lowest(loss, self.kept, self._widest(self.top))
+        best = _lowest(loss, kept, self._widest(self.top))
         chosen = jnp.where(best >= 0, jnp.take_along_axis(slot, best, axis=1), -1)
-        tally = Tally(_add(tally.best, chosen), _add(tally.sampled, slot))
-        looked_at = jnp.asarray(self.looked_at, jnp.int32)
-        passed = looked_at * jnp.minimum(context.size.astype(jnp.int32), self.evaluated)
+        share = kept * _SHARES // looked.clip(1) if self.followed else np.ones_like(looked)
+        tally = Tally(_add(tally.best, chosen), _add(tally.sampled, slot, share))
+        passed = looked.astype(np.int32) * jnp.minimum(
+            context.size.astype(jnp.int32), self.evaluated
+        )
         sent = Sent(self._padded(slot), passed)
         return _averaged(params, chosen, self._numbers(chosen)), tally, sent
 
     def _phase2(self, context: Context, params: Params, tally: Tally) -> tuple[Params, Tally, Sent]:
-        there = np.arange(self.neighbours.table.shape[1]) < self.neighbours.degree[:, None]
-        good = selected(tally, self.kept, self.looked_at) & there
+        there = self._there(context.iteration)
+        if self.followed:
+            good = (tally.best * _SHARES > tally.sampled) & there
+        else:
+            good = selected(tally, self.kept, self.looked_at) & there
         good = jnp.where(jnp.any(good, axis=1, keepdims=True), good, there)
         drawn = jnp.where(good, self._scores(PENS_SECOND, context.iteration), _NEVER)
         wanted = jnp.minimum(jnp.sum(good, axis=1), self.partners)
@@ -206,10 +245,11 @@ def _lowest(values: Any, count: Any, width: int) -> Any:
     return order * keep - ~keep * 1
 
 
-def _add(counts: jax.Array, slot: jax.Array) -> jax.Array:
-    """Add 1 at each row's slots; −1 adds nothing."""
+def _add(counts: jax.Array, slot: jax.Array, share: Any = 1) -> jax.Array:
+    """Add 1, or each row's share [N], at its slots; −1 adds nothing."""
     rows = jnp.arange(len(counts))[:, None]
-    return counts.at[rows, jnp.maximum(slot, 0)].add((slot >= 0).astype(counts.dtype))
+    more = (slot >= 0) * jnp.asarray(share, counts.dtype).reshape(-1, 1)
+    return counts.at[rows, jnp.maximum(slot, 0)].add(more.astype(counts.dtype))
 
 
 def _averaged(params: Params, slot: jax.Array, owner: jax.Array) -> Params:

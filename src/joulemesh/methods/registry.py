@@ -178,6 +178,7 @@ def split(text: str) -> list[str]:
     return methods
 
 
+_TRACES = ("availability", "harvest_w", "positions", "leave")
 _EXPECTED_ONLY = (
     "packets are lost: priced at the expected number of transmissions, none of its messages is lost"
 )
@@ -235,12 +236,13 @@ def build(
         )
     if setting.module and made.exchange is not None:
         raise ScenarioError(only_jax)
-    traces = setting.world.traces
-    if (traces.any or traces.leaves is not None) and not made.traced:
+    if setting.world.traces.given and not made.traced:
+        devices = setting.scenario.devices
+        given_here = [f"devices.{one}" for one in _TRACES if getattr(devices, one)]
         raise ScenarioError(
-            f"{name} knows nothing of devices that come and go, move or recharge "
-            "(devices.availability, leave, positions, harvest_w); choose a method that is planned "
-            "(adaptive, spread, inverse), or leave these out"
+            f"{name} does not follow {' and '.join(given_here)}, by which devices come, go, move "
+            "or recharge: make it with walk(setting, name, follow), as the methods that come with "
+            "Joulemesh are, or leave the field out"
         )
     if setting.world.packets is not None and not made.drawn:
         made = replace(made, notes=(*made.notes, _EXPECTED_ONLY))

@@ -114,14 +114,15 @@ def key_words(key: Any) -> draws.Key:
     return words[..., 0][None], words[..., 1][None]
 
 
-def scores(key: draws.Key, t: Any, devices: Any, width: int) -> Any:
+def scores(key: draws.Key, t: Any, devices: Any, width: int | IntArray) -> Any:
     """Random words for each device and place: the smallest k of a row are k places at random.
 
     Args:
         key: two uint32 arrays of shape [1].
         t: iteration, uint32 from 0.
         devices: uint32 [N], their numbers.
-        width: places per device.
+        width: places per device; or [N, width], by which numbers they are drawn, so that a place
+            keeps its word whatever others there are.
 
     Returns:
         uint32 [N, width], below 2**31 (what is larger never comes first).
@@ -131,8 +132,8 @@ def scores(key: draws.Key, t: Any, devices: Any, width: int) -> Any:
     (3, 4)
     """
     each = draws.fold(draws.fold(key, t), devices)
-    lanes = np.arange(width, dtype=np.uint32)
-    return draws.fold((each[0][:, None], each[1][:, None]), lanes)[0] >> _U(1)
+    places = np.arange(width) if isinstance(width, int) else width
+    return draws.fold((each[0][:, None], each[1][:, None]), places.astype(np.uint32))[0] >> _U(1)
 
 
 def hashed(word: Any) -> Any:

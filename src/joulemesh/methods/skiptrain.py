@@ -32,14 +32,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
 from joulemesh.methods.horizon import payable, refusal
+from joulemesh.methods.moment import Act, Mixings, Moment, first_mixing
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.pattern import Pattern, steady
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
+from joulemesh.methods.walk import walk
 from joulemesh.training import draws
 
 _BLOCK = 4  # Γ_train and Γ_sync: half of the iterations train
@@ -88,16 +89,19 @@ def trained(seed: int, blocks: Blocks, iterations: int, affordable: IntArray) ->
     """
     allowed = blocks.allowed(iterations)
     chance = np.minimum(affordable / max(1, int(allowed.sum())), 1.0)
-    key = draws.fold(
-        draws.seed_key(seed % 2**64, _SKIPTRAIN), np.arange(iterations, dtype=np.uint32)
-    )
-    devices = np.arange(len(affordable), dtype=np.uint32)
-    word = draws.fold((key[0][:, None], key[1][:, None]), devices)[0]
-    # word / 2**32 < chance, in integers; who affords nothing is left out below.
-    most = np.maximum(np.ceil(chance * 2.0**32) - 1, 0).astype(np.uint32)
-    wish = (word <= most) & allowed[:, None]
+    wish = _wish(seed, np.arange(iterations, dtype=np.uint32), chance) & allowed[:, None]
     done: NDArray[np.bool_] = wish & (np.cumsum(wish, axis=0, dtype=np.int32) <= affordable)
     return done
+
+
+def _wish(seed: int, iterations: Any, chance: FloatArray) -> NDArray[np.bool_]:
+    """bool [k, N]: who is drawn to train in some iterations, uint32 [k], with a chance [N]."""
+    key = draws.fold(draws.seed_key(seed % 2**64, _SKIPTRAIN), iterations)
+    devices = np.arange(len(chance), dtype=np.uint32)
+    word = draws.fold((key[0][:, None], key[1][:, None]), devices)[0]
+    # word / 2**32 < chance, in integers; who affords nothing is left out elsewhere.
+    most = np.maximum(np.ceil(chance * 2.0**32) - 1, 0).astype(np.uint32)
+    return np.asarray(word <= most)
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,25 @@ class _Terms:
         if not setting.fading:
             idle = Pattern(setting, steady(setting, 0)).prices(0, iterations)
             return np.asarray(idle.exchange_j.sum(axis=0))
-        route = metropolis_route(setting.world.graph.edges, setting.work.model_bits, 1)
+        route = first_mixing(setting, setting.work.model_bits)
         return np.asarray(iterations * setting.pricer.route(route, setting.forecast).energy_j[0])
+
+    def rounds_now(self, now: Moment, iterations: int) -> IntArray:
+        """Rounds [N] of one of T iterations under traces, by what batteries hold when it begins.
+
+        τ_i is how often a device has trained (the moment's memory) and still can, if its exchanges
+        go on costing what they are forecast to cost now.
+        """
+        left, trained = iterations - now.t, 0 if now.memory is None else now.memory
+        route = now.mixing_route(self.setting.work.model_bits)
+        exchange_j = now.price(route, now.forecast).exchange_j
+        still = np.maximum(
+            (now.battery_j * (1 - _ROUNDING) - left * exchange_j) // self.training_j, 0
+        )
+        chance = np.minimum((trained + still) / max(1, int(self.blocks.count(iterations))), 1.0)
+        drawn = _wish(self.setting.scenario.seed, np.array([now.t], np.uint32), chance)[0]
+        trains = drawn & now.who & (still >= 1) & self.blocks.allowed(now.t + 1)[-1]
+        return np.where(trains, np.int64(self.tau), np.int64(0))
 
     def horizon(self) -> int:
         """T before anybody's training is drawn: what batteries and clock allow, or more."""
@@ -166,6 +187,8 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     blocks = Blocks(given.get("train", _BLOCK), given.get("sync", _BLOCK))
     terms = _Terms(setting, blocks, given.get("tau", setting.rounds))
     n = setting.iterations if setting.equal == "iterations" else terms.horizon()
+    if setting.world.traces.given:
+        return _followed(name, terms, n)
     pattern, ledger = _played(terms, n)
     while setting.equal != "iterations" and (paid := payable(setting, ledger)) < n:
         if not paid:
@@ -178,6 +201,20 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
 def _played(terms: _Terms, iterations: int) -> tuple[Pattern, Ledger]:
     pattern = terms.pattern(iterations)
     return pattern, pattern.prices(0, iterations)
+
+
+def _followed(name: str, terms: _Terms, iterations: int) -> Contender:
+    """The method under traces, with the T that is chosen before the first iteration."""
+    setting = terms.setting
+    mixings = Mixings(setting.work.model_bits)
+
+    def follow(now: Moment) -> Act:
+        rounds = terms.rounds_now(now, iterations)
+        before = 0 if now.memory is None else now.memory
+        return mixings.act(now, rounds, memory=before + (rounds > 0))
+
+    walked = walk(setting, name, follow, most=iterations)
+    return walked.contender(name, notes=_notes(terms, walked.ledger))
 
 
 def _notes(terms: _Terms, ledger: Ledger) -> list[str]:

@@ -243,11 +243,9 @@ class Ground:
         """
         if over:  # a balance of joules looks at all n iterations
             battery_j = battery_j * (iterations / (iterations - over))
-        graph = Subgraph.of(self.world.graph, active, cut)
-        if graph.part is None and self.world.motion is None:
-            conditions = self._conditions(self.graph, costs, battery_j, iterations)
+        conditions = self.conditions_among(active, costs, battery_j, iterations, cut=cut)
+        if conditions.graph is self.graph:
             return _ready(self.choice, conditions)
-        conditions = self._conditions(graph, costs, battery_j, iterations)
         try:
             choice = choose_scheme(conditions, self.pricer)
         except InfeasibleError:
@@ -255,6 +253,21 @@ class Ground:
             wanted = self.scenario.plan.aggregation
             choice = replace(rest, reason=f"the {wanted} broke; {rest.reason}")
         return _ready(choice, conditions)
+
+    def conditions_among(
+        self,
+        active: BoolArray,
+        costs: LinkCosts,
+        battery_j: FloatArray,
+        iterations: int,
+        *,
+        cut: BoolArray | None = None,
+    ) -> Conditions:
+        """What a scheme of some devices is chosen for; see `ready_among`."""
+        graph = Subgraph.of(self.world.graph, active, cut)
+        if graph.part is None and self.world.motion is None:
+            graph = self.graph
+        return self._conditions(graph, costs, battery_j, iterations)
 
     # Coordination -------------------------------------------------------------------------------
 

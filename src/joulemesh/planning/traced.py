@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import InfeasibleError
 from joulemesh.planning.causal import CausalPlanner
-from joulemesh.planning.exact import exact_sum, most_affordable, remainder
+from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.planning.forecast import Forecast
 from joulemesh.planning.gifts import gift_route, givers, origins
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.pricing import Prices
+from joulemesh.planning.recharge import recharged
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Timeline
 from joulemesh.units import energy
@@ -35,8 +36,6 @@ from joulemesh.world.motion import Snapshot
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-_ROUNDING = 2.0**-49  # of a capacity: more than rounding adds to the room that is left
 
 _WORDS = {
     "absent": "not there by devices.availability",
@@ -65,8 +64,7 @@ def causal_planner(
     >>> [type(causal_planner(Ground.of(one), 5)).__name__ for one in (still, sunny)]
     ['CausalPlanner', 'TracedPlanner']
     """
-    traces = ground.world.traces
-    kind = TracedPlanner if traces.any or traces.leaves is not None else CausalPlanner
+    kind = TracedPlanner if ground.world.traces.given else CausalPlanner
     return kind(ground, iterations, remedy, rest)
 
 
@@ -296,14 +294,10 @@ class TracedPlanner(CausalPlanner):
         if self.motion is not None:
             self._snapshots.append(self.snapshot)
         length_s = float((rounds * self.round_s).max()) + price_s
-        gathered_j = self.traces.harvested_j(t, self.elapsed_s, length_s)
+        gained = recharged(self.traces, self.battery, self.owed, t, self.elapsed_s, length_s)
         self.elapsed_s += length_s
-        if gathered_j is None:
+        if gained is None:
             return
-        stored_j = gathered_j
-        if self.traces.capacity_j is not None:
-            room_j = self.traces.capacity_j * (1.0 - _ROUNDING) - self.battery + self.owed
-            stored_j = np.clip(room_j, 0.0, gathered_j)
-        self.battery, self.owed = remainder(self.battery, self.owed, -stored_j)
-        self._stored.append(stored_j)
-        self._spilled.append(gathered_j - stored_j)
+        self.battery, self.owed = gained.held_j, gained.owed_j
+        self._stored.append(gained.stored_j)
+        self._spilled.append(gained.spilled_j)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["lossy_schedule", "mixing_of", "power_mixing", "schedule_of"]
+__all__ = [
+    "MOST_ENTRIES",
+    "embedded",
+    "lossy_schedule",
+    "mixing_of",
+    "power_mixing",
+    "schedule_of",
+    "someone",
+]
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +30,7 @@ from joulemesh.planning.drawn import Drawn
 from joulemesh.planning.plan import Plan
 from joulemesh.training.schedule import Mixing, Schedule
 
-_MOST_ENTRIES = 500_000_000  # of the matrices of one compiled call
+MOST_ENTRIES = 500_000_000  # of the matrices of one compiled call
 _DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse one
 
 
@@ -48,7 +56,7 @@ def schedule_of(plan: Plan) -> Schedule:
     exact = [plan.scheme_at(t + 1).exact_at(t) for t in range(plan.iterations)] if changes else ()
     return Schedule(
         plan.rounds,
-        _someone(plan.active),
+        someone(plan.active),
         plan.exchanged,
         mixing=mixing,
         mixing_rounds=rounds,
@@ -57,7 +65,7 @@ def schedule_of(plan: Plan) -> Schedule:
     )
 
 
-def _someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Who is active; in an iteration that passes without anybody, those of the one before.
 
     Nobody trains or exchanges anything then: it decides only whose models an evaluation looks at.
@@ -74,7 +82,7 @@ def _someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _lossy(plan: Plan, drawn: Drawn) -> Schedule:
     """The plan's schedule where messages are lost."""
     routes = [plan.route(t + 1) if plan.exchanged[t] else None for t in range(plan.iterations)]
-    active, gifts = _someone(plan.active), plan.timeline.gifts
+    active, gifts = someone(plan.active), plan.timeline.gifts
     lossless = Schedule(plan.rounds, active, plan.exchanged, gifts=gifts)
     held = plan.scenario.training.chunk_iterations
     return lossy_schedule(
@@ -104,10 +112,10 @@ def lossy_schedule(
     """
     devices = schedule.devices
     parts = _parts_of(routes, scheme_at, drawn)
-    if chunk_iterations * parts * devices**2 > _MOST_ENTRIES:
+    if chunk_iterations * parts * devices**2 > MOST_ENTRIES:
         raise ScenarioError(
             f"messages are lost, and {chunk_iterations} mixing matrices of {devices} devices in "
-            f"{parts} parts are more than {_MOST_ENTRIES:,} numbers; lower "
+            f"{parts} parts are more than {MOST_ENTRIES:,} numbers; lower "
             "training.chunk_iterations, raise network.tries, or use fewer devices or chunks"
         )
 
@@ -118,7 +126,7 @@ def lossy_schedule(
         elif len(drawn.lost[t]):
             matrices = lossy_mixing(scheme, route, devices, drawn.lost_in(t, route))
         else:
-            matrices = _embedded(scheme, t, devices)[None]
+            matrices = embedded(scheme, t, devices)[None]
         return matrices[0] if parts == 1 else np.broadcast_to(matrices, (parts, devices, devices))
 
     inexact = np.zeros(schedule.iterations, bool)
@@ -207,10 +215,10 @@ def _mixing(plan: Plan) -> tuple[Mixing, int]:
         return "mean", 1
     if len(schemes) == 1 and first.graph.devices == devices:
         return mixing_of(first)
-    return lambda t: _embedded(plan.scheme_at(t + 1), t, devices), 1
+    return lambda t: embedded(plan.scheme_at(t + 1), t, devices), 1
 
 
-def _embedded(scheme: Scheme, t: int, devices: int) -> NDArray[np.float64]:
+def embedded(scheme: Scheme, t: int, devices: int) -> NDArray[np.float64]:
     """[N, N]: the scheme's matrix on its members; departed devices keep what they have."""
     members = scheme.graph.members
     matrix = np.eye(devices)

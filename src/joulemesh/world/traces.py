@@ -67,6 +67,11 @@ class Traces:
         return self.harvests or self.available is not None or self.positions is not None
 
     @property
+    def given(self) -> bool:
+        """Does anything change or does anybody leave, so that who takes part differs?"""
+        return self.any or self.leaves is not None
+
+    @property
     def data(self) -> tuple[NDArray[np.float64], ...]:
         """What was read from files, whose contents may change under their names."""
         read = (one for one in (self.available, self.harvest, self.positions) if one is not None)

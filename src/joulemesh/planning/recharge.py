@@ -1,0 +1,67 @@
+"""What an iteration harvests, and how much of it the batteries have room for."""
+
+from __future__ import annotations
+
+__all__ = ["Recharged", "recharged"]
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.planning.exact import remainder
+from joulemesh.world.traces import Traces
+
+FloatArray = NDArray[np.float64]
+
+_ROUNDING = 2.0**-49  # of a capacity: more than rounding adds to the room that is left
+
+
+class Recharged(NamedTuple):
+    """The batteries after an iteration, float64 [N] each.
+
+    Attributes:
+        held_j: what they hold.
+        owed_j: what rounding has left out of what was spent.
+        stored_j: what they have gained.
+        spilled_j: what they had no room for.
+    """
+
+    held_j: FloatArray
+    owed_j: FloatArray
+    stored_j: FloatArray
+    spilled_j: FloatArray
+
+
+def recharged(
+    traces: Traces,
+    held_j: FloatArray,
+    owed_j: FloatArray,
+    iteration: int,
+    elapsed_s: float,
+    length_s: float,
+) -> Recharged | None:
+    """Add what an iteration harvests; None where nobody ever harvests anything.
+
+    Args:
+        traces: who harvests how much, and what batteries hold at most.
+        held_j: float64 [N]: what they hold after the iteration has been paid for.
+        owed_j: float64 [N]: what rounding has left out of that.
+        iteration: from 0.
+        elapsed_s: seconds until it began.
+        length_s: seconds that it took.
+
+    >>> sunny = Traces(steady_w=np.array([2.0]), capacity_j=np.array([5.0]))
+    >>> after = recharged(sunny, np.array([4.0]), np.zeros(1), 0, 0.0, 3.0)
+    >>> round(float(after.held_j[0]), 9), round(float(after.spilled_j[0]), 9)
+    (5.0, 5.0)
+    """
+    gathered_j = traces.harvested_j(iteration, elapsed_s, length_s)
+    if gathered_j is None:
+        return None
+    stored_j = gathered_j
+    if traces.capacity_j is not None:
+        room_j = traces.capacity_j * (1.0 - _ROUNDING) - held_j + owed_j
+        stored_j = np.clip(room_j, 0.0, gathered_j)
+    held_j, owed_j = remainder(held_j, owed_j, -stored_j)
+    return Recharged(held_j, owed_j, stored_j, gathered_j - stored_j)
