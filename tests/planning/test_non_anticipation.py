@@ -1,7 +1,8 @@
 """Nothing that is decided depends on what has not happened yet.
 
 Every planner and every policy decides iterations 1..5 alike, whatever a trace or a fade says of the
-time after them: rounds, who takes part, routes, prices, what is stored, gifts and events.
+time after them: rounds, who takes part, routes, prices, what is stored, gifts and events. So does
+every method that is not planned: rounds, who takes part, prices and mixing matrices.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.methods import build
+from joulemesh.methods import Contender, build
 from joulemesh.methods.registry import METHODS
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.continuation import continue_plan
@@ -194,6 +195,94 @@ def test_the_rest_of_a_plan_does_not_look_ahead_either(tmp_path: Path) -> None:
         rest = Remaining.of(plan.ground, start=3, members=range(COUNT - 1), left_j=left_j)
         rests.append(continue_plan(plan, rest).timeline)
     assert decided(rests[0], KNOWN - 2) == decided(rests[1], KNOWN - 2)
+
+
+# Methods that are not planned -------------------------------------------------------------------
+
+METHOD_NAMES = [one.name for one in METHODS] + ["balanced:compress=topk:0.1"]
+
+
+def contenders(
+    folder: Path, field: str, seed: int, method: str, equal: str, **more: Any
+) -> tuple[Contender, Contender]:
+    """A method twice, with a trace that is the same until iteration `KNOWN` is over."""
+    draw, times = TRACES[field][1], list(range(1, KNOWN + 1))
+    past = draw(np.random.default_rng(seed), times)
+    future = [t + KNOWN for t in times[:-1]]
+    made = []
+    for k in (1, 2):
+        rows = past + draw(np.random.default_rng([seed, k]), future)
+        extra = {f"devices__{field}": write(folder, field, "t", rows), **more}
+        made.append(build(method, scenario(seed=seed, budget__total_s=0.3, **extra), equal=equal))
+    return made[0], made[1]
+
+
+def assert_methods_alike(first: Contender, second: Contender) -> None:
+    """Rounds, who takes part, joules, seconds, and what own exchanges do with all of that."""
+    rows = min(KNOWN, first.schedule.iterations, second.schedule.iterations)
+    assert rows == KNOWN
+    for one, other in (
+        (first.schedule.rounds, second.schedule.rounds),
+        (first.schedule.active, second.schedule.active),
+        (first.schedule.exchanged, second.schedule.exchanged),
+        (first.reserve.compute_j, second.reserve.compute_j),
+        (first.reserve.exchange_j, second.reserve.exchange_j),
+        (first.reserve.latency_s, second.reserve.latency_s),
+        (first.reserve.bits, second.reserve.bits),
+    ):
+        np.testing.assert_array_equal(one[:rows], other[:rows])
+    kinds = {first.schedule.kind, second.schedule.kind}
+    if kinds == {"dense"}:
+        one, other = (made.schedule.matrices(0, rows) for made in (first, second))
+        np.testing.assert_array_equal(one[:rows], other[:rows])
+
+
+@pytest.mark.parametrize("field", TRACES)
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_method_with_every_trace(
+    tmp_path: Path, method: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rivals that name no rounds take the adaptive plan's mean: a term of the comparison.
+    monkeypatch.setattr(Setting, "rounds", 4)
+    first, second = contenders(tmp_path, field, 1, method, "iterations")
+    assert_methods_alike(first, second)
+    later = [one.reserve.energy_j[KNOWN:].tolist() for one in (first, second)]
+    spends = field != "harvest_w"  # methods that take the same rounds spend the same in any sun
+    assert not spends or later[0] != later[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", TRACES)
+@given(
+    method=st.sampled_from(METHOD_NAMES),
+    seed=st.integers(0, 10_000),
+    options=st.fixed_dictionaries(
+        {
+            "plan__aggregation": st.sampled_from(["tree", "metropolis", "theorem3", "gossip"]),
+            "plan__coordination": st.booleans(),
+            "network__topology": st.sampled_from(["geometric", "ring", "complete"]),
+            "network__mean_degree": st.sampled_from([2.0, 4.0]),
+            "network__fading": st.sampled_from(["none", "rayleigh"]),
+            "network__channel_known": st.booleans(),
+            "network__shadowing_db": st.sampled_from([0.0, 6.0]),
+            "budget__energy_j": st.sampled_from([0.02, 0.3]),
+            "devices__capacity_j": st.sampled_from([None, 0.31]),
+        }
+    ),
+)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_method_with_a_trace(
+    tmp_path: Path, field: str, method: str, seed: int, options: dict[str, Any]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Setting, "rounds", 4)
+        try:
+            made = contenders(tmp_path, field, seed, method, "iterations", **options)
+        except joulemesh.JoulemeshError:  # no method, no decision
+            return
+        assert_methods_alike(*made)
 
 
 # Fades ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import InfeasibleError
 from joulemesh.planning.drawn import carried_out
 from joulemesh.planning.export import load_plan
 from joulemesh.planning.plan import Plan
@@ -322,15 +322,6 @@ def test_packets_are_drawn_where_devices_are_then(tmp_path: Path) -> None:
     out = carried_out(plan)
     share = out.exchange_j.sum(axis=1) / plan.exchange_j.sum(axis=1)
     assert share == pytest.approx(1.0, abs=0.1)
-
-
-def test_methods_that_are_not_planned_refuse_traces() -> None:
-    from joulemesh.methods import build
-
-    sunny = scenario(devices__harvest_w=0.1)
-    assert build("adaptive", sunny).traced
-    with pytest.raises(ScenarioError, match="fixed:2 knows nothing of devices that come and go"):
-        build("fixed:2", sunny)
 
 
 def test_a_plan_that_is_recharged_competes_to_its_end() -> None:
