@@ -94,7 +94,7 @@ def test_a_plan_that_no_battery_ends_says_so(small: Scenario) -> None:
 
     for name in ("adaptive", "inverse"):
         rich = notes(name, energy_j=1e3)
-        assert "the 24 iterations of its plan are over, not at a battery: 99" in rich
+        assert "its plan of 24 iterations is over, not at a battery: 99" in rich
         assert "not at a battery" not in notes(name)
     assert "not at a battery" not in notes("fixed:3", energy_j=1e3)
     lasting = small.override({"budget.energy_j": 1e3})

@@ -161,3 +161,14 @@ def test_where_devices_may_leave_the_advice_leaves_energy_for_a_round() -> None:
     error = refusal(scenario)
     assert error is not None
     assert refusal(followed(scenario, str(error).rpartition("; ")[2])) is None
+
+
+@pytest.mark.parametrize(
+    ("iterations", "said"), [(1, "1 exchange, which takes "), (3, "3 exchanges, which take ")]
+)
+def test_one_exchange_is_counted_in_the_singular(iterations: int, said: str) -> None:
+    short = joulemesh.Scenario().override(
+        {"plan.rounds": "spread", "plan.iterations": iterations, "budget.deadline_s": 0.005}
+    )
+    with pytest.raises(joulemesh.InfeasibleError, match=f"beside {said}"):
+        joulemesh.plan(short)

@@ -324,6 +324,38 @@ def test_packets_are_drawn_where_devices_are_then(tmp_path: Path) -> None:
     assert share == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        (((8, 1, 0),), {}, "Feasible (1 of 6 devices is away at the end): "),
+        (((8, 1, 0), (9, 2, 0)), {}, "Feasible (2 of 6 devices are away at the end): "),
+        (((3, 1, 0), (6, 1, 1)), {}, "Feasible: "),
+        (
+            ((8, 1, 0),),
+            {"budget__energy_j": [0.02] + [0.4] * 5, "plan__on_depletion": "leave"},
+            "Not feasible as asked, because 1 of 6 devices leaves before the end (1 of 6 devices "
+            "is away at the end): ",
+        ),
+    ],
+)
+def test_who_is_merely_away_at_the_end_makes_no_plan_infeasible(
+    tmp_path: Path, rows: Sequence[Sequence[Any]], more: dict[str, Any], said: str
+) -> None:
+    plan = made(devices__availability=away(tmp_path, *rows), **more)
+    answer = plan.answer
+    assert answer.text.startswith(said)
+    assert answer.feasible == said.startswith("Feasible")
+    unpaid = int(not answer.feasible)
+    assert answer.binding["left"] == unpaid  # who is away is kept from more by what binds others
+
+
+def test_devices_that_leave_by_the_scenario_make_no_plan_infeasible() -> None:
+    plan = made(devices__leave=[[3, 5]])
+    assert plan.answer.feasible
+    assert plan.answer.text.startswith("Feasible (1 of 6 devices is away at the end): ")
+    assert plan.answer.binding["left"] == 1
+
+
 def test_a_plan_that_is_recharged_competes_to_its_end() -> None:
     from joulemesh.methods import build
 

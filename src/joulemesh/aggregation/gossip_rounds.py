@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from joulemesh.aggregation.route import FloatArray, IntArray
 from joulemesh.aggregation.spectrum import Mode, error_after
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.units import energy
+from joulemesh.units import counted, energy
 
 __all__ = ["Balance", "balance"]
 
@@ -94,9 +94,10 @@ def balance(
     if slope > 1.0:
         need = energy(iterations * float(spent_j.flat[worst]), digits=6)
         raise InfeasibleError(
-            f"device {worst} needs {need} for one gossip round in each of {iterations} iterations "
-            f"and has {energy(float(held_j.flat[worst]), digits=6)}; give it {need} or plan at "
-            f"most {int(iterations / slope)} iterations",
+            f"device {worst} needs {need} for one gossip round in each of "
+            f"{counted(iterations, 'iteration')} and has "
+            f"{energy(float(held_j.flat[worst]), digits=6)}; give it {need} or plan at most "
+            f"{counted(int(iterations / slope), 'iteration')}",
             device=worst,
             constraint="energy",
         )

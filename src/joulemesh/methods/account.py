@@ -148,7 +148,7 @@ def account_of(
         exchanged=schedule.exchanged,
         iteration_j=np.stack(energy, axis=1) if ledgers else energy[0],
         latency_s=np.stack(clock, axis=1) if ledgers else clock[0],
-        energy_budget_j=setting.battery_j,
+        energy_budget_j=contender.battery_j,
         **dict(zip(COLUMNS, columns, strict=True)),
         bits=np.mean([ledger.bits for ledger in known], axis=0),
         server_j=np.mean([ledger.server_j for ledger in known], axis=0),

@@ -13,7 +13,7 @@ from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.base import FloatArray, Ledger
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.exact import exact_sum, within
-from joulemesh.units import duration, energy
+from joulemesh.units import counted, duration, energy
 
 if TYPE_CHECKING:
     from joulemesh.methods.setting import Setting
@@ -192,7 +192,8 @@ def stop_notes(
     share = float(left_j.sum() / held_j.sum())
     time = f" and {duration(left_s)}" if setting.limits_time else ""
     return (
-        f"stops because the {ledger.iterations} iterations of its plan are over, not at a battery: "
+        f"stops because its plan of {counted(ledger.iterations, 'iteration')} is over, not at a "
+        "battery: "
         f"{100 * share:.3g} % of the joules{time} are left; raise plan.iterations or the time of "
         "[budget] to use more",
     )

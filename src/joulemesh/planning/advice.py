@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.planning.binding import absent
 from joulemesh.planning.horizon import zeta_limit
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.trial import BUDGET, ONE_DEVICE, SETTING, Trial
@@ -49,7 +50,8 @@ class Answer:
     """What a plan comes to.
 
     Attributes:
-        feasible: all devices stay to the end of the iterations that were asked for.
+        feasible: the budgets pay for the iterations that were asked for: nobody leaves for want of
+            joules before the end. Who is away then because a trace says so is no obstacle.
         binding: how many devices are kept from more by the ``"deadline"``, the total ``"time"``,
             their battery (``"energy"``) or the ``"policy"``, or have ``"left"``.
         energy_left: share of all batteries that is left at the end.
@@ -103,12 +105,15 @@ def advice(plan: Plan) -> Answer:
     best = _best(found)
     counts = {kind: int((plan.binding == kind).sum()) for kind in _KINDS}
     asked = plan.scenario.plan.iterations
-    feasible = not counts["left"] and (not isinstance(asked, int) or asked == plan.iterations)
+    away = absent(plan)
+    unpaid = int((~plan.active[-1] & ~away).sum())
+    feasible = not unpaid and (not isinstance(asked, int) or asked == plan.iterations)
     left = (
         float(plan.margin_j.sum() / plan.supplied_j.sum()),
         _time_left(plan),
     )
-    text = f"{_verdict(prospects, feasible, counts['left'])}: {_state(plan, counts, *left)}."
+    verdict = f"{_verdict(prospects, feasible, unpaid)}{_away(int(away.sum()), len(away))}"
+    text = f"{verdict}: {_state(plan, counts, *left)}."
     tried = tuple(change for _, change in found)
     return Answer(feasible, counts, *left, best, tried, f"{text} {_remedy(prospects, best)}")
 
@@ -151,11 +156,19 @@ def _verdict(prospects: Prospects, feasible: bool, gone: int) -> str:
         return f"Feasible for {plan.iterations:,} iterations, limited by {limit}"
     if feasible:
         return "Feasible"
-    early = [f"{_devices(gone, len(plan.energy_budget_j))} leave before the end"] if gone else []
+    leave = "leaves" if gone == 1 else "leave"
+    early = [f"{_devices(gone, len(plan.energy_budget_j))} {leave} before the end"] if gone else []
     asked = plan.scenario.plan.iterations
     if isinstance(asked, int) and asked != plan.iterations:
         early.append(f"the plan ends after {plan.iterations:,} of {asked:,} iterations")
     return f"Not feasible as asked, because {' and '.join(early)}"
+
+
+def _away(number: int, count: int) -> str:
+    """Who is away at the end because the scenario says so, to follow the verdict."""
+    if not number:
+        return ""
+    return f" ({_devices(number, count)} {'is' if number == 1 else 'are'} away at the end)"
 
 
 def _state(plan: Plan, counts: Mapping[str, int], energy_left: float, time_left: float) -> str:

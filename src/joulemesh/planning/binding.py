@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BINDING", "bound"]
+__all__ = ["BINDING", "absent", "bound"]
 
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,37 @@ def bound(plan: Plan) -> NDArray[np.int8]:
         kind = np.where(one_more, _waiting(plan, full), kind)
     elif plan.total_s is not None:
         kind[one_more & _out_of_time(plan, full)] = _TIME
-    return np.where(plan.active[-1], kind, _LEFT)
+    here = plan.active[-1] | (absent(plan) & ~_gone(plan))
+    return np.where(here, kind, _LEFT)
+
+
+def absent(plan: Plan) -> BoolArray:
+    """bool [N]: who takes no part in the last iteration because the scenario says so.
+
+    They are away by ``devices.availability``, gone by ``devices.leave``, or cut off from the others
+    by that alone. No budget keeps them from more.
+
+    >>> import joulemesh
+    >>> gone = joulemesh.Scenario(devices={"leave": [[3, 41]]})
+    >>> np.flatnonzero(absent(joulemesh.plan(gone))).tolist()
+    [3]
+    """
+    why = _reasons(plan)
+    allowed = {"absent", "gone"} if "depleted" in why else {"absent", "gone", "cut-off", "waiting"}
+    return np.isin(why, list(allowed)) & ~plan.active[-1]
+
+
+def _gone(plan: Plan) -> BoolArray:
+    return np.asarray(_reasons(plan) == "gone")
+
+
+def _reasons(plan: Plan) -> NDArray[np.str_]:
+    """[N]: the kind of the event that each device last left with; empty if it never did."""
+    why = np.full(plan.active.shape[1], "", dtype="U16")
+    for event in plan.events:
+        if event.kind in ("depleted", "absent", "gone", "cut-off", "waiting", "returned"):
+            why[list(event.devices)] = event.kind
+    return why
 
 
 def _waiting(plan: Plan, full: BoolArray) -> NDArray[np.int8]:

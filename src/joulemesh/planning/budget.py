@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError
 from joulemesh.planning.exact import exact_sum, most_affordable
-from joulemesh.units import duration, energy
+from joulemesh.units import counted, duration, energy
 
 __all__ = [
     "Demand",
@@ -233,7 +233,7 @@ def _late(
         taken_s = duration(float(exchange_s.sum()) * repeat, digits=6)
         train_s = duration(needed * float(round_s[slowest]), digits=6)
         late = late or InfeasibleError(
-            f"device {slowest} cannot do {iterations} iterations in the total time of "
+            f"device {slowest} cannot do {counted(iterations, 'iteration')} in the total time of "
             f"{duration(total_s, digits=6)}: the exchanges take {taken_s}"
             + (f" and {_rounds(least)} per iteration {train_s}" if least else ""),
             device=slowest,

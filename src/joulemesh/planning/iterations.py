@@ -20,6 +20,7 @@ from joulemesh.planning.horizon import best_iterations, longest, longest_in_time
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.waiting import Waiting
 from joulemesh.theory import bounds
+from joulemesh.units import counted
 
 if TYPE_CHECKING:
     from joulemesh.planning.static import StaticPlanner
@@ -185,8 +186,9 @@ class Iterations:
         if most > limit:
             pay = "more" if priced else f"{most:,}"
             self.planner.notes.append(
-                f"plan.zeta = {self.options.zeta:g} ends the plan after {limit} iterations, though "
-                f"the batteries pay for {pay}; leave plan.zeta out, and it follows the iterations"
+                f"plan.zeta = {self.options.zeta:g} ends the plan after "
+                f"{counted(limit, 'iteration')}, though the batteries pay for {pay}; leave "
+                "plan.zeta out, and it follows the iterations"
             )
 
     def _best_of_bound(self, most: int) -> int:

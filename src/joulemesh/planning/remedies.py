@@ -20,7 +20,7 @@ from joulemesh.planning.budget import (
 from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.exact import most_affordable
 from joulemesh.planning.horizon import zeta_limit
-from joulemesh.units import duration, energy
+from joulemesh.units import counted, duration, energy
 
 if TYPE_CHECKING:
     from joulemesh.planning.pricing import Prices
@@ -177,9 +177,10 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
         need_j = _first_round_j(planner, prices, n, first.device, unpaid=unpaid)
         remedy = larger_batteries(planner, need_j * _ROUNDING, n)
     words = {"energy": "energy", "deadline": "time before the deadline", "time": "time in all"}
+    beside = f"{counted(n, 'exchange')}, which {'takes' if n == 1 else 'take'}"
     raise InfeasibleError(
         f"no device has {' and '.join(words[kind] for kind in first.lacks)} for a single round "
-        f"beside {n} exchanges, which take {duration(taken_s, digits=6)}{first.rest} (device "
+        f"beside {beside} {duration(taken_s, digits=6)}{first.rest} (device "
         f"{first.device} is closest to it); {remedy}",
         device=first.device,
         constraint=next(iter(reversed(first.lacks))),

@@ -28,7 +28,7 @@ from joulemesh.planning.policy import policy_of
 from joulemesh.planning.static import plan_of
 from joulemesh.planning.trial import BUDGET, FACTOR, ONE_DEVICE, SETTING, Trial, up, with_field
 from joulemesh.registries import SCHEMES
-from joulemesh.units import duration, energy
+from joulemesh.units import counted, duration, energy
 
 __all__ = ["Prospects"]
 
@@ -273,9 +273,10 @@ class Prospects:
         n, most = self.plan.iterations, math.floor(min(self.lasts.min(), self.lasts_s))
         most = min(most, zeta_limit(self.plan.scenario.plan) or most, round(FACTOR * n))
         if (self.plan.binding == "deadline").any() and most > n:
-            yield self._set("plan.iterations", most, f"{most:,} iterations", BUDGET)
+            yield self._set("plan.iterations", most, counted(most, "iteration"), BUDGET)
         if self.dominated_j and n > 1:
-            yield self._set("plan.iterations", n // 2, f"{n // 2:,} iterations in place of {n:,}")
+            half = f"{counted(n // 2, 'iteration')} in place of {n:,}"
+            yield self._set("plan.iterations", n // 2, half)
 
     def _exchange(self) -> Iterator[Trial]:
         """Cheaper exchanges, where they matter."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.units import counted
 
 MOST_ROUNDS = 10**12  # of one device: sums of so many stay exact in float64 and int64
 _PART = 1 << 16  # entries of a part: a handful of temporaries of it fit a level-2 cache
@@ -53,7 +54,8 @@ class Budget:
         if (short := np.floor(self.total) < needed).any():
             device = int(np.argmax(short))
             raise InfeasibleError(
-                f"{self.name(device)} can afford {self.total[device]:.6g} rounds in all but needs "
+                f"{self.name(device)} can afford "
+                f"{counted(float(self.total[device]), 'round')} in all but needs "
                 f"{needed} ({why}); raise budget.energy_j or lower plan.iterations",
                 device=None if self.scalar else device,
                 constraint="energy",
@@ -66,7 +68,8 @@ class Budget:
             row = int(np.argmax(short[:, device]))
             when = f"iteration {self.start + row}" if self.cap.shape[0] > 1 else "an iteration"
             raise InfeasibleError(
-                f"{self.name(device)} has time for {self.cap[row, device]:.6g} rounds in {when} "
+                f"{self.name(device)} has time for "
+                f"{counted(float(self.cap[row, device]), 'round')} in {when} "
                 f"but needs {needed}; {remedy}",
                 device=None if self.scalar else device,
                 constraint="deadline",

@@ -15,10 +15,11 @@ text may give another ("100 Wh"). In print there are two forms:
 from __future__ import annotations
 
 from joulemesh.units.reading import example, is_quantity, parse, unit_of
-from joulemesh.units.saying import column, duration, energy, prefixed, si
+from joulemesh.units.saying import column, counted, duration, energy, prefixed, si
 
 __all__ = [
     "column",
+    "counted",
     "duration",
     "energy",
     "example",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["column", "duration", "energy", "prefixed", "si"]
+__all__ = ["column", "counted", "duration", "energy", "prefixed", "si"]
 
 _PRINTED = ("p", "n", "µ", "m", "", "k", "M", "G")
 _HOUR_S, _DAY_S = 3600, 86400
@@ -105,6 +105,16 @@ def duration(seconds: float, *, digits: int = 3) -> str:
 def _parts(seconds: float, split: int, digits: int) -> tuple[float, float]:
     _, _, part_s, parts = _SPLITS[split]
     return divmod(round(seconds / part_s, max(digits - 3, 0)), parts)
+
+
+def counted(number: float, noun: str) -> str:
+    """How many of something there are, in the singular or the plural.
+
+    >>> counted(1, "exchange"), counted(1200, "exchange"), counted(0.5, "round")
+    ('1 exchange', '1,200 exchanges', '0.5 rounds')
+    """
+    many = f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
+    return f"{many} {noun}" if number == 1 else f"{many} {noun}s"
 
 
 def column(values: Iterable[float], unit: str, *, digits: int = 3) -> tuple[str, Sequence[str]]:
