@@ -206,7 +206,7 @@ def contenders(
     folder: Path, field: str, seed: int, method: str, equal: str, **more: Any
 ) -> tuple[Contender, Contender]:
     """A method twice, with a trace that is the same until iteration `KNOWN` is over."""
-    draw, times = TRACES[field][1], list(range(1, KNOWN + 1))
+    draw, times = TRACES[field][1], [float(t) for t in range(1, KNOWN + 1)]
     past = draw(np.random.default_rng(seed), times)
     future = [t + KNOWN for t in times[:-1]]
     made = []
