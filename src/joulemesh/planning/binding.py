@@ -53,7 +53,7 @@ def absent(plan: Plan) -> BoolArray:
     """
     why = _reasons(plan)
     allowed = {"absent", "gone"} if "depleted" in why else {"absent", "gone", "cut-off", "waiting"}
-    return np.isin(why, list(allowed)) & ~plan.active[-1]
+    return np.asarray(np.isin(why, list(allowed)) & ~plan.active[-1])
 
 
 def _gone(plan: Plan) -> BoolArray:
