@@ -52,7 +52,7 @@ def test_a_plan_for_a_shared_medium_is_packed_as_it_is_and_says_what_devices_do(
     made = command("deploy", "init", *THREE, *shared)
     assert (made.code, made.err) == (0, "")
     assert "note: network.medium" in made.out
-    assert "devices send to each neighbour by itself" in " ".join(made.out.split())
+    assert "the bytes go to each neighbour by unicast" in " ".join(made.out.split())
     assert "note:" not in command("deploy", "init", *THREE, "--out", "other").out
 
 

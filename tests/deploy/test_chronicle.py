@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from joulemesh.aggregation.route import Route
 from joulemesh.deploy.device.journal import Journal
 from joulemesh.deploy.effects import Commit, Durable, Note, Received
 from joulemesh.deploy.messages import Refused
@@ -29,14 +30,16 @@ class Full:
     def train_j(self, rounds: int) -> float:
         return 0.0
 
-    def send_j(self, to: int, payload_bytes: int) -> float:
+    def exchange(self, route: Route, iteration: int) -> None: ...
+
+    def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
         return 0.0
 
     def train(self, rounds: int) -> None: ...
 
-    def send(self, to: int, payload_bytes: int) -> None: ...
+    def send(self, to: int, payload_bytes: int, step: int | None = None) -> None: ...
 
-    def receive(self, sender: int, payload_bytes: int) -> None: ...
+    def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None: ...
 
 
 def test_a_view_that_a_node_installs_comes_back_whole_from_its_journal(tmp_path: Path) -> None:

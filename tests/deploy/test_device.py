@@ -172,9 +172,15 @@ def test_a_device_whose_meter_says_that_nothing_is_left_begins_nothing(fleet: Pa
 
 
 @pytest.mark.slow
-def test_metered_joules_are_the_plan_s(fleet: Path) -> None:
-    run(fleet)
+@pytest.mark.parametrize("cast", [False, True])
+def test_metered_joules_are_the_plan_s(fleet: Path, cast: bool) -> None:
     plan = joulemesh.plan(scenario())
+    if cast:  # one transmission serves all neighbours, in the plan and by the modelled meter
+        fields = {"network.broadcast": True, "network.topology": "complete"}
+        plan = joulemesh.plan(scenario(**fields, **{"plan.aggregation": "metropolis"}))
+        fleet = fleet.parent / "cast"
+        make_fleet(fleet, plan, with_keys=True, settings=SETTINGS)
+    run(fleet)
     spent = []
     for folder in sorted((fleet / "devices").iterdir()):
         pack = DevicePack.load(folder)

@@ -19,6 +19,9 @@ from joulemesh.scenario import Scenario
 TOY = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.25)
 
 
+CAST: dict[str, object] = {"network.broadcast": True, "network.topology": "complete"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -27,6 +30,12 @@ TOY = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.25)
         {"network.fading": "rayleigh"},
         {"plan.aggregation": "ring"},
         {"devices.receive_j_per_bit": 1e-8, "devices.idle_w": [0.001, 0.002]},
+        {"network.broadcast": True},
+        {**CAST, "plan.aggregation": "metropolis", "plan.gossip_rounds": 3},
+        {**CAST, "plan.aggregation": "metropolis", "network.packet_error": 0.1},
+        {**CAST, "plan.aggregation": "metropolis", "plan.accounting": "both-ends"},
+        {**CAST, "plan.aggregation": "metropolis", "network.fading": "rayleigh"},
+        {**CAST, "plan.aggregation": "tree-chunked", "devices.receive_j_per_bit": 1e-8},
     ],
 )
 def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) -> None:
@@ -44,13 +53,13 @@ def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) ->
             route = plan.route(t)
             if route is None:
                 continue
-            sent = zip(route.sender, route.receiver, route.bits, strict=True)
-            for sender, receiver, bits in [*sent] * route.repeats:
+            meter.exchange(route, t)
+            for step, sender, receiver, bits in route.messages():
                 size = round(bits * bytes_per_bit)
                 if sender == device:
-                    meter.send(int(receiver), size)
+                    meter.send(receiver, size, step)
                 if receiver == device:
-                    meter.receive(int(sender), size)
+                    meter.receive(sender, size, step)
         exchange_j = np.broadcast_to(plan.exchange_j, plan.rounds.shape)[:3, device].sum()
         flooded = np.count_nonzero(plan.timeline.flooded[:3])
         idle_j = sum(float(plan.idle_j(t)[device]) for t in range(3))
@@ -59,6 +68,24 @@ def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) ->
             assert meter.spent_j() < planned
         else:
             assert meter.spent_j() == pytest.approx(planned, rel=1e-3)
+
+
+def test_a_broadcast_is_charged_once_and_what_is_sent_again_by_itself() -> None:
+    fields = {"devices.count": 6, "plan.aggregation": "metropolis", **CAST}
+    ground = Ground.of(Scenario.preset("adaptive").override(fields))
+    tariff, route = Tariff.of(ground, 0, 8), plan_of(ground).route(1)
+    assert route is not None
+    assert "by unicast" in tariff.source
+    near = [int(to) for to in route.receiver[route.sender == 0]]
+    each_j = [tariff.send_j(to, 1) for to in near]
+    assert len(near) == 5
+    meter = Modelled(1e9, tariff)
+    meter.exchange(route, 1)
+    for to in near:
+        meter.send(to, 100, 0)
+    assert meter.spent_j() == pytest.approx(100 * max(each_j))
+    meter.send(near[2], 100)  # it did not come through
+    assert meter.spent_j() == pytest.approx(100 * (max(each_j) + each_j[2]))
 
 
 def test_a_price_is_what_is_then_spent() -> None:

@@ -82,16 +82,22 @@ class Meter(Protocol):
     def train_j(self, rounds: int) -> float:
         """Joules that local rounds take."""
 
-    def send_j(self, to: int, payload_bytes: int) -> float:
-        """Joules that a message to a neighbour takes."""
+    def exchange(self, route: Route, iteration: int) -> None:
+        """The exchange of an iteration (from 1) begins along a route."""
+
+    def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
+        """Joules that a message to a neighbour takes.
+
+        ``step`` is that of the exchange, for a message that is sent for the first time.
+        """
 
     def train(self, rounds: int) -> None:
         """Local rounds are begun."""
 
-    def send(self, to: int, payload_bytes: int) -> None:
+    def send(self, to: int, payload_bytes: int, step: int | None = None) -> None:
         """A message with parameters is sent to a neighbour, for the first time or again."""
 
-    def receive(self, sender: int, payload_bytes: int) -> None:
+    def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
         """A message with parameters has come from a neighbour."""
 
     def spent_j(self) -> float:

@@ -1,7 +1,8 @@
 """What a device has spent: by a model of its rounds and bytes, or by a meter where there is one.
 
-A plan's joules are modelled: so many for a local round, so many for a byte to each neighbour. A
-`Modelled` meter counts rounds and bytes at those prices. A `Measured` one reads a meter of
+A plan's joules are modelled: so many for a local round, so many for a byte to each neighbour, or to
+all of them at once where the plan broadcasts. A `Modelled` meter counts rounds and bytes at those
+prices. A `Measured` one reads a meter of
 `joulemesh.meters`, which sees everything that the machine draws.
 """
 
@@ -28,6 +29,8 @@ from time import monotonic
 from typing import Protocol
 
 from joulemesh import meters
+from joulemesh.aggregation.route import Route
+from joulemesh.deploy.device.cast import Cast, cast_of
 from joulemesh.deploy.plans import Meter
 from joulemesh.errors import ScenarioError
 from joulemesh.meters import MeterError, MeterOptions
@@ -48,6 +51,8 @@ class Tariff:
         receive_j: joules of a byte from one.
         source: where the figures come from.
         idle_w: watts that it draws at rest, through every iteration.
+        cast: prices of an exchange along a route, in an iteration (from 1), as joules of a byte;
+            None where every message is paid for by itself.
     """
 
     round_j: float
@@ -55,6 +60,7 @@ class Tariff:
     receive_j: Callable[[int, int], float]
     source: str = "modelled"
     idle_w: float = 0.0
+    cast: Callable[[Route, int], Cast] | None = None
 
     @classmethod
     def of(cls, ground: Ground, device: int, parameter_bytes: float) -> Tariff:
@@ -78,9 +84,12 @@ class Tariff:
         ends = {(int(i), int(j)): k for k, (i, j) in enumerate(ground.world.graph.edges)}
         first = None if ground.world.channel.fading else ground.costs(0)
 
+        def costs_in(iteration: int) -> LinkCosts:
+            return ground.costs(iteration - 1) if first is None else first
+
         def prices(sender: int, receiver: int, iteration: int) -> tuple[float, float]:
             """Joules of a byte at the sender and at the receiver."""
-            costs: LinkCosts = ground.costs(iteration - 1) if first is None else first
+            costs = costs_in(iteration)
             forward = (sender, receiver) in ends
             link = ends[(sender, receiver) if forward else (receiver, sender)]
             send = costs.forward_j if forward else costs.backward_j
@@ -91,12 +100,21 @@ class Tariff:
             sent, received = prices(sender, device, iteration)
             return sent if both else received
 
+        def cast(route: Route, iteration: int) -> Cast:
+            one = cast_of(route, costs_in(iteration), device)
+            heard_j = {key: bits * price for key, price in one.heard_j.items()} if both else {}
+            return Cast({key: bits * price for key, price in one.send_j.items()}, heard_j)
+
+        broadcast = ground.pricer.medium.broadcast
+        once = "; a broadcast once, though its bytes go to each neighbour by unicast"
         return cls(
             round_j=float(devices.round_energy_j[device]),
             send_j=lambda to, iteration: prices(device, to, iteration)[0],
             receive_j=receive_j,
-            source=f"modelled: the plan's joules per round and per bit ({scenario.plan.pays} pays)",
+            source=f"modelled: the plan's joules per round and per bit ({scenario.plan.pays} pays)"
+            + (once if broadcast else ""),
             idle_w=0.0 if devices.idle_w is None else float(devices.idle_w[device]),
+            cast=cast if broadcast else None,
         )
 
 
@@ -142,6 +160,7 @@ class Modelled:
         self.source, self.measures = tariff.source, False
         self.when_unread: Callable[[str], None] = lambda reason: None
         self._spent_j, self._rested = spent_j, 0
+        self._cast: Cast | None = None
 
     def rest(self, iteration: int, seconds: float) -> None:
         """An iteration is under way: what is drawn at rest goes on through all of it."""
@@ -157,21 +176,36 @@ class Modelled:
         """Joules that local rounds take."""
         return rounds * self.tariff.round_j
 
-    def send_j(self, to: int, payload_bytes: int) -> float:
+    def exchange(self, route: Route, iteration: int) -> None:
+        """An exchange begins along a route."""
+        self._cast = None
+        if self.tariff.cast is not None and route.same_to_all:
+            self._cast = self.tariff.cast(route, iteration)
+
+    def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
         """Joules that a message to a neighbour takes."""
-        return payload_bytes * self.tariff.send_j(to, self.iteration)
+        each_j = None
+        if self._cast is not None and step is not None:
+            each_j = self._cast.send_j.get((step, to))
+        return payload_bytes * (
+            self.tariff.send_j(to, self.iteration) if each_j is None else each_j
+        )
 
     def train(self, rounds: int) -> None:
         """Local rounds are begun."""
         self._spent_j += self.train_j(rounds)
 
-    def send(self, to: int, payload_bytes: int) -> None:
+    def send(self, to: int, payload_bytes: int, step: int | None = None) -> None:
         """A message with parameters is sent to a neighbour, for the first time or again."""
-        self._spent_j += self.send_j(to, payload_bytes)
+        self._spent_j += self.send_j(to, payload_bytes, step)
 
-    def receive(self, sender: int, payload_bytes: int) -> None:
+    def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
         """A message with parameters has come from a neighbour."""
-        self._spent_j += payload_bytes * self.tariff.receive_j(sender, self.iteration)
+        each_j = None
+        if self._cast is not None and step is not None:
+            each_j = self._cast.heard_j.get((step, sender))
+        each_j = self.tariff.receive_j(sender, self.iteration) if each_j is None else each_j
+        self._spent_j += payload_bytes * each_j
 
     def spent_j(self) -> float:
         """Joules spent so far."""

@@ -23,7 +23,8 @@ def medium_notes(scenario: Scenario) -> tuple[str, ...]:
         )
     if scenario.network.broadcast:
         found.append(
-            "network.broadcast = true: devices send to each neighbour by itself, and spend more "
-            "joules than the plan has; leave it out to plan for what they do"
+            "network.broadcast = true: the bytes go to each neighbour by unicast; modelled joules "
+            "are those of the plan, one broadcast for all of them, and a meter of the machine "
+            "counts what the unicasts really take"
         )
     return tuple(found)

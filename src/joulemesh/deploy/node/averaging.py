@@ -61,6 +61,7 @@ class Averaging:
             settings = self._context.settings
             self.within_s = price.exchange_s * settings.slack + settings.patience_s
             self._exchange = Exchange(peer, self._inbox.awaited(route), own)
+            self._context.meter.exchange(route, iteration)
             self._send(self._exchange.begin())
             for step, sender, payload in self._inbox.take(key):
                 self._feed(step, sender, payload)
@@ -98,7 +99,7 @@ class Averaging:
         if exchange is None or not exchange.takes(step, sender):
             return False
         self._progress = self._context.now
-        self._context.meter.receive(sender, int(payload.nbytes))
+        self._context.meter.receive(sender, int(payload.nbytes), step)
         try:
             outgoing = exchange.receive(step, sender, payload)
         except (ValueError, RuntimeError) as error:  # of another size than the others

@@ -126,12 +126,18 @@ class NodeContext:
         left, spent = self.meter.left_j(), self.meter.spent_j()
         return left >= joules - _CLOSE * (abs(left) + spent)
 
-    def pay(self, to: int, message: Part | Given) -> bool:
-        """Pay for a message with parameters; False if the battery does not hold enough."""
+    def pay(self, to: int, message: Part | Given, step: int | None = None) -> bool:
+        """Pay for a message with parameters; False if the battery does not hold enough.
+
+        Args:
+            to: the neighbour that it goes to.
+            message: what is sent.
+            step: of the exchange, if it is sent for the first time.
+        """
         size = int(message.payload.nbytes)
-        if not self.affords(self.meter.send_j(to, size)):
+        if not self.affords(self.meter.send_j(to, size, step)):
             return False
-        self.meter.send(to, size)
+        self.meter.send(to, size, step)
         return True
 
     # The disk ---------------------------------------------------------------------------------

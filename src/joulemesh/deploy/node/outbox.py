@@ -22,6 +22,7 @@ class _Sending:
     part: Part
     since: float  # when it was first sent
     within_s: float
+    paid: bool = False  # before: a plan that broadcasts pays once for all who receive it
     flying: bool = False
     delivered: float | None = None  # when
 
@@ -55,7 +56,7 @@ class Outbox:
             kept = self._sendings.setdefault((part.view, part.iteration), {})
             within_s = self._context.settings.patience_s
             kept[part.step, to] = _Sending(
-                to, part, self._context.now, within_s, delivered=-math.inf
+                to, part, self._context.now, within_s, paid=True, delivered=-math.inf
             )
 
     def mixed(self) -> tuple[tuple[int, Part], ...]:
@@ -72,9 +73,11 @@ class Outbox:
         return {sending.to for sendings in self._sendings.values() for sending in sendings.values()}
 
     def _send(self, sending: _Sending) -> None:
-        if not self._context.pay(sending.to, sending.part):
+        step = None if sending.paid else sending.part.step
+        if not self._context.pay(sending.to, sending.part, step):
             self._broke()
             return
+        sending.paid = True
         sending.flying, sending.delivered = True, None
 
         def answered(came: bool) -> None:

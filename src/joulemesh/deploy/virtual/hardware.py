@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.aggregation.route import Route
 from joulemesh.deploy.effects import Commit, Durable, Save, Send, Train
 from joulemesh.deploy.messages import Given, Part
 from joulemesh.deploy.virtual.setup import Setup
@@ -70,7 +71,10 @@ class Battery:
         """Joules of local rounds."""
         return rounds * self._setup.round_j(self._device)
 
-    def send_j(self, to: int, payload_bytes: int) -> float:
+    def exchange(self, route: Route, iteration: int) -> None:
+        """Every message is paid for by itself, whatever the route."""
+
+    def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
         """Joules of a message."""
         return payload_bytes * self._setup.byte_j(self._device, to)
 
@@ -78,11 +82,11 @@ class Battery:
         """Meter local rounds."""
         self._spent_j += self.train_j(rounds)
 
-    def send(self, to: int, payload_bytes: int) -> None:
+    def send(self, to: int, payload_bytes: int, step: int | None = None) -> None:
         """Meter a message."""
         self._spent_j += self.send_j(to, payload_bytes)
 
-    def receive(self, sender: int, payload_bytes: int) -> None:
+    def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
         """Receiving takes nothing."""
 
     def use(self, effect: Train | Send) -> None:
