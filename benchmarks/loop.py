@@ -52,7 +52,7 @@ def measure(folder: Path, devices: int) -> dict[str, Any]:
         "rounds": sum(rounds) / len(rounds),
         "complete": came["complete"],
         "planned_s": receipt["iteration_s"]["planned"],
-        "measured_s": receipt["iteration_s"]["metered"],
+        "measured_s": receipt["iteration_s"]["measured"],
         "ratio": receipt["iteration_s"]["ratio"],
     }
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.record.costs import QUANTITIES, continued, metered, planned, simulated
+from joulemesh.deploy.record.costs import continued, metered, planned, simulated
 from joulemesh.deploy.record.history import FIGURES, History, history_of, read_history
-from joulemesh.deploy.record.receipt import KINDS, Receipt
+from joulemesh.deploy.record.receipt import COLUMNS, Receipt
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.plan import Plan
@@ -152,15 +152,15 @@ def test_json_and_csv_say_the_same(fleet: Fleet, tmp_path: Path) -> None:
     fleet.write(tmp_path)
     made = receipt(fleet, read(tmp_path))
     record = json.loads(made.to_json())
-    assert set(record["sources"]) == set(KINDS)
+    assert set(record["sources"]) == {"planned", "simulated", "charged", "measured"}
     rows = list(csv.DictReader(io.StringIO(made.to_csv())))
     assert len(rows) == 4 * 12
     for row in rows:
         device, place = record["devices"][int(row["device"])], int(row["iteration"]) - 1
         assert row["name"] == device["name"] == NAMES[int(row["device"])]
         assert row["meter"] == device["meter"] == MODELLED
-        for name in QUANTITIES:
-            for kind in KINDS:
+        for name, kinds in COLUMNS.items():
+            for kind in kinds:
                 value = device[name][kind][place]
                 assert row[f"{kind}_{name}"] == ("" if value is None else f"{value:.9g}")
         assert (row["view"] == "") == (device["view"][place] is None)
@@ -176,8 +176,33 @@ def test_a_device_without_a_journal_is_missing_and_not_free(fleet: Fleet, tmp_pa
     assert made.missing.tolist() == [0, 12, 0, 0]
     assert np.isnan(made.spent_j[1])
     record = json.loads(made.to_json())["devices"][1]
-    assert record["totals"]["metered"] == {"joules": None, "seconds": None}
+    for kind in ("charged", "measured"):
+        assert record["totals"][kind] == {"joules": None, "seconds": None}
     assert record["spent_j"] is None
+
+
+def test_joules_are_charged_by_a_model_and_measured_by_a_meter(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.write(tmp_path)
+    journal = tmp_path / "pump" / "journal.jsonl"
+    journal.write_text(
+        journal.read_text("utf-8").replace(MODELLED, "measured by powercap"), "utf-8"
+    )
+    made = receipt(fleet, read(tmp_path))
+    assert made.charged.tolist() == [True, True, True, False]
+    assert made.word == "charged or measured"
+    record = json.loads(made.to_json())["devices"]
+    for device, (here, there) in ((0, ("charged", "measured")), (3, ("measured", "charged"))):
+        joules = record[device]["totals"]
+        assert joules[here]["joules"] == pytest.approx(np.nansum(made.metered.joules[:, device]))
+        assert joules[there]["joules"] is None
+        assert joules["measured"]["seconds"] > 0  # by the clock, whatever counts joules
+        assert set(record[device]["rounds"]) == {"planned", "simulated", "measured"}
+    head = made.to_csv().splitlines()[0].split(",")
+    assert [one for one in head if one.endswith("train_j")] == [
+        "planned_train_j", "simulated_train_j", "charged_train_j", "measured_train_j",
+    ]  # fmt: skip
 
 
 def test_what_a_crash_cost_is_not_hidden(fleet: Fleet, tmp_path: Path) -> None:

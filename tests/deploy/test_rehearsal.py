@@ -49,7 +49,7 @@ def test_the_receipt_has_seconds_per_iteration_planned_and_measured() -> None:
     made = Receipt.of(histories, costs, costs, fleet="f", plan="p", battery_j=battery_j)
     said = json.loads(made.to_json())["iteration_s"]
     assert said["ratio"] == pytest.approx(2.0)
-    assert said["metered"] == pytest.approx(step)
+    assert said["measured"] == pytest.approx(step)
     empty = [history(k, {}) for k in range(3)]
     made = Receipt.of(empty, costs, costs, fleet="f", plan="p", battery_j=battery_j)
     assert json.loads(made.to_json())["iteration_s"]["ratio"] is None

@@ -149,7 +149,7 @@ def test_the_command_says_what_happened_and_what_it_wrote(fleet: Path, tmp_path:
     done = CliRunner().invoke(app, ["deploy", "report", str(fleet), "--no-simulate", "--json"])
     record = json.loads(done.output)
     assert len(record["devices"]) == 4
-    assert record["devices"][0]["totals"]["metered"]["joules"] > 0
+    assert record["devices"][0]["totals"]["charged"]["joules"] > 0
 
 
 @pytest.mark.slow

@@ -89,6 +89,31 @@ def test_links_of_devices_on_one_machine_say_what_they_mean(fleet: Fleet) -> Non
     assert "how fast one machine handles messages, which has no links" in together
 
 
+def test_the_flow_shows_what_was_spent_and_says_how_that_is_known(fleet: Fleet) -> None:
+    view = make_view(fleet)
+    flow, receipt = read_data(render_deployment(view))["flow"], view.receipt
+    assert flow["title"] == "Where the joules went (charged)"
+    uses = [one["key"] for one in flow["uses"]]
+    assert uses[:2] == ["train", "exchange"]
+    table = np.array([one["joules"] for one in flow["sources"]])
+    assert [one["name"] for one in flow["sources"]] == list(receipt.names)
+    spent = table[:, [k for k, use in enumerate(uses) if use != "left"]].sum(axis=1)
+    np.testing.assert_allclose(spent, receipt.spent_j, rtol=1e-4)
+    np.testing.assert_allclose(table.sum(axis=1), receipt.battery_j, rtol=1e-4)
+
+
+def test_before_any_journal_the_flow_is_the_plan_s_and_says_so(fleet: Fleet) -> None:
+    view = make_view(fleet)
+    silent = [history_of([], k, name) for k, name in enumerate(view.receipt.names)]
+    costs = planned(fleet.plan)
+    nothing = Receipt.of(
+        silent, costs, costs, fleet="f", plan="p", battery_j=fleet.plan.energy_budget_j
+    )
+    flow = chart_data(DeploymentView.of(fleet.plan, nothing, silent))["flow"]
+    assert flow["title"] == "Where the planned joules go"
+    assert "send" in [one["key"] for one in flow["uses"]]
+
+
 def test_the_charts_have_the_receipts_figures(fleet: Fleet) -> None:
     view = make_view(fleet, curve=make_curve(fleet.plan))
     data = read_data(render_deployment(view))
@@ -99,6 +124,7 @@ def test_the_charts_have_the_receipts_figures(fleet: Fleet) -> None:
         seconds = np.nansum(np.nanmax(getattr(receipt, kind).seconds, axis=1))
         assert data["costs"]["seconds"][kind][-1] == pytest.approx(seconds, rel=1e-5)
     assert data["bars"]["joules"]["metered"] == pytest.approx(receipt.spent_j.tolist(), rel=1e-4)
+    assert data["metered"] == {"joules": "charged", "seconds": "measured"}
     rows, columns = data["cells"]["shape"]
     raw = base64.b64decode(data["cells"]["maps"]["joules"]["cells"])
     cells = np.frombuffer(raw, "<u2").reshape(rows, columns)

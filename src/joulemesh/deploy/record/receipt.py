@@ -1,12 +1,14 @@
-"""The receipt of a deployment: joules and seconds of every device and iteration, three times.
+"""The receipt of a deployment: joules and seconds of every device and iteration, side by side.
 
 *Planned* is what the plan gave before anything began. *Simulated* is what the same physics gives
-for what was to be done after every change of view. *Metered* is what the device's own meter says.
+for what was to be done after every change of view. What the device's own meter says is *charged*
+where the meter is a model, which counts what the device did at the plan's prices, and *measured*
+where it is a meter of the machine. Rounds and seconds are always measured.
 """
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "KINDS", "Receipt"]
+__all__ = ["COLUMNS", "FORMAT", "KINDS", "Receipt"]
 
 import csv
 import io
@@ -25,8 +27,14 @@ from joulemesh.deploy.record.pace import mean_iteration_s
 
 FloatArray = NDArray[np.float64]
 
-FORMAT = "joulemesh receipt 1"
+FORMAT = "joulemesh receipt 2"
 KINDS = ("planned", "simulated", "metered")
+_JOULES = ("planned", "simulated", "charged", "measured")
+COLUMNS = {
+    name: _JOULES if name.endswith("_j") else ("planned", "simulated", "measured")
+    for name in QUANTITIES
+}
+"""The columns of each quantity in the files; a device's joules are in one of the last two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +114,21 @@ class Receipt:
         )
 
     @property
+    def charged(self) -> NDArray[np.bool_]:
+        """bool [N]: whose joules are charged at the plan's prices, and not measured."""
+        return np.array([meter.startswith("modelled") for meter in self.meters], np.bool_)
+
+    @property
+    def word(self) -> str:
+        """What the joules of the devices' meters are: charged, measured, or some of both."""
+        known = np.isfinite(self.spent_j)
+        charged = bool((self.charged & known).any())
+        measured = bool((~self.charged & known).any())
+        if charged and measured:
+            return "charged or measured"
+        return "measured" if measured else "charged"
+
+    @property
     def iterations(self) -> int:
         """How many the plan has."""
         return len(self.planned.rounds)
@@ -130,7 +153,12 @@ class Receipt:
 
     def to_json(self) -> str:
         """As one JSON object: sources, totals, and each device's figures by iteration."""
-        sources = {kind: getattr(self, kind).source for kind in KINDS}
+        sources = {
+            "planned": self.planned.source,
+            "simulated": self.simulated.source,
+            "charged": "what devices did, at the plan's prices, from their journals",
+            "measured": "meters and clocks of the devices, from their journals",
+        }
         devices = [self._device(place) for place in range(len(self.names))]
         record = {
             "format": FORMAT,
@@ -146,20 +174,24 @@ class Receipt:
         """Mean seconds of an iteration of the fleet, and measured over planned."""
         planned, measured = self.iteration_s
         ratio = measured / planned if planned > 0 else math.nan
-        named = {"planned": planned, "metered": measured, "ratio": ratio}
+        named = {"planned": planned, "measured": measured, "ratio": ratio}
         return {name: _plain(value) for name, value in named.items()}
 
     def _device(self, place: int) -> dict[str, Any]:
         figures: dict[str, Any] = {
-            name: {kind: _figures(getattr(getattr(self, kind), name)[:, place]) for kind in KINDS}
-            for name in QUANTITIES
+            name: {kind: _figures(self._column(kind, name, place)) for kind in kinds}
+            for name, kinds in COLUMNS.items()
         }
         totals = {
             kind: {
-                "joules": _total(getattr(self, kind).joules[:, place]),
-                "seconds": _total(getattr(self, kind).seconds[:, place]),
+                "joules": _total(
+                    self._column(kind, "train_j", place) + self._column(kind, "exchange_j", place)
+                ),
+                "seconds": _total(
+                    self._column(kind, "train_s", place) + self._column(kind, "exchange_s", place)
+                ),
             }
-            for kind in KINDS
+            for kind in _JOULES
         }
         return {
             "device": self.devices[place],
@@ -174,9 +206,18 @@ class Receipt:
             **figures,
         }
 
+    def _column(self, kind: str, name: str, place: int) -> FloatArray:
+        """float64 [n]: a quantity of a device by one of the kinds; NaN where it has none."""
+        if kind in ("planned", "simulated"):
+            return np.asarray(getattr(getattr(self, kind), name)[:, place])
+        found = getattr(self.metered, name)[:, place]
+        by_model = bool(self.charged[place]) and name.endswith("_j")
+        return np.asarray(found if by_model == (kind == "charged") else np.full_like(found, np.nan))
+
     def to_csv(self) -> str:
-        """One row for each device and iteration; ``meter`` says where metered joules come from."""
-        heads = [f"{kind}_{name}" for name in QUANTITIES for kind in KINDS]
+        """One row for each device and iteration; ``meter`` says where the joules come from."""
+        named = [(kind, name) for name, kinds in COLUMNS.items() for kind in kinds]
+        heads = [f"{kind}_{name}" for kind, name in named]
         lines = [",".join(["device", "name", "iteration", "view", *heads, "meter"])]
         shape = ",".join(["%d", "%.9g", *["%.9g"] * len(heads)])
         for place, name in enumerate(self.names):
@@ -186,11 +227,7 @@ class Receipt:
                 [
                     np.arange(1, self.iterations + 1),
                     self.views[:, place],
-                    *(
-                        getattr(getattr(self, kind), quantity)[:, place]
-                        for quantity in QUANTITIES
-                        for kind in KINDS
-                    ),
+                    *(self._column(kind, quantity, place) for kind, quantity in named),
                 ]
             )
             lines += [

@@ -1,10 +1,12 @@
 // Accuracy, costs, devices, cells and links of a deployment; draws everything, and again on change.
 
 const KINDS = {
-  planned: { text: "planned", ink: "var(--planned)", dash: "2 5" },
-  simulated: { text: "simulated", ink: "var(--simulated)", dash: "8 5" },
-  metered: { text: "metered", ink: "var(--metered)", dash: "" },
+  planned: { ink: "var(--planned)", dash: "2 5" },
+  simulated: { ink: "var(--simulated)", dash: "8 5" },
+  metered: { ink: "var(--metered)", dash: "" },
 };
+// What meters say is charged by a model or measured by a sensor; seconds are always measured.
+const word = (kind, quantity) => (kind === "metered" ? data.metered[quantity] : kind);
 const UNIT = { joules: "J", seconds: "s" };
 const shown = { across: "iteration", quantity: "joules", form: "total", bar: "joules", map: "joules-ratio" };
 
@@ -37,10 +39,10 @@ function drawCosts() {
   const values = (list) => (each ? list.map((v, k) => (k === 0 || v === null || list[k - 1] === null ? null : (v - list[k - 1]) / (when[k] - when[k - 1]))) : list);
   const rows = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, values(series[kind])]));
   const { scale, unit: name } = unitOf(Math.max(...numbers(Object.values(rows).flat()), 0), unit);
-  const lines = Object.entries(KINDS).map(([kind, { text, ink, dash }]) => ({ text, ink, dash, xs: when, ys: rows[kind].map((v) => (v === null ? null : v / scale)) }));
+  const lines = Object.entries(KINDS).map(([kind, { ink, dash }]) => ({ text: word(kind, shown.quantity), ink, dash, xs: when, ys: rows[kind].map((v) => (v === null ? null : v / scale)) }));
   const what = shown.quantity === "joules" ? "energy of the devices" : "time of the slowest device";
   const few = costs.devices < data.names.length ? [`of the ${costs.devices} devices whose journals there are`] : [];
-  lineChart("costs", { label: `${what}, ${each ? "per iteration" : "so far"}, planned, simulated and metered`, lines, notes: few,
+  lineChart("costs", { label: `${what}, ${each ? "per iteration" : "so far"}, planned, simulated and ${word("metered", shown.quantity)}`, lines, notes: few,
     x: { name: "iteration", whole: true, write: (v) => `iteration ${v}` },
     y: { name: `${what} [${name}]${each ? " per iteration" : ""}`, write: (v) => si(v * scale, unit), zero: true } });
 }
@@ -50,7 +52,7 @@ function drawBars() {
   const chart = document.querySelector("#bars .chart");
   const pitch = count <= 40 ? 20 : count <= 100 ? 9 : Math.max(2, 720 / count);
   const top = 12, height = Math.ceil(top + pitch * count + 46);
-  const { svg, width } = sheet(chart, height, `${shown.bar} of ${count} devices: planned, simulated, metered${shown.bar === "joules" ? ", and their batteries" : ""}.`);
+  const { svg, width } = sheet(chart, height, `${shown.bar} of ${count} devices: planned, simulated, ${word("metered", shown.bar)}${shown.bar === "joules" ? ", and their batteries" : ""}.`);
   const held = shown.bar === "joules" ? bars.battery : [];
   const most = Math.max(...numbers([...Object.values(rows).flat(), ...held]), 0) || 1;
   const { scale, unit: name } = unitOf(most, unit);
@@ -63,7 +65,7 @@ function drawBars() {
   data.names.forEach((one, k) => {
     const y = top + pitch * (k + 0.5), thick = Math.max(1, pitch * 0.62), edge = (y - thick / 2).toFixed(1), h = thick.toFixed(1);
     const to = (v) => Math.max(0.5, x(v / scale) - box.left).toFixed(1);
-    const text = [one, ...(held.length ? [`battery ${si(held[k], unit)}`] : []), ...Object.keys(KINDS).map((kind) => `${kind} ${rows[kind][k] === null ? "–" : si(rows[kind][k], unit)}`)].join("\n");
+    const text = [one, ...(held.length ? [`battery ${si(held[k], unit)}`] : []), ...Object.keys(KINDS).map((kind) => `${word(kind, shown.bar)} ${rows[kind][k] === null ? "–" : si(rows[kind][k], unit)}`)].join("\n");
     if (held.length) svg.append(node("rect", { class: "full", x: box.left, y: edge, width: to(held[k]), height: h }));
     if (rows.metered[k] !== null) svg.append(node("rect", { class: "bar", x: box.left, y: edge, width: to(rows.metered[k]), height: h, fill: KINDS.metered.ink, opacity: 0.75 }));
     for (const kind of ["planned", "simulated"])
@@ -75,12 +77,12 @@ function drawBars() {
     svg.append(node("rect", { class: "shield", x: 0, y: top + pitch * k, width, height: pitch, "data-tip": text }));
   });
   legend("bars", [
-    { text: "metered", colour: KINDS.metered.ink },
+    { text: word("metered", shown.bar), colour: KINDS.metered.ink },
     { text: "planned", colour: KINDS.planned.ink, kind: "tick" },
     { text: "simulated", colour: KINDS.simulated.ink, kind: "tick" },
     ...(held.length ? [{ text: "battery", colour: "var(--grid)" }] : []),
   ]);
-  exports("bars", `${shown.bar} of devices`, () => ({ columns: ["device", ...Object.keys(KINDS), ...(held.length ? ["battery"] : [])],
+  exports("bars", `${shown.bar} of devices`, () => ({ columns: ["device", ...Object.keys(KINDS).map((kind) => word(kind, shown.bar)), ...(held.length ? ["battery"] : [])],
     rows: data.names.map((one, k) => [one, ...Object.keys(KINDS).map((kind) => rows[kind][k]), ...(held.length ? [held[k]] : [])]) }));
 }
 
@@ -112,7 +114,7 @@ function drawCells() {
   const values = unpack(map.cells), paint = ratio ? diverging : (level) => shade(level);
   const chart = document.querySelector("#cells .chart"), pitch = count <= 40 ? 20 : Math.max(2, 720 / count);
   const top = 46, height = Math.ceil(top + Math.max(140, pitch * count) + 46);
-  const { svg, width } = sheet(chart, height, `Heat map of ${count} devices and ${iterations} iterations: metered ${shown.map.replace("-ratio", " as a multiple of the planned")}.`);
+  const { svg, width } = sheet(chart, height, `Heat map of ${count} devices and ${iterations} iterations: ${word("metered", shown.map.replace("-ratio", ""))} ${shown.map.replace("-ratio", " as a multiple of the planned")}.`);
   const longest = Math.min(16, Math.max(...data.names.map((one) => one.length)));
   const box = { left: Math.min(width * 0.34, 20 + 7.6 * longest), right: width - 14, top, bottom: height - 46 };
   const x = linear(0.5, iterations + 0.5, box.left, box.right), none = linear(0, 1, 0, 1), tall = box.bottom - box.top;
@@ -143,7 +145,7 @@ function readCells(svg, box, values, map, ratio, unit) {
     const cell = values[r * columns + c], level = cell / 65534;
     const who = rows < count ? `devices about ${data.names[Math.floor(((r + 0.5) * count) / rows)]}` : data.names[r];
     const figure = ratio ? `${plain(Number((2 ** ((level * 2 - 1) * Math.log2(map.top))).toFixed(3)))} times the planned` : si(level * map.top, unit);
-    return `${who}, iteration ${Math.floor((c * iterations) / columns) + 1}: ${cell === 65535 ? "nothing metered" : figure}`;
+    return `${who}, iteration ${Math.floor((c * iterations) / columns) + 1}: ${cell === 65535 ? "nothing known" : figure}`;
   });
 }
 
@@ -206,7 +208,10 @@ function draw() {
   if (data.cells) drawCells();
   if (data.links.length) drawLinks();
   if (data.gantt.length) drawIteration();
-  if (data.flow) flowChart("flow", data.flow);
+  if (data.flow) {
+    document.querySelector("#h-flow").textContent = data.flow.title;
+    flowChart("flow", data.flow);
+  }
 }
 
 switches("across", (value) => { shown.across = value; drawLearning(); });

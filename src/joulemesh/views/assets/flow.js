@@ -4,7 +4,7 @@
 // bands whose widths are joules. `gained[k]` is what source k harvested; the rest it held. Sources that
 // stand beside each other, like methods that are compared, have no sums (`options.apart`).
 
-const USE_INK = { train: "var(--train)", send: "var(--send)", receive: "var(--receive)", exchange: "var(--send)", rest: "var(--rest)", left: "var(--left)", spilled: "var(--halo)" };
+const USE_INK = { train: "var(--train)", send: "var(--send)", receive: "var(--receive)", exchange: "var(--send)", outside: "var(--alarm)", rest: "var(--rest)", left: "var(--left)", spilled: "var(--halo)" };
 
 // Places near those that are wanted, so far apart that texts do not meet, all between top and bottom.
 function labelled(wanted, apart, top, bottom) {

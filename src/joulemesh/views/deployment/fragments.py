@@ -98,7 +98,7 @@ def tiles(view: DeploymentView) -> str:
     slowest = _slowest(receipt.metered.seconds)
     expected = _slowest(np.where(done, receipt.simulated.seconds, np.nan))
     figures = [
-        ("metered", energy(spent), _against(spent, priced, energy(priced))),
+        (receipt.word, energy(spent), _against(spent, priced, energy(priced))),
         ("seconds of iterations", duration(slowest), _against(slowest, expected,
                                                               duration(expected))),
     ]  # fmt: skip

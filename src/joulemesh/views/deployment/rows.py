@@ -28,17 +28,21 @@ _FIRST_ROWS, _MOST_ROWS = 12, 200
 def devices(view: DeploymentView) -> str:
     """One row per device: battery and joules, seconds, and where the joules come from."""
     receipt = view.receipt
+    spent = {
+        "charged": np.where(receipt.charged, receipt.spent_j, np.nan),
+        "measured": np.where(receipt.charged, np.nan, receipt.spent_j),
+    }
     figures = {
         "battery": receipt.battery_j,
         "planned": np.nansum(receipt.planned.joules, axis=0),
         "simulated": np.nansum(receipt.simulated.joules, axis=0),
-        "metered": receipt.spent_j,
+        **{kind: joules for kind, joules in spent.items() if kind in receipt.word},
         "outside iterations": receipt.outside_j,
     }
     clocks = {
         "planned": np.nansum(receipt.planned.seconds, axis=0),
         "simulated": np.nansum(receipt.simulated.seconds, axis=0),
-        "metered": np.where(has_journal(view), np.nansum(receipt.metered.seconds, axis=0), np.nan),
+        "measured": np.where(has_journal(view), np.nansum(receipt.metered.seconds, axis=0), np.nan),
     }
     joules, joule = _columns(list(figures.values()), "J")
     seconds, second = _columns(list(clocks.values()), "s")
@@ -191,7 +195,7 @@ def sources(view: DeploymentView) -> str:
     pairs = [
         ("planned", receipt.planned.source),
         ("simulated", receipt.simulated.source),
-        ("metered", "; ".join(f"{n:,} devices: {what}" for what, n in meters.most_common(8))),
+        (receipt.word, "; ".join(f"{n:,} devices: {what}" for what, n in meters.most_common(8))),
         ("accuracy, simulated", "–" if view.curve is None else view.curve.source),
         ("accuracy, measured", "each device on its own evaluation data, from its journal"),
         ("rates, planned", "the plan's links (under fading, its forecast)"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["flow_data", "harvest_data", "method_flow"]
+__all__ = ["flow_data", "harvest_data", "metered_flow", "method_flow"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +24,8 @@ _USES = {
     "send": "sending",
     "receive": "receiving",
     "rest": "waiting, at rest",
+    "exchange": "exchanges, with what is drawn at rest",
+    "outside": "repeated or lost work",
     "left": "left over",
     "spilled": "spilled: no room",
 }
@@ -96,7 +98,8 @@ def method_flow(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     >>> method_flow([row])["sources"]
     [{'name': 'a', 'joules': [3.0, 1.0]}]
     """
-    names = dict(zip(_USES, ("compute", "transmit", "receive", "idle", "leftover"), strict=False))
+    names = {"train": "compute", "send": "transmit", "receive": "receive"}
+    names |= {"rest": "idle", "left": "leftover"}
     ran = [row for row in rows if row["iterations"] is not None]
     table = {
         key: [max(0.0, float(row[f"{name}_j"] or 0.0)) for row in ran]
@@ -110,6 +113,34 @@ def method_flow(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "sources": [
             {"name": str(row["method"]), "joules": [table[key][k] for key in kept]}
             for k, row in enumerate(ran)
+        ],
+    }
+
+
+def metered_flow(
+    uses: Mapping[str, FloatArray], names: Sequence[str], who: NDArray[np.int64]
+) -> dict[str, Any]:
+    """The same for devices that have told what they spent.
+
+    Args:
+        uses: joules [N] by what they went on, and what is left.
+        names: of the devices.
+        who: whose joules are known; many of them are one source.
+
+    >>> spent = {"train": np.array([3.0, 1.0]), "left": np.array([2.0, 0.0])}
+    >>> metered_flow(spent, ("gate", "barn"), np.array([0, 1]))["sources"][0]
+    {'name': 'gate', 'joules': [3.0, 2.0]}
+    """
+    kept = {key: joules for key, joules in uses.items() if (joules[who] > 0).any()}
+    groups = [(names[device], np.array([device])) for device in who.tolist()]
+    if len(who) > _NAMED:
+        groups = [(f"{len(who):,} devices", who)]
+    table = np.stack(list(kept.values()))
+    return {
+        "uses": [{"key": key, "text": _USES[key]} for key in kept],
+        "sources": [
+            {"name": name, "joules": few_digits(table[:, some].sum(axis=1), 6)}
+            for name, some in groups
         ],
     }
 
