@@ -60,8 +60,8 @@ def test_local_packs_runs_and_tells(command: Command) -> None:
     assert done.code == 0, done.err
     assert done.err.startswith("packed default-local: Plan(")
     assert "3 of 3 devices answer" in done.err
-    assert "1.5 J metered" not in done.out  # 3 devices with 1 J each
-    assert done.out.startswith("3 J metered, ")
+    assert "1.5 J charged" not in done.out  # 3 devices with 1 J each
+    assert done.out.startswith("3 J charged, ")
     again = command("local", *SMALL)
     assert again.code == 0
     assert again.err.startswith("goes on with default-local: ")
@@ -79,7 +79,7 @@ def test_local_prints_json(command: Command) -> None:
     came = json.loads(done.out)
     assert (came["folder"], came["complete"], came["restarts"]) == ("there", True, 1)
     assert [one["iteration"] for one in came["devices"]] == [2, 2, 2]
-    assert came["metered_j"] == 3.0
+    assert came["charged_j"] == 3.0
 
 
 def test_local_refuses_the_folder_of_another_plan(command: Command) -> None:

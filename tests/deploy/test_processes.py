@@ -150,5 +150,5 @@ def test_the_command_runs_reports_and_equals_the_simulation(tmp_path: Path) -> N
         assert came["complete"]
         assert came["largest_difference"] <= 1e-5
         assert [one["iteration"] for one in came["devices"]] == [5] * 4
-        assert came["metered_j"] == pytest.approx(came["planned_j"])
+        assert came["charged_j"] == pytest.approx(came["planned_j"])
         assert "5 iterations" in (folder / "report.html").read_text("utf-8")

@@ -141,7 +141,7 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
         "folder": str(running.folder),
         "complete": running.complete,
         "seconds": round(seconds, 3),
-        "metered_j": sum(one.spent_j for one in standings),
+        "charged_j": sum(one.spent_j for one in standings),
         "planned_j": float(running.plan.spent_j.sum()),
         "planned_s": running.plan.time_s,
         "iteration_s": _pace(running),
@@ -182,9 +182,9 @@ def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
 def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
     from joulemesh.units import duration, energy
 
-    metered, planned = outcome["metered_j"], outcome["planned_j"]
+    charged, planned = outcome["charged_j"], outcome["planned_j"]
     say(
-        f"{energy(metered, beside=planned)} metered, {energy(planned, beside=metered)} planned; "
+        f"{energy(charged, beside=planned)} charged, {energy(planned, beside=charged)} planned; "
         f"{duration(outcome['seconds'])} on this machine, {duration(outcome['planned_s'])} planned"
     )
     pace = outcome["iteration_s"]
