@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -187,7 +188,8 @@ def test_a_simulation_draws_live_curves_and_planning_goes_on(page: Page) -> None
     page.browser.wait(f"{TOLD} !== 'Starting…'")
     assert page.enter("budget.deadline_s", "41 ms")["plan"] is not None  # while it trains
     page.browser.wait(f"{TOLD}.startsWith('Done')", 120)
-    assert "accuracy 0." in page.text("#training .words")
+    done = page.text("#training .words")
+    assert re.fullmatch(r"Done: accuracy \d\d\.\d % for [\d.]+ J in [\d.]+ s", done)
     drawn = "document.querySelector('#curve-accuracy path.line').getAttribute('d')"
     assert page.browser.evaluate(drawn).count("L") >= 5
 

@@ -34,7 +34,7 @@ _BEAT_S = 2.0
 _JSON = "application/json"
 _KINDS = {".js": "text/javascript", ".css": "text/css"}
 _SCRIPTS = ("studio.js", *(f"studio-{part}.js" for part in ("form", "plan", "table", "training")))
-_SHARED = ("svg", "export", "lines", "map", "rounds", "gantt", "devices", "flow")
+_SHARED = ("svg", "export", "page", "lines", "map", "rounds", "gantt", "devices", "flow")
 _ASSETS = ("report.css", "studio.css", *(f"{part}.js" for part in _SHARED), *_SCRIPTS)
 
 

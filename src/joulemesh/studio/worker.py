@@ -19,6 +19,7 @@ from typing import Any
 from joulemesh.errors import JoulemeshError
 from joulemesh.own_code import run_file
 from joulemesh.scenario import Scenario
+from joulemesh.units import duration, energy
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -70,7 +71,12 @@ def _simulate(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> Non
         on_metrics=lambda row: tell({"row": row}),
         on_progress=lambda made: tell({"done": made.completed, "of": made.iterations}),
     )
-    tell({"state": "done", "text": repr(result)})
+    figures = (result.final.test_score, result.energy_j[-1], result.time_s[-1])
+    score, joules, seconds = (float(values.mean()) for values in figures)
+    seeds, cost = len(result.seeds), f"{energy(joules)} in {duration(seconds)}"
+    runs = "" if seeds == 1 else f" (mean of {seeds} seeds)"
+    words = f"{result.metric.label} {result.metric.text(score)} for {cost}{runs}"
+    tell({"state": "done", "text": words})
 
 
 def _tune(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> None:

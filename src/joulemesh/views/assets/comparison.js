@@ -27,7 +27,9 @@ function drawCurves() {
   const box = { left: 56, right: width - 14, top: 30, bottom: height - 46 };
   const right = Math.max(...shown.map((method) => Math.max(...finite(method[view.x]))), 1e-12);
   const ends = shown.flatMap((method) => finite([...method[view.y].low, ...method[view.y].high]));
-  let low = Math.min(...ends), high = Math.max(...ends);
+  const means = shown.flatMap((method) => finite(method[view.y].mean));
+  // The first intervals of a few seeds are so wide that curves would be left little room.
+  let low = Math.min(...(along.share ? means : ends)), high = Math.max(...ends);
   // Intervals may reach below 0 where the figures themselves cannot.
   const floor = shown.some((method) => finite(method[view.y].mean).some((v) => v < 0)) ? -Infinity : 0;
   low = Math.max(floor, low);
@@ -50,7 +52,8 @@ function drawCurves() {
   if (view.y === data.score && data.target !== null && data.target >= low - room && data.target <= high + room) {
     const at = y(data.target);
     svg.append(node("line", { class: "target", x1: box.left, x2: box.right, y1: at, y2: at }));
-    svg.append(node("text", { class: "over", x: box.right, y: at - 5, "text-anchor": "end" }, `target ${percent(data.target)}`));
+    // Below the line: in the end the best curve is above it.
+    svg.append(node("text", { class: "over", x: box.right, y: at + 15, "text-anchor": "end" }, `target ${percent(data.target)}`));
   }
   keys();
   reader(svg, { box, x, y, shown, across, along });
@@ -82,7 +85,7 @@ function keys() {
   const notes = [data.methods.length > 1 ? "click or tap a method to hide or show it" : "", data.seeds > 1 ? `bands: 95 % intervals over ${data.unit}s` : ""];
   for (const note of notes.filter(Boolean)) {
     const item = document.createElement("li");
-    item.className = "note";
+    item.className = note.startsWith("click") ? "note act" : "note";
     item.textContent = note;
     list.append(item);
   }

@@ -169,9 +169,9 @@ function drawLinks() {
 function drawLinkRows(links, low, high, { scale, unit }) {
   const chart = document.querySelector("#links .chart"), pitch = 22, top = 10;
   const { svg, width } = sheet(chart, top + pitch * links.length + 46, `Planned and measured rates of ${links.length} links.`);
-  const names = links.map((one) => `${data.names[one.from]} → ${data.names[one.to] ?? one.to}`);
-  const left = Math.min(width * 0.42, 20 + 7.6 * Math.min(34, Math.max(...names.map((name) => name.length))));
-  const box = { left, right: width - 16, top, bottom: top + pitch * links.length };
+  const ends = links.map((one) => [data.names[one.from], String(data.names[one.to] ?? one.to)]), names = ends.map((pair) => pair.join(" → "));
+  const left = Math.min(width * 0.48, 20 + 7.6 * Math.min(34, Math.max(...names.map((name) => name.length))));
+  const box = { left, right: width - 16, top, bottom: top + pitch * links.length }, letters = Math.floor((left - 12) / 7.2);
   const x = (low ? logarithmic : linear)(low, high, box.left, box.right), none = linear(0, 1, 0, 1);
   none.ticks = () => [];
   axes(svg, box, x, none, { x: `rate [${unit}]${low ? " (logarithmic)" : ""}`, y: "" }, { bare: true }, { x: (v) => plain(Number((v / scale).toPrecision(6))) });
@@ -180,7 +180,7 @@ function drawLinkRows(links, low, high, { scale, unit }) {
     svg.append(node("line", { class: "link", x1: from, x2: to, y1: y, y2: y }));
     svg.append(node("line", { class: "tick", stroke: "var(--planned)", x1: from, x2: from, y1: y - 7, y2: y + 7 }));
     svg.append(node("circle", { class: "dot", cx: to, cy: y, r: 5, fill: "var(--metered)" }));
-    svg.append(node("text", { x: left - 7, y: y + 4, "text-anchor": "end" }, clip(names[k], Math.floor((left - 12) / 7.2))));
+    svg.append(node("text", { x: left - 7, y: y + 4, "text-anchor": "end" }, names[k].length <= letters ? names[k] : ends[k].map((name) => clip(name, (letters - 3) >> 1)).join(" → ")));
     svg.append(node("rect", { class: "shield", x: 0, y: top + pitch * k, width, height: pitch, "data-tip": linkText(one) }));
   });
 }

@@ -49,7 +49,7 @@ function nearestLine(svg, box, xs, y, { rows, value, text, lines }) {
     for (const [key, v] of Object.entries({ cx: xs[k], cy: y(value(rows[best], k)), visibility: "visible" })) dot.setAttribute(key, v);
     tip.show(text(rows[best], k), clientX, clientY);
   };
-  let at = null;
+  const kept = placeOf(svg);
   const follow = (event) => {
     const frame = shield.getBoundingClientRect();
     const px = box.left + ((event.clientX - frame.left) / frame.width) * (box.right - box.left);
@@ -57,7 +57,7 @@ function nearestLine(svg, box, xs, y, { rows, value, text, lines }) {
     let k = 0, best = 0;
     xs.forEach((x, i) => { if (Math.abs(x - px) < Math.abs(xs[k] - px)) k = i; });
     rows.forEach((row, i) => { if (Math.abs(y(value(row, k)) - py) < Math.abs(y(value(rows[best], k)) - py)) best = i; });
-    at = [best, k];
+    kept.at = [best, k];
     show(best, k, event.clientX, event.clientY);
   };
   shield.addEventListener("pointermove", follow);
@@ -69,7 +69,7 @@ function nearestLine(svg, box, xs, y, { rows, value, text, lines }) {
     if (!way || !rows.length) return;
     event.preventDefault();
     const within = (v, most) => Math.min(most - 1, Math.max(0, v));
-    at = at ? [within(at[0] + way[0], rows.length), within(at[1] + way[1], xs.length)] : [0, way[1] > 0 && way[1] !== 1 ? xs.length - 1 : 0];
+    const was = kept.at, at = kept.at = was ? [within(was[0] + way[0], rows.length), within(was[1] + way[1], xs.length)] : [0, way[1] > 0 && way[1] !== 1 ? xs.length - 1 : 0];
     const frame = svg.getBoundingClientRect(), scale = frame.width / svg.viewBox.baseVal.width;
     show(...at, frame.left + xs[at[1]] * scale, frame.top + y(value(rows[at[0]], at[1])) * scale);
   });

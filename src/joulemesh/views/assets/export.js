@@ -36,6 +36,15 @@ function download(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+// A table that goes on to the right says so by a shadow on that side.
+const sized = new ResizeObserver((entries) => { for (const { target } of entries) cue(target.closest(".scroll")); });
+const cue = (box) => box?.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
+function cueScroll(box) {
+  for (const one of [box, ...box.children]) sized.observe(one);
+  box.addEventListener("scroll", () => cue(box), { passive: true });
+}
+document.querySelectorAll(".scroll").forEach(cueScroll);
+
 function fillTable(table, { columns, rows }) {
   const write = (v) => (typeof v === "number" ? plain(v) : v === null || v === undefined ? "–" : String(v));
   const line = (cells, kind) => dom("tr", {}, ...cells.map((cell) => {
@@ -50,6 +59,13 @@ function fillTable(table, { columns, rows }) {
   if (left.length) table.createCaption().textContent = `The first ${left.join(" and ")}; the CSV file has all.`;
 }
 
+// Where arrow keys have come to in a chart. It outlives a drawing: a page that is alive draws anew often.
+function placeOf(svg) {
+  const kept = ((svg.parentNode ?? svg).place ??= { at: null });
+  kept.step = (by, count) => (kept.at = Math.max(0, Math.min(count - 1, (kept.at ?? (by > 0 ? -1 : count)) + by)));
+  return kept;
+}
+
 // Arrow keys go from mark to mark of a chart that has no keys of its own.
 function readTips(svg) {
   if (!svg || svg.hasAttribute("tabindex")) return;
@@ -57,18 +73,18 @@ function readTips(svg) {
   if (!marks.length) return;
   svg.setAttribute("tabindex", "0");
   svg.setAttribute("aria-label", `${svg.getAttribute("aria-label")} Arrow keys read it.`);
-  let at = null;
-  const leave = () => { marks[at]?.classList.remove("near"); tip.hide(); };
+  const kept = placeOf(svg);
+  const leave = () => { marks[kept.at]?.classList.remove("near"); tip.hide(); };
   svg.addEventListener("blur", leave);
   svg.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
     if (step === undefined) return;
     event.preventDefault();
     leave();
-    at = Math.max(0, Math.min(marks.length - 1, (at ?? (step > 0 ? -1 : marks.length)) + step));
-    marks[at].classList.add("near");
-    const frame = marks[at].getBoundingClientRect();
-    tip.show(marks[at].dataset.tip, frame.left + frame.width / 2, frame.top + Math.min(frame.height / 2, 30));
+    const at = marks[kept.step(step, marks.length)];
+    at.classList.add("near");
+    const frame = at.getBoundingClientRect();
+    tip.show(at.dataset.tip, frame.left + frame.width / 2, frame.top + Math.min(frame.height / 2, 30));
   });
 }
 
@@ -90,6 +106,7 @@ function exports(container, name, figures) {
   };
   const table = dom("table"), scroll = dom("div", { className: "scroll", tabIndex: 0 }, table);
   scroll.setAttribute("role", "region");
+  cueScroll(scroll);
   scroll.setAttribute("aria-label", `Table of ${name}`);
   const details = dom("details", {}, dom("summary", { textContent: "Table" }), scroll);
   details.addEventListener("toggle", () => { if (details.open) fillTable(table, host.figures()); });

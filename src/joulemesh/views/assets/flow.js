@@ -24,7 +24,7 @@ function flowChart(container, flow, options = {}) {
   const label = options.apart ? `Where the joules went: ${sources.map((one) => `${one.name}: ${parts((use) => one.joules[use.k])}`).join("; ")}.`
     : `Where the joules went, ${si(total, "J")} in all: ${uses.map((one) => `${one.text} ${si(one.sum, "J")}, ${share(one.sum)}`).join("; ")}.`;
   const narrow = widthOf(chart) < 520, gap = sources.length > 12 ? 2 : 6;
-  const height = Math.max(280, Math.min(640, 60 + sources.length * 24));
+  const height = Math.max(280, Math.min(640, 60 + sources.length * (still.printing ? 16 : 24)));
   const { svg, width } = sheet(chart, height, label);
   const longest = Math.min(narrow ? 12 : 24, Math.max(...sources.map((one) => one.name.length)));
   const box = { left: 24 + 7.6 * longest, right: width - (narrow ? 118 : 190), top: 26, bottom: height - 12 }, thick = 14;
@@ -57,7 +57,7 @@ function flowChart(container, flow, options = {}) {
     if (one.gained > 0) svg.append(node("rect", { class: "gained", x: box.left - thick / 2, y: one.y, width: thick, height: Math.max(1, one.gained * scale), "data-tip": `${one.name}: ${si(one.gained, "J")} harvested` }));
     if (k % skip === 0) svg.append(node("text", { x: box.left - thick, y: one.y + tall / 2 + 4, "text-anchor": "end" }, clip(one.name, letters)));
   });
-  const second = (one) => (options.apart ? "" : narrow ? si(one.sum, "J") : share(one.sum)), tallest = options.apart ? 17 : 31;
+  const second = (one) => (options.apart ? "" : narrow ? si(one.sum, "J") : share(one.sum)), tallest = options.apart ? 17 : 37;
   labelled(uses.map((one) => one.y + (one.sum * scale) / 2), tallest, 10, height).forEach((y, k) => {
     const one = uses[k], tall = Math.max(1, one.sum * scale);
     svg.append(node("rect", { x: box.right - thick, y: one.y, width: thick, height: tall, fill: USE_INK[one.key], "data-tip": options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}, ${share(one.sum)}` }));

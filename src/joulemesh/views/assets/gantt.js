@@ -70,7 +70,7 @@ class Gantt {
     const { chart, shown } = this;
     this.switches();
     const host = part(this.container, "chart"), count = shown.length;
-    const pitch = count <= 12 ? 30 : count <= 40 ? 22 : 16, top = 34, height = Math.ceil(top + pitch * count + 48);
+    const pitch = count <= 12 ? 30 : count <= 40 && !still.printing ? 22 : 16, top = 34, height = Math.ceil(top + pitch * count + 48);
     host.classList.toggle("tall", height > 640 && !still.printing);
     const [from, to] = this.window, { scale, unit } = unitOf(to, "s");
     const { svg, width } = sheet(host, height, this.sentence());
@@ -169,7 +169,7 @@ class Gantt {
         if (at.x - since > 1) below.append(node("line", { class: "waits", x1: since.toFixed(1), x2: at.x.toFixed(1), y1: middle.toFixed(1), y2: middle.toFixed(1) }));
       }
       const sized = Object.fromEntries(Object.entries(at).map(([key, value]) => [key, value.toFixed(1)]));
-      const made = node("rect", { class: `bar ${bar.kind}`, ...sized, rx: 1.5, fill: DOES[bar.kind].ink, "data-tip": this.text(bar) });
+      const made = node("rect", { class: `bar ${bar.kind}${at.width < 4 ? " slim" : ""}`, ...sized, rx: 1.5, fill: DOES[bar.kind].ink, "data-tip": this.text(bar) });
       svg.append(made);
       this.drawn.push({ bar, made });
     });
@@ -217,16 +217,16 @@ class Gantt {
     svg.addEventListener("pointermove", (event) => bring(drawn.find((one) => one.made === event.target)));
     svg.addEventListener("pointerleave", () => { bring(); tip.hide(); });
     const order = [...drawn].sort((one, two) => one.bar.start_s - two.bar.start_s || this.row.get(one.bar.device) - this.row.get(two.bar.device));
-    let at = null;
+    const kept = placeOf(svg);
     svg.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
       if (step === undefined || !order.length) return;
       event.preventDefault();
-      at = Math.max(0, Math.min(order.length - 1, (at ?? (step > 0 ? -1 : order.length)) + step));
-      bring(order[at]);
-      order[at].made.scrollIntoView?.({ block: "nearest" });
-      const frame = order[at].made.getBoundingClientRect();
-      tip.show(this.text(order[at].bar), frame.left + frame.width / 2, frame.top);
+      const found = order[kept.step(step, order.length)];
+      bring(found);
+      found.made.scrollIntoView?.({ block: "nearest" });
+      const frame = found.made.getBoundingClientRect();
+      tip.show(this.text(found.bar), frame.left + frame.width / 2, frame.top);
     });
     svg.addEventListener("blur", () => { bring(); tip.hide(); });
   }

@@ -60,7 +60,7 @@ function readLines(svg, spec, box, x, y) {
   const dots = spec.lines.map((line) => node("circle", { r: 4, fill: line.ink, visibility: "hidden" }));
   svg.append(cursor, ...dots);
   const stops = [...new Set(numbers(spec.lines.flatMap((l) => l.xs)))].sort((a, b) => a - b);
-  let at = null;
+  const kept = placeOf(svg);
   const nearest = (list, v) => {
     let best = -1;
     list.forEach((u, k) => { if (u !== null && (best < 0 || Math.abs(u - v) < Math.abs(list[best] - v))) best = k; });
@@ -84,8 +84,8 @@ function readLines(svg, spec, box, x, y) {
   const follow = (event) => {
     const frame = svg.getBoundingClientRect();
     const v = x.invert(((event.clientX - frame.left) * svg.viewBox.baseVal.width) / frame.width);
-    at = nearest(stops, v);
-    if (at >= 0) read(stops[at], event.clientX, event.clientY);
+    kept.at = nearest(stops, v);
+    if (kept.at >= 0) read(stops[kept.at], event.clientX, event.clientY);
   };
   svg.addEventListener("pointermove", follow);
   svg.addEventListener("pointerdown", follow);
@@ -95,7 +95,7 @@ function readLines(svg, spec, box, x, y) {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if (step === undefined || !stops.length) return;
     event.preventDefault();
-    at = Math.max(0, Math.min(stops.length - 1, (at ?? (step > 0 ? -1 : stops.length)) + step));
+    const at = kept.step(step, stops.length);
     const frame = svg.getBoundingClientRect();
     read(stops[at], frame.left + (x(stops[at]) * frame.width) / svg.viewBox.baseVal.width, frame.top + 40);
   });

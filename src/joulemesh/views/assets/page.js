@@ -1,9 +1,10 @@
-// What every page does: draws, and again when the width, the theme or the medium changes; opens all
-// for paper; shows and hides the tip.
+// What every page does: draws, and again when the width, the theme or the medium changes; opens parts
+// that are closed for paper; shows and hides the tip.
 
 // `draw` draws all charts. Where elements carry their tip (data-tip), `tipped` selects those that
 // show one by themselves.
 function page(draw, tipped) {
+  for (const one of document.querySelectorAll(".lead, .answer, .why, .tiles li > *")) if (!one.children.length) one.textContent = unbroken(one.textContent);
   draw();
   let drawnWidth = document.documentElement.clientWidth, waiting = 0;
   addEventListener("resize", () => {
@@ -18,7 +19,7 @@ function page(draw, tipped) {
   const opened = [];
   addEventListener("beforeprint", () => {
     still.printing = true;
-    for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; opened.push(part); }
+    for (const part of document.querySelectorAll("details:not([open], .long, .tools *)")) { part.open = true; opened.push(part); }
     draw();
   });
   addEventListener("afterprint", () => {

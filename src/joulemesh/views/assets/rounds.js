@@ -71,13 +71,13 @@ function readCellsOf(svg, box, rows, columns, text) {
   shield.addEventListener("pointermove", show);
   shield.addEventListener("pointerdown", show);
   shield.addEventListener("pointerleave", () => tip.hide());
-  let at = null;
+  const kept = placeOf(svg);
   svg.addEventListener("blur", () => { tip.hide(); ring.setAttribute("visibility", "hidden"); });
   svg.addEventListener("keydown", (event) => {
     const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -columns], End: [0, columns] }[event.key];
     if (!way) return;
     event.preventDefault();
-    at = at ? [Math.min(rows - 1, Math.max(0, at[0] + way[0])), Math.min(columns - 1, Math.max(0, at[1] + way[1]))] : [0, 0];
+    const was = kept.at, at = kept.at = was ? [Math.min(rows - 1, Math.max(0, was[0] + way[0])), Math.min(columns - 1, Math.max(0, was[1] + way[1]))] : [0, 0];
     const wide = (box.right - box.left) / columns, tall = (box.bottom - box.top) / rows, frame = shield.getBoundingClientRect();
     for (const [key, value] of Object.entries({ x: box.left + at[1] * wide, y: box.top + at[0] * tall, width: wide, height: tall, visibility: "visible" })) ring.setAttribute(key, value);
     tip.show(text(...at), frame.left + ((at[1] + 0.5) / columns) * frame.width, frame.top + ((at[0] + 0.5) / rows) * frame.height);

@@ -31,14 +31,22 @@ function makeRow(field, profiles) {
   const origin = element("span", { class: "origin" });
   const label = element("label", { for: id, title: field.name }, element("span", {}, field.label), origin);
   const input = makeInput(field, id, profiles);
-  const entry = element("div", { class: "entry" }, input, ...(field.unit ? [element("span", { class: "unit" }, field.unit)] : []));
+  const unit = element("span", { class: "unit" }, field.unit);
+  const entry = element("div", { class: "entry" }, input, ...(field.unit ? [unit] : []));
   if (input.list === null && field.choices.length && field.kind === "text") entry.append(makeList(field, id, input, profiles));
-  const about = [field.meaning, field.range, field.default ? `default ${field.default}` : "", field.example ? `such as ${field.example}` : ""];
-  const hint = element("p", { class: "hint", id: `${id}-hint` }, about.filter(Boolean).join("; "));
+  const about = [field.meaning, field.range, field.default ? `default ${said(field.default, field.unit) || field.default}` : "", field.example ? `such as ${field.example}` : ""];
+  const hint = element("p", { class: "hint", id: `${id}-hint` }, unbroken(about.filter(Boolean).join("; ")));
   const error = element("p", { class: "error", id: `${id}-error`, role: "alert", hidden: "" });
   const row = element("div", { class: "field", "data-field": field.name }, label, entry, hint, error);
-  rows.set(field.name, { row, input, origin, hint, error, field, profiles, said: "" });
+  rows.set(field.name, { row, input, unit, origin, hint, error, field, profiles, said: "" });
   return row;
+}
+
+// A large or small figure as people say it: 20 MHz for 20000000.0; empty where the figure itself is plain.
+const PREFIXED = ["J", "s", "W", "Hz", "bit/s", "J/bit"];
+function said(text, unit) {
+  const size = text.trim() === "" ? NaN : Math.abs(Number(text));
+  return PREFIXED.includes(unit) && (size >= 1e4 || (size > 0 && size < 0.1)) ? si(Number(text), unit) : "";
 }
 
 function makeInput(field, id, profiles) {
@@ -74,6 +82,8 @@ export function showFields(fields) {
     if (!now) continue;
     if (one.input.matches("select") && ![...one.input.options].some((option) => option.value === now.text)) one.input.append(new Option(now.text, now.text));
     one.said = one.input.value = now.text;
+    const words = said(now.text, one.field.unit);
+    one.unit.textContent = words ? `${one.field.unit} = ${words}` : one.field.unit;
     if (now.many) one.input.placeholder = `${now.many.toLocaleString("en")} values: see the devices`;
     else if (one.input.placeholder) one.input.placeholder = one.field.optional ? "not set" : "";
     if (one.origin.textContent !== now.origin) one.origin.textContent = now.origin;

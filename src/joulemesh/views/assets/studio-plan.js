@@ -1,6 +1,6 @@
 // The plan: figures, refusal, charts, and what can be done to a device or a link.
 
-import { ask, button, change, state } from "./studio.js";
+import { ask, button, change, sentence, state } from "./studio.js";
 
 const $ = (id) => document.getElementById(id);
 const drawn = { frame: null, selected: null, iteration: null, gantt: null };
@@ -37,16 +37,16 @@ function drawRefusal(view) {
   box.hidden = !refusal;
   if (!refusal) return;
   const text = refusal.text;
-  box.querySelector(".words").textContent = `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+  box.querySelector(".words").textContent = unbroken(`${sentence(text)}${/[.!?]$/.test(text) ? "" : "."}`);
   box.querySelector(".notes").replaceChildren(...refusal.notes.map((note) => item("li", note)));
-  const way = (remedy) => button(remedy.words[0].toUpperCase() + remedy.words.slice(1), () => change({ do: "edits", edits: remedy.edits }), "main");
+  const way = (remedy) => button(sentence(remedy.words), () => change({ do: "edits", edits: remedy.edits }), "main");
   box.querySelector(".remedies").replaceChildren(...refusal.remedies.map(way), ...(view.map ? [] : restoring(view))); // otherwise below the map
 }
 
 function drawTiles(plan) {
   $("tiles").hidden = !plan;
   for (const id of ["rounds", "gantt", "batteries", "flow"]) $(id).hidden = !plan;
-  if (plan) $("tiles").replaceChildren(...plan.tiles.map(([name, figure, note]) => item("li", item("span", name), item("strong", figure), item("small", note))));
+  if (plan) $("tiles").replaceChildren(...plan.tiles.map(([name, ...texts]) => item("li", item("span", name), ...["strong", "small"].map((kind, k) => item(kind, unbroken(texts[k]))))));
 }
 
 function drawEvents(view) {
@@ -107,7 +107,7 @@ function showSelected(view) {
 function restoring(view) {
   const name = (i) => (view.names.length ? `device ${i} (${view.names[i]})` : `device ${i}`);
   return [
-    ...view.leave.map(([device, iteration]) => button(`Revive ${name(device)} (gone from ${iteration} on)`, () => change({ do: "revive", device }))),
+    ...view.leave.map(([device, iteration]) => button(`Revive ${name(device)} (gone from iteration ${iteration} on)`, () => change({ do: "revive", device }))),
     ...view.gone.map((link) => button(`Put back the link ${link[0]}–${link[1]}`, () => change({ do: "mend", link }))),
   ];
 }
@@ -165,10 +165,10 @@ function drawComparison(view) {
     $(`rounds-${id}`).hidden = !one.plan;
     if (one.plan) roundsMap(`rounds-${id}`, one.rounds, shared);
   }
-  const rows = [["what", "kept", "now", "change"]];
+  const rows = [["what", "kept", "now", "change"]], devices = (count) => `${whole(count)} device${count === 1 ? "" : "s"}`;
   for (const field of difference.fields) rows.push([field.field, field.before || "not set", field.now || "not set", ""]);
   for (const row of difference.figures) rows.push([row.name, row.before, row.now, row.change === null ? (row.before === row.now ? "" : "another") : row.change === 0 ? "same" : `${row.change > 0 ? "+" : "−"}${Math.abs(row.change)} %`]);
-  for (const [kind, [before, now]] of Object.entries(difference.bound)) rows.push([view.kinds[kind], `${before} devices`, `${now} devices`, before === now ? "same" : `${now > before ? "+" : "−"}${Math.abs(now - before)}`]);
+  for (const [kind, [before, now]] of Object.entries(difference.bound)) rows.push([view.kinds[kind], devices(before), devices(now), before === now ? "same" : `${now > before ? "+" : "−"}${Math.abs(now - before)}`]);
   const line = (cells, kind) => item("tr", ...cells.map((text, k) => { const made = item(k === 0 ? "th" : kind, text); if (k) made.className = "n"; made.setAttribute(...(k === 0 && kind === "td" ? ["scope", "row"] : ["scope", "col"])); if (kind === "td" && k) made.removeAttribute("scope"); return made; }));
   const [head, ...body] = rows;
   $("differences").replaceChildren(item("thead", line(head, "th")), item("tbody", ...body.map((cells) => line(cells, "td"))));

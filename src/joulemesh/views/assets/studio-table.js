@@ -4,6 +4,7 @@ import { button, change, state } from "./studio.js";
 
 const $ = (id) => document.getElementById(id);
 const ROWS = 50;
+const WORDS = ["name", "profile"]; // columns that hold no figures
 let first = 0;
 
 function cell(name, text, attributes = {}) {
@@ -58,7 +59,7 @@ export function showTable(view) {
   const table = $("table"), count = cells.length ? cells[0].length : 0;
   first = Math.max(0, Math.min(first, Math.floor((count - 1) / ROWS) * ROWS));
   const head = document.createElement("tr");
-  head.append(cell("th", "device", { scope: "col" }), ...columns.map((column) => cell("th", column.unit ? `${column.name} [${column.unit}]` : column.name, { scope: "col", ...(column.edits ? {} : { class: "n" }) })));
+  head.append(cell("th", "device", { scope: "col" }), ...columns.map((column) => cell("th", column.unit ? `${column.name} [${column.unit}]` : column.name, { scope: "col", ...(WORDS.includes(column.name) ? {} : { class: "n" }) })));
   const body = document.createElement("tbody");
   for (let i = first; i < Math.min(count, first + ROWS); i++) body.append(row(view, i));
   const top = document.createElement("thead");
@@ -77,7 +78,7 @@ function row(view, i) {
     if (!column.edits) { made.append(cell("td", column.name === "what binds" ? view.kinds[value] ?? value : value, { class: "n" })); return; }
     const input = document.createElement("input");
     input.value = value;
-    input.className = ["name", "profile"].includes(column.name) ? "word" : "";
+    input.className = WORDS.includes(column.name) ? "word" : "";
     input.setAttribute("aria-label", `${column.name} of device ${i}`);
     Object.assign(input.dataset, { column: column.name, device: String(i) });
     const place = document.createElement("td");

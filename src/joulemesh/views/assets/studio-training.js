@@ -1,6 +1,6 @@
 // Simulating and tuning: what the server tells of them as they go on.
 
-import { ask, button, change, Refused } from "./studio.js";
+import { ask, button, change, Refused, sentence } from "./studio.js";
 
 const $ = (id) => document.getElementById(id);
 const INKS = ["var(--a)", "var(--b)", "var(--policy)", "var(--time)", "var(--left)"];
@@ -42,9 +42,9 @@ export function makeTraining() {
     else drawCurves(found.rows);
   }
 
-  return (told) => {
+  const follow = (told) => {
     if (told.state === "started") begin(told.kind);
-    if (told.stage) words.textContent = sentence(told);
+    if (told.stage) words.textContent = `${sentence(told.stage)}${told.best ? `; best so far ${told.best}` : ""}`;
     if (told.of) { bar.value = told.done / told.of; words.textContent = `Iteration ${whole(told.done)} of ${whole(told.of)}`; }
     if (told.share !== undefined && told.share !== null) bar.value = told.share;
     if (told.row) found.rows.push(told.row);
@@ -57,9 +57,8 @@ export function makeTraining() {
     }
     found.waiting ||= requestAnimationFrame(draw); // many rows may come at once
   };
+  return Object.assign(follow, { redraw: () => { if (!box.hidden) draw(); } });
 }
-
-const sentence = (told) => `${told.stage[0].toUpperCase()}${told.stage.slice(1)}${told.best ? `; best so far ${told.best}` : ""}`;
 
 // The mean over seeds at every evaluation, and its range.
 function series(rows, column) {

@@ -108,10 +108,12 @@ function advise(revision) {
     state.toml = answer.toml;
     const box = $("advice");
     box.classList.remove("stale");
-    box.querySelector(".words").textContent = answer.text;
-    box.querySelector(".remedies").replaceChildren(...(answer.edits ? [button(answer.words, () => change({ do: "edits", edits: answer.edits }))] : []));
+    box.querySelector(".words").textContent = unbroken(answer.text);
+    box.querySelector(".remedies").replaceChildren(...(answer.edits ? [button(sentence(answer.words), () => change({ do: "edits", edits: answer.edits }))] : []));
   }, 500);
 }
+
+export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
 
 export function button(text, act, kind = "") {
   const made = document.createElement("button");
@@ -203,9 +205,11 @@ $("save-path").addEventListener("keydown", (event) => { if (event.key === "Enter
 const training = makeTraining();
 const bar = document.querySelector(".bar"); // it may take two lines, and the form stands below it
 new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
-let width = innerWidth;
-addEventListener("resize", () => { if (state.view && width !== innerWidth) { width = innerWidth; redraw(state.view); } });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.view && redraw(state.view));
+page(() => {
+  if (!state.view) return;
+  redraw(state.view);
+  training.redraw();
+}, ".shield, svg.map, #training .pair svg");
 
 if (innerWidth <= 860) document.querySelector(".asked").open = false; // the plan comes first on a phone
 const form = await (await fetch("form")).json();

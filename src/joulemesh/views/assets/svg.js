@@ -9,7 +9,14 @@ const still = { printing: false };
 const named = (names) => (i) => (names?.length ? `device ${i} (${names[i]})` : `device ${i}`);
 const deviceName = named(data.names);
 const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
-const clip = (name, most) => (name.length > most ? `${name.slice(0, Math.max(1, most - 1))}…` : name);
+// Names often differ at their ends only, so what does not fit is left out of the middle.
+function clip(name, most) {
+  if (name.length <= most) return name;
+  const kept = Math.max(1, most - 1), tail = Math.floor(kept / 2);
+  return `${name.slice(0, kept - tail)}…${tail ? name.slice(-tail) : ""}`;
+}
+// A figure and its unit stay on one line.
+const unbroken = (text) => text.replace(/(\d) (?=(?:%|[pnµmkMG]?(?:J|Wh|s|W|m|Hz|bit)(?![\w-])))/g, "$1\u00a0");
 const whole = (n) => Math.round(n).toLocaleString("en");
 const isDark = () => !still.printing && matchMedia("(prefers-color-scheme: dark)").matches;
 
@@ -36,14 +43,16 @@ function part(container, name, kind = "div") {
 
 // On paper two charts stand side by side, whatever the screen's width.
 function widthOf(chart) {
-  if (still.printing) return chart.closest(".wide") ? 800 : 400;
+  if (still.printing) return chart.closest(".wide") && !chart.closest(".pair") ? 800 : 400;
   return Math.max(240, Math.floor(chart.clientWidth || 500));
 }
 
 function sheet(chart, height, label) {
   const width = widthOf(chart);
   const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  const focused = chart.contains(document.activeElement);
   chart.replaceChildren(svg);
+  if (focused) queueMicrotask(() => svg.focus({ preventScroll: true })); // once it has its keys
   return { svg, width };
 }
 
@@ -126,6 +135,14 @@ function shade(fraction, night = isDark()) {
 }
 const colour = (fraction, night) => `rgb(${shade(fraction, night).join(",")})`;
 
+// As many ticks as have room for what is written at them.
+function fitting(scale, write, room, most) {
+  for (let count = most; ; count--) {
+    const ticks = scale.ticks(count), widest = Math.max(...ticks.map((v) => write(v).length));
+    if (count <= 2 || ticks.length * (7.5 * widest + 14) <= room) return ticks;
+  }
+}
+
 function axes(svg, box, x, y, names, counts = {}, format = {}) {
   const { left, right, top, bottom } = box;
   const write = { x: plain, y: plain, ...format };
@@ -134,7 +151,7 @@ function axes(svg, box, x, y, names, counts = {}, format = {}) {
     if (!counts.bare) svg.append(node("line", { class: "grid", x1: left, x2: right, y1: at, y2: at }));
     svg.append(node("text", { x: left - 7, y: at + 4, "text-anchor": "end" }, write.y(v)));
   }
-  for (const v of x.ticks(counts.x ?? Math.max(3, Math.floor((right - left) / 90)))) {
+  for (const v of fitting(x, write.x, right - left, counts.x ?? Math.max(5, Math.floor((right - left) / 90)))) {
     const at = Math.round(x(v)) + 0.5;
     svg.append(node("line", { class: "frame", x1: at, x2: at, y1: bottom, y2: bottom + 5 }));
     svg.append(node("text", { x: at, y: bottom + 18, "text-anchor": "middle" }, write.x(v)));

@@ -78,18 +78,18 @@ const figures = () => ({
 
 // Arrow keys go from dot to dot, in the order in which they were drawn.
 function dots(svg) {
-  let at = null;
+  const kept = placeOf(svg);
   svg.setAttribute("tabindex", "0");
   svg.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
     const all = [...svg.querySelectorAll(".dot, .mark")];
     if (step === undefined || !all.length) return;
     event.preventDefault();
-    all[at]?.classList.remove("near");
-    at = Math.max(0, Math.min(all.length - 1, (at ?? (step > 0 ? -1 : all.length)) + step));
-    all[at].classList.add("near");
-    const frame = all[at].getBoundingClientRect();
-    tip.show(all[at].said, frame.left, frame.top);
+    all[kept.at]?.classList.remove("near");
+    const at = all[kept.step(step, all.length)];
+    at.classList.add("near");
+    const frame = at.getBoundingClientRect();
+    tip.show(at.said, frame.left, frame.top);
   });
   svg.addEventListener("blur", () => { svg.querySelectorAll(".near").forEach((one) => one.classList.remove("near")); tip.hide(); });
 }
@@ -119,8 +119,9 @@ function drawRungs() {
   const inner = Math.min(120, (box.right - box.left) / 6);
   const x = last ? linear(0, last, box.left + inner, box.right - inner) : () => (box.left + box.right) / 2;
   x.ticks = () => data.shares.map((_, rung) => rung);
-  axes(svg, box, x, y, { x: "share of joules, seconds and iterations", y: `test ${label} of the mean model` }, {},
-    { x: (rung) => `${plain(Math.round(100 * data.shares[rung]))} % (${count(rung)})`, y: tick });
+  const narrow = width < 130 * data.shares.length + 80;
+  axes(svg, box, x, y, { x: `share of joules, seconds and iterations${narrow ? " (candidates)" : ""}`, y: `test ${label} of the mean model` }, {},
+    { x: (rung) => `${plain(Math.round(100 * data.shares[rung]))} % (${narrow ? parseInt(count(rung)) : count(rung)})`, y: tick });
   const lines = new Map();
   for (const p of judged) lines.set(p.candidate, [...(lines.get(p.candidate) ?? []), p]);
   const rank = (c) => (c === data.winner.candidate ? 2 : lines.get(c).some((p) => p.rung === last) ? 1 : 0);

@@ -36,9 +36,18 @@ def target_tile(found: Mapping[str, Any], seeds: int) -> tuple[str, str, str]:
     >>> found = {"target": 0.9, "reached": 0, "energy_to_target_j": None, "time_to_target_s": None}
     >>> target_tile(found | {"target_metric": "accuracy"}, 3)
     ('energy to 90.0 % accuracy', 'not reached', '')
+    >>> found |= {"reached": 3, "energy_to_target_j": 48.4, "energy_to_target_j_ci95": 13.1}
+    >>> found |= {"energy_to_target_j_error": 2.31, "target_metric": "accuracy"}
+    >>> found |= {"time_to_target_s": 0.5, "time_to_target_s_ci95": 0.2}
+    >>> target_tile(found | {"time_to_target_s_error": 0.07}, 3)[1:]
+    ('48.4 ± 13.1 J', 'time 500 ± 200 ms; evaluations leave ±2.3 J and ±70 ms open')
     """
-    joules, seconds = _texts(found, seeds)
+    texts = [text.removesuffix(")").partition(" (±") for text in _texts(found, seeds)]
+    (joules, *_), (seconds, *_) = texts
     note = "" if found["time_to_target_s"] is None else f"time {seconds}"
+    unsure = [f"±{error} {text.split()[-1]}" for text, _, error in texts if error]
+    if unsure:
+        note += f"; evaluations leave {' and '.join(unsure)} open"
     metric = score_metric(found["target_metric"])
     return f"energy to {metric.text(found['target'])} {metric.label}", joules, note
 

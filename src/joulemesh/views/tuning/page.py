@@ -176,7 +176,7 @@ def _dropped(found: Tuning) -> str:
     each = _table(("number", "candidate", "what", "why"), every, numbers=0)
     return (
         f"{_table(('how many', 'what', 'for instance'), rows, numbers=0)}"
-        f"<details><summary>Each of them</summary>{each}{rest}</details>"
+        f'<details class="long"><summary>Each of them</summary>{each}{rest}</details>'
     )
 
 
