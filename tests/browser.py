@@ -30,6 +30,8 @@ _FLAGS = (
     "--remote-debugging-pipe",
 )
 _PATIENCE_S = 60.0
+_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36}
+_CODES |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
 def find_browser() -> str | None:
@@ -250,14 +252,14 @@ class Browser:
         self.send("Input.insertText", text=text)
         self.press("Tab")
 
-    def press(self, key: str, text: str = "") -> None:
+    def press(self, key: str, text: str = "", *, shift: bool = False) -> None:
         """Press a key on whatever has the focus."""
-        codes = {"Enter": 13, " ": 32, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "End": 35}
+        code, held = _CODES.get(key, 0), {"modifiers": 8 if shift else 0}
         self.send(
             "Input.dispatchKeyEvent", type="keyDown", key=key, text=text,
-            windowsVirtualKeyCode=codes.get(key, 0),
+            windowsVirtualKeyCode=code, **held,
         )  # fmt: skip
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, **held)
         self.settle()
 
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:

@@ -192,6 +192,10 @@ def test_a_simulation_draws_live_curves_and_planning_goes_on(page: Page) -> None
     assert re.fullmatch(r"Done: accuracy \d\d\.\d % for [\d.]+ J in [\d.]+ s", done)
     drawn = "document.querySelector('#curve-accuracy path.line').getAttribute('d')"
     assert page.browser.evaluate(drawn).count("L") >= 5
+    page.browser.resize(390, 850, mobile=True)  # what was drawn before fits the new width
+    chart = "document.querySelector('#curve-accuracy .chart')"
+    fits = f"{chart}.querySelector('svg').viewBox.baseVal.width === {chart}.clientWidth"
+    page.browser.wait(fits)
 
 
 @pytest.mark.slow
@@ -340,8 +344,6 @@ def test_axe_finds_nothing_grave(page: Page, width: int, scheme: str) -> None:
     needs_axe()
     page.browser.scheme(scheme)
     page.browser.resize(width, 850, mobile=width < 500)
-    opened = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
-    page.browser.evaluate(opened)
     page.browser.wait("document.querySelectorAll('#gantt svg rect').length > 20")
     assert grave(page.browser) == []
     page.click("#pin")

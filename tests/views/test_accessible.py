@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import itertools
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -24,16 +24,16 @@ from joulemesh.views.run.report import ReportView, render_report
 from joulemesh.views.sweep.page import render_sweep
 from joulemesh.views.tuning.page import render_tuning
 from joulemesh.views.words import Subject
-from tests.axe import grave, needs_axe
+from tests.axe import OPEN_ALL, grave, needs_axe
 from tests.browser import Browser
 from tests.comparisons import seven_methods
 from tests.deploy.journals import Fleet, Outage
 from tests.hostile import NAMES
+from tests.legible import illegible
 from tests.views.deployment import test_page as deployed
 
 MakeView = Callable[..., ReportView]
-THEMES = tuple(itertools.product(("light", "dark"), (1280, 390)))
-OPEN = "document.querySelectorAll('details:not(.tools *)').forEach((one) => { one.open = true; })"
+WIDTHS = (1280, 390)
 TINY = {"devices.count": 4, "plan.iterations": 12, "training.model": "logistic"}
 
 
@@ -47,16 +47,16 @@ def shown(browser: Browser, path: Path, text: str, scheme: str, width: int) -> B
     browser.resize(width, 900, mobile=width < 500)
     browser.scheme(scheme)
     browser.open(path)
-    browser.evaluate(OPEN)
-    browser.settle()
+    browser.evaluate(OPEN_ALL)
     return browser
 
 
 def test_axe_finds_what_is_wrong(browser: Browser, tmp_path: Path) -> None:
     """A check that finds nothing must be able to find something."""
     needs_axe()
-    faulty = "<!doctype html><html lang=en><title>x</title><main><h1>x</h1><button></button>"
-    found = grave(shown(browser, tmp_path / "faulty.html", faulty, "light", 1280))
+    faulty = "<!doctype html><html lang=en><title>x</title><main><h1>x</h1>"
+    hidden = "<details><summary>x</summary><button></button></details>"  # until it is opened
+    found = grave(shown(browser, tmp_path / "faulty.html", faulty + hidden, "light", 1280))
     assert [one[0] for one in found] == ["button-name"]
 
 
@@ -82,7 +82,7 @@ def pages(
         )
         return render_sweep(found)
 
-    return {
+    makers = {
         "run": lambda: render_report(make_view(plans["leave"], seeds=(0, 1))),
         "harvest": lambda: render_report(make_view(sunny())),
         "comparison": lambda: render_comparison(seven_methods()[0]),
@@ -90,16 +90,21 @@ def pages(
         "tuning": tuning,
         "sweep": sweep,
     }
+    return {name: functools.cache(make) for name, make in makers.items()}
+
+
+EVERY = ("run", "harvest", "comparison", "deployment", "tuning", "sweep")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["run", "harvest", "comparison", "deployment", "tuning", "sweep"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", EVERY)
 def test_no_page_has_a_grave_fault(
-    pages: dict[str, Callable[[], str]], browser: Browser, tmp_path: Path, name: str
+    pages: dict[str, Callable[[], str]], browser: Browser, tmp_path: Path, name: str, scheme: str
 ) -> None:
     needs_axe()
     text = pages[name]()
-    for scheme, width in THEMES:
+    for width in WIDTHS:
         page = shown(browser, tmp_path / "page.html", text, scheme, width)
         assert grave(page) == [], (scheme, width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -110,6 +115,28 @@ def test_no_page_has_a_grave_fault(
     silent = "section:not([hidden]) .chart svg:not([tabindex])"
     assert page.evaluate(f"document.querySelectorAll('{silent}').length") == 0
     browser.scheme("light")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+def test_texts_do_not_lie_on_each_other(
+    pages: dict[str, Callable[[], str]], browser: Browser, tmp_path: Path, name: str
+) -> None:
+    """On a phone, on a projector at 200 % (1400 pixels are then 700), and on a desk."""
+    path = tmp_path / "page.html"
+    path.write_text(pages[name](), "utf-8")
+    for width in (390, 700, 1400):
+        browser.resize(width, 900, mobile=width < 500)
+        browser.open(path)
+        browser.settle()
+        assert illegible(browser) == [], width
+
+
+def test_texts_that_lie_on_each_other_are_found(browser: Browser, tmp_path: Path) -> None:
+    text = "<!doctype html><title>x</title><svg width=90><text y=20>one</text><text y=22 x=9>two"
+    (tmp_path / "page.html").write_text(text, "utf-8")
+    browser.open(tmp_path / "page.html")
+    assert illegible(browser) == ["one | two"]
 
 
 # Contrast ---------------------------------------------------------------------------------------

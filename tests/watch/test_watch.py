@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import urllib.error
 import urllib.request
@@ -27,6 +28,7 @@ from tests.axe import grave, needs_axe
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made
 from tests.deploy.journals import Outage
+from tests.legible import illegible
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NAMES = ("device-0", "device-1", "device-2")
@@ -155,6 +157,37 @@ def test_the_page_in_a_browser_and_without_its_server(document: dict[str, Any]) 
         server.close()
         until(lambda: not browser.evaluate("document.getElementById('lost').hidden"))
         assert "has not answered" in browser.evaluate("document.getElementById('lost').textContent")
+
+
+@pytest.mark.slow
+def test_a_chart_that_is_read_by_keys_keeps_its_place_while_the_page_goes_on(
+    document: dict[str, Any],
+) -> None:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no chromium or google-chrome on PATH")
+    versions = itertools.count(1)
+    server = PageServer(
+        lambda found: render_watch("farm", found), lambda: document | {"version": next(versions)}
+    )
+    with Browser(program) as browser:
+        browser.allowed = server.url
+        browser.visit(server.url)
+        chart, tip = "document.querySelector('#costs .chart svg')", "document.querySelector('#tip')"
+        browser.evaluate(f"{chart}.focus(), window.first = {chart}, null")
+        for _ in range(3):
+            browser.press("ArrowRight")
+        assert "iteration 2\n" in browser.evaluate(f"{tip}.textContent")
+        browser.wait(f"{chart} !== window.first")  # it was drawn anew
+        assert browser.evaluate(f"document.activeElement === {chart}")
+        browser.press("ArrowRight")
+        assert "iteration 3\n" in browser.evaluate(f"{tip}.textContent")
+        assert browser.evaluate(f"getComputedStyle({chart}).outlineStyle") == "solid"
+        for width in (390, 700, 1280):
+            browser.resize(width, 900, mobile=width < 500)
+            assert illegible(browser) == [], width
+        assert browser.errors == []
+    server.close()
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ class MapOfDevices extends MapSheet {
     const map = this.map, [low, high] = map.energy, logs = high > 8 * low;
     this.at = map.at.map((point) => [...point]);
     this.level = (e) => (high > low ? (logs ? Math.log(e / low) / Math.log(high / low) : (e - low) / (high - low)) : 0.5);
-    const keys = this.options.onDrag ? "Arrow keys choose a device; Enter takes hold of it, arrow keys then move it, Enter lets go." : "Arrow keys choose a device and read its figures.";
+    const keys = `Arrow keys choose a device and read its figures, L reads its links${this.options.onDrag ? "; Enter takes hold of a device, arrow keys then move it, Enter lets go" : ""}.`;
     this.open(`Map of ${map.devices} devices and ${map.count} links; the route is the ${map.words}. ${keys}`,
       { title: ["link energy, one", `model each way${logs ? " (log)" : ""}`], ends: [si(low, "J"), si(high, "J")] });
     this.layers();
@@ -169,7 +169,8 @@ class MapOfDevices extends MapSheet {
     this.radius = labelled ? 10 : map.devices <= 150 ? 5.5 : map.devices <= 700 ? 3.5 : 2.2;
     this.ring = node("circle", { class: "chosen", r: this.radius + 4, visibility: "hidden" });
     if (map.root >= 0) svg.append((this.star = node("polygon", { class: "root", points: this.rays(map.root) })));
-    svg.append(this.ring);
+    this.stripe = node("line", { class: "chosen stripe", visibility: "hidden" });
+    svg.append(this.stripe, this.ring);
     const many = document.createDocumentFragment();
     this.dots = map.at.map((_, i) => {
       const [cx, cy] = this.end(i), gone = map.departed[i], ink = kindInk(map.binding[i]);
@@ -264,6 +265,9 @@ class MapOfDevices extends MapSheet {
 
   select(what) {
     this.mark(what && "device" in what ? what.device : null);
+    this.stripe.setAttribute("visibility", what?.ends ? "visible" : "hidden");
+    what?.ends?.forEach((i, k) => { const [x, y] = this.end(i); this.stripe.setAttribute(`x${k + 1}`, x); this.stripe.setAttribute(`y${k + 1}`, y); });
+    this.walk = null;
     this.options.onSelect?.(what);
   }
 
@@ -279,7 +283,7 @@ class MapOfDevices extends MapSheet {
     svg.addEventListener("pointercancel", () => { if (this.drag) { this.drag = null; this.letGo(); } });
     svg.addEventListener("pointerleave", () => { if (!this.drag) tip.hide(); });
     svg.addEventListener("keydown", (event) => this.key(event));
-    svg.addEventListener("blur", () => { tip.hide(); if (this.held !== undefined && !this.drag) this.letGo(); });
+    svg.addEventListener("blur", () => { tip.hide(); if (this.held !== undefined && !this.drag) this.putBack(); });
   }
 
   down(event) {
@@ -361,18 +365,31 @@ class MapOfDevices extends MapSheet {
         this.say(`${this.name(this.chosen)}: arrow keys move it, Enter lets go, Escape puts it back`, ...this.end(this.chosen));
       }
     } else if (event.key === "Escape") {
-      if (held) {
-        const device = this.held;
-        this.letGo();
-        this.moved(device, ...this.before);
-        this.options.onDrag(device, ...this.before);
-        this.options.onDrop?.(device, ...this.before);
-      } else this.select(null);
-    }
+      if (held) this.putBack(); else this.select(null);
+    } else if (event.key.toLowerCase() === "l" && !held && !(event.ctrlKey || event.metaKey || event.altKey)) this.nextLink();
+  }
+
+  // A device that was held by keys is where it was before; nobody else need know.
+  putBack() {
+    const device = this.held;
+    this.letGo();
+    this.moved(device, ...this.before);
+    this.options.onDrag(device, ...this.before);
+  }
+
+  // One after another the links of the device that was chosen, those of the route first.
+  nextLink() {
+    const of = this.walk?.of ?? this.chosen;
+    if (of === undefined || !this.touching[of].length) return;
+    const links = [...this.touching[of]].sort(([a], [b]) => b - a), at = ((this.walk?.at ?? -1) + 1) % links.length;
+    const [g, k] = links[at], group = this.groups[g], [i, j] = group.ends[k].map((one) => this.end(one));
+    this.select({ link: k, ends: group.ends[k], used: group.on });
+    this.walk = { of, at };
+    this.say(this.linkText({ group, k }), (i[0] + j[0]) / 2, (i[1] + j[1]) / 2);
   }
 
   choose([dx, dy]) {
-    const now = this.chosen;
+    const now = this.chosen ?? this.walk?.of;
     let best = now === undefined ? 0 : -1, least = Infinity;
     if (now !== undefined) {
       const [ax, ay] = this.end(now);

@@ -20,6 +20,12 @@ export function makeTable() {
     if (column) change({ do: "cells", changes: { [column]: { [device]: event.target.value } } });
   });
   $("table").addEventListener("paste", paste);
+  $("table").addEventListener("keydown", (event) => {
+    const { column, device } = event.target.dataset, by = { ArrowUp: -1, ArrowDown: 1, Enter: 1 }[event.key];
+    if (!column || !by) return;
+    event.preventDefault();
+    (cellOf(column, Number(device) + by) ?? event.target).focus(); // leaving a cell enters it
+  });
   $("load-table").addEventListener("change", async (event) => {
     const [file] = event.target.files;
     if (file) await change({ do: "table", text: await file.text() });
@@ -27,6 +33,8 @@ export function makeTable() {
   });
   $("copy-table").addEventListener("click", () => navigator.clipboard.writeText(asText(state.view.devices)));
 }
+
+const cellOf = (column, device) => $("table").querySelector(`[data-column="${CSS.escape(column)}"][data-device="${CSS.escape(device)}"]`);
 
 function asText({ columns, cells }) {
   const quoted = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
@@ -64,9 +72,9 @@ export function showTable(view) {
   for (let i = first; i < Math.min(count, first + ROWS); i++) body.append(row(view, i));
   const top = document.createElement("thead");
   top.append(head);
-  const focused = document.activeElement?.dataset ?? {};
+  const focused = { ...document.activeElement?.dataset };
   table.replaceChildren(top, body);
-  if (focused.column) table.querySelector(`[data-column="${CSS.escape(focused.column)}"][data-device="${CSS.escape(focused.device)}"]`)?.focus();
+  if (focused.column) cellOf(focused.column, focused.device)?.focus();
   showPages(view, count, of);
 }
 

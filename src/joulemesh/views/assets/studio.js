@@ -45,12 +45,13 @@ async function send(order) {
 
 // A change of the scenario; the promise tells whether it was taken.
 export async function change(order, where = null) {
-  const begun = performance.now();
+  const begun = performance.now(), focused = document.activeElement, home = focused?.closest("section");
   document.body.setAttribute("aria-busy", "true");
   try {
     const view = await ask(order);
     const answered = performance.now();
     show(view);
+    keepFocus(focused, home);
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     window.studio.times = { answer: answered - begun, drawn: performance.now() - begun, revision: view.revision };
     return true;
@@ -62,6 +63,14 @@ export async function change(order, where = null) {
   } finally {
     document.body.removeAttribute("aria-busy");
   }
+}
+
+// A button that has done its work is gone; whoever pressed it by key goes on near its place.
+function keepFocus(focused, home) {
+  const now = document.activeElement;
+  if (!focused || focused === document.body || focused.checkVisibility() || ![focused, document.body].includes(now)) return;
+  const near = home?.checkVisibility() && home.querySelector(".chart svg[tabindex]");
+  (near || $("results")).focus({ preventScroll: true });
 }
 
 export const state = { view: null, toml: "" };
@@ -172,6 +181,10 @@ $("open").addEventListener("change", async (event) => {
   if (file) await change({ do: "toml", text: await file.text() });
   event.target.value = "";
 });
+
+const how = document.querySelector(".how");
+how.addEventListener("keydown", (event) => { if (event.key === "Escape" && how.open) { how.open = false; how.querySelector("summary").focus(); } });
+addEventListener("pointerdown", (event) => { if (!how.contains(event.target)) how.open = false; });
 
 const dialog = $("save-dialog");
 $("save").addEventListener("click", () => {

@@ -120,7 +120,7 @@ function drawRungs() {
   const x = last ? linear(0, last, box.left + inner, box.right - inner) : () => (box.left + box.right) / 2;
   x.ticks = () => data.shares.map((_, rung) => rung);
   const narrow = width < 130 * data.shares.length + 80;
-  axes(svg, box, x, y, { x: `share of joules, seconds and iterations${narrow ? " (candidates)" : ""}`, y: `test ${label} of the mean model` }, {},
+  axes(svg, box, x, y, { x: narrow ? "share of the budget (candidates)" : "share of joules, seconds and iterations", y: `test ${label} of the mean model` }, {},
     { x: (rung) => `${plain(Math.round(100 * data.shares[rung]))} % (${narrow ? parseInt(count(rung)) : count(rung)})`, y: tick });
   const lines = new Map();
   for (const p of judged) lines.set(p.candidate, [...(lines.get(p.candidate) ?? []), p]);
