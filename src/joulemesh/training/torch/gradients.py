@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["Gradients", "Keys", "is_gpu"]
+__all__ = ["Gradients", "Keys", "has_convolutions", "is_gpu"]
 
+from copy import deepcopy
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -34,6 +35,7 @@ class Gradients:
 
     Attributes:
         together: are all devices computed at once?
+        alone: may devices be computed by themselves, each with a `twin`, several at a time?
         reason: why not, in words; empty if they are.
         programs: what computes them.
     """
@@ -54,10 +56,10 @@ class Gradients:
         self.own_loss, self.minimised = is_own(model), model.minimised
         x = samples[0]
         self._module, self._on_gpu = model.module, is_gpu(x.device)
-        self._convolves = _has_convolutions(torch, model.module)
-        wide = torch.float64 if precision == "float64" else torch.float32
+        self._convolves = has_convolutions(torch, model.module)
+        self._wide = torch.float64 if precision == "float64" else torch.float32
         self._constants = {
-            name: one.to(x.device, wide) if one.is_floating_point() else one.to(x.device)
+            name: one.to(x.device, self._wide) if one.is_floating_point() else one.to(x.device)
             for name, one in model.constants().items()
         }
         self.programs = Programs(
@@ -74,6 +76,8 @@ class Gradients:
         else:
             self.reason = self._untraceable
         self.together = not self.reason
+        # What vmap can trace does not draw.
+        self.alone = not (self.together or self._on_gpu or self._low) and self.traceable
 
     @property
     def traceable(self) -> bool:
@@ -82,12 +86,22 @@ class Gradients:
 
     def loss(self, params: Leaves, x: Tensor, y: Tensor) -> Tensor:
         """The loss of one device on a batch, with its regulariser."""
-        value = self.criterion(self.outputs(params, x), y)
+        return self.scored(self.outputs(params, x), params, y)
+
+    def scored(self, outputs: Tensor, params: Leaves, y: Tensor) -> Tensor:
+        """`loss`, of what the module gave."""
+        value = self.criterion(outputs, y)
         return value + self.penalty(params) if self._model.l2 else value
 
     def penalty(self, params: Leaves) -> Tensor:
         """(l2/2)·||params||², which training losses include and test losses do not."""
         return 0.5 * self._model.l2 * sum(one.square().sum() for one in params.values())
+
+    def twin(self) -> Any:
+        """A module of its own, in training, with parameters that `alone` devices are trained in."""
+        torch = self._torch
+        module = deepcopy(self._module).to(self._wide).train(True)
+        return module.to(memory_format=torch.channels_last) if self._convolves else module
 
     def tested(self, params: Leaves, x: Tensor) -> Tensor:
         """`outputs` of a module that is not being trained."""
@@ -172,6 +186,7 @@ def is_gpu(device: Any) -> bool:
     return bool(device.type == "cuda")
 
 
-def _has_convolutions(torch: Any, module: Any) -> bool:
+def has_convolutions(torch: Any, module: Any) -> bool:
+    """Does a module convolve?"""
     kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
     return any(isinstance(part, kinds) for part in module.modules())

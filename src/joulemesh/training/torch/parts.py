@@ -17,7 +17,7 @@ from joulemesh.data import Dataset, Partition
 from joulemesh.models.torch_model import TorchModel, checked
 from joulemesh.optional import require
 from joulemesh.training.options import Options
-from joulemesh.training.torch.gradients import Gradients
+from joulemesh.training.torch.gradients import Gradients, has_convolutions
 from joulemesh.training.torch.placed import PlacedBatches
 from joulemesh.training.torch.samples import Samples, seen_shape
 from joulemesh.training.torch.steps import LocalSteps
@@ -71,7 +71,8 @@ class Parts:
         self.batches = PlacedBatches(
             torch, self.device, partitions, seeds, options, numbers=numbers
         )
-        self.samples = Samples(torch, dataset, self.device, self.dtype)
+        last = self.device.type == "cpu" and has_convolutions(torch, model.module)
+        self.samples = Samples(torch, dataset, self.device, self.dtype, last=last)
         two = self.samples.train(torch.zeros(2, dtype=torch.int64))
         rows = len(seeds) * partitions[0].devices
         self.gradients = Gradients(torch, model, two, options.precision, rows, compiled=compiled)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.training.options import Options
+from joulemesh.training.torch.alone import Alone
 from joulemesh.training.torch.gradients import Gradients
 from joulemesh.training.torch.graphs import Graphs
 from joulemesh.training.torch.optimizers import optimizer_of
@@ -55,6 +56,9 @@ class LocalSteps:
         self._graphs: Graphs | None = None
         if samples.device.type == "cuda" and gradients.together and samples.resident:
             self._graphs = Graphs(torch, self._step)
+        self._alone: Alone | None = None
+        if gradients.alone:
+            self._alone = Alone(torch, gradients, samples, self.optimizer)
         self._start, self._steps = 0, np.zeros((0, len(rates)), np.int64)
         self._scratch: Held | None = None
         self._arranged: tuple[bytes, Any] = (b"", None)
@@ -75,6 +79,9 @@ class LocalSteps:
         """The rounds of an iteration (from 0), in place; rows with most steps are worked first."""
         steps = self._steps[iteration - self._start]
         if not steps.any():
+            return
+        if self._alone is not None:
+            self._play_alone(self._alone, (params, memory), iteration, steps)
             return
         if (steps == steps[0]).all():
             for part in self._groups(params):
@@ -123,6 +130,16 @@ class LocalSteps:
         each = sum(leaf[0].numel() * leaf.element_size() for leaf in params.values())
         size = max(1, _GROUP_BYTES // max(each, 1))
         return [slice(first, first + size) for first in range(0, count, size)]
+
+    def _play_alone(self, alone: Alone, held: Held, t: int, steps: IntArray) -> None:
+        """Steps of rows that are trained by themselves: those with most begin first."""
+        k, rows = 0, np.argsort(-steps, kind="stable")
+        while len(rows := rows[steps[rows] > k]):
+            most = max(1, _DRAWN_BYTES // (8 * len(rows) * self._batch))
+            stop = min(int(steps[rows[0]]), k + most)
+            drawn = self._batches.placed(t, (rows, None), len(rows), k, stop)
+            alone.play(held, rows, drawn, np.minimum(steps[rows], stop) - k, self._rates)
+            k = stop
 
     def _play(
         self,

@@ -1,0 +1,146 @@
+"""Steps of one device after another, several devices at a time: a thread and a module for each.
+
+What a CPU computes for convolutions is not quicker for many devices at once, and threads that share
+each small operation wait for one another at its end; devices do not.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Alone"]
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.training.torch.gradients import Gradients
+from joulemesh.training.torch.optimizers import Optimizer
+from joulemesh.training.torch.samples import Samples
+
+Tensor: TypeAlias = Any
+Leaves: TypeAlias = dict[str, Tensor]
+Held: TypeAlias = tuple[Leaves, Leaves]  # parameters and memory, [rows, ...] each
+IntArray = NDArray[np.int64]
+
+
+class Alone:
+    """Trains rows by themselves; modules must not draw, since all would draw from one generator.
+
+    Args:
+        torch: the module.
+        gradients: the model.
+        samples: placed on the CPU.
+        optimizer: of stacked rows.
+    """
+
+    def __init__(
+        self, torch: Any, gradients: Gradients, samples: Samples, optimizer: Optimizer
+    ) -> None:
+        self._torch, self._gradients, self._samples = torch, gradients, samples
+        self._optimizer = optimizer
+        self._idle: SimpleQueue[Any] = SimpleQueue()  # modules that no thread uses
+        self._made = 0
+        _keep_freed_memory()
+
+    @property
+    def _threads(self) -> int:
+        return int(self._torch.get_num_threads())
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="device")
+
+    def play(
+        self,
+        held: Held,
+        rows: IntArray,
+        drawn: tuple[Tensor, NDArray[np.bool_] | None],
+        steps: IntArray,
+        rates: Tensor,
+    ) -> None:
+        """Steps of some rows, in place.
+
+        Args:
+            held: all rows.
+            rows: which of them, those with most steps first.
+            drawn: their samples, [steps, rows, B]; and of that shape False where a batch is
+                shorter, or None if all are whole.
+            steps: of each of them, at most as many as are drawn.
+            rates: the learning rate of each of all rows.
+        """
+        index, valid = drawn
+        counts = None if valid is None else valid.sum(axis=2)  # the first samples are there
+
+        def train(i: int) -> None:
+            batches = list(index[: int(steps[i]), i])
+            if counts is not None:
+                batches = [one[: int(counts[k, i])] for k, one in enumerate(batches)]
+            self._train(held, int(rows[i]), batches, rates)
+
+        self._shared(train, len(rows))
+
+    def _shared(self, job: Callable[[int], None], rows: int) -> None:
+        """Do a job for every row, on as many threads as PyTorch would use for one operation."""
+        torch, before = self._torch, self._torch.get_num_threads()
+        workers = min(self._threads, rows)
+        while self._made < workers:
+            self._idle.put(self._gradients.twin())
+            self._made += 1
+        if workers == 1:
+            for row in range(rows):
+                job(row)
+            return
+        each = self._threads // workers
+
+        def worked(row: int) -> None:
+            if torch.get_num_threads() != each:  # of this thread
+                torch.set_num_threads(each)
+            job(row)
+
+        torch.set_num_threads(each)  # some of it is of the process
+        try:
+            list(self._pool.map(worked, range(rows)))
+        finally:
+            torch.set_num_threads(before)
+
+    def _train(self, held: Held, row: int, batches: list[Tensor], rates: Tensor) -> None:
+        """The steps of one row, on a module's own parameters, whose layout suits it."""
+        torch, module = self._torch, self._idle.get()
+        try:
+            named = dict(module.named_parameters())
+            own = {name: named[name] for name in held[0]}
+            # One row each, in the memory of the module's parameters.
+            params = {name: one.detach()[None] for name, one in own.items()}
+            memory = {name: leaf[row : row + 1] for name, leaf in held[1].items()}
+            rate = rates[row : row + 1]
+            for name, leaf in held[0].items():
+                params[name][0].copy_(leaf[row])
+            for batch in batches:
+                x, y = self._samples.train(batch)
+                found = torch.autograd.grad(
+                    self._gradients.scored(module(x), own, y),
+                    list(own.values()),
+                    materialize_grads=True,
+                )
+                grads = {name: one[None] for name, one in zip(own, found, strict=True)}
+                with torch.no_grad():
+                    self._optimizer.update(params, grads, memory, rate)
+            for name, leaf in held[0].items():
+                leaf[row].copy_(params[name][0])
+        finally:
+            self._idle.put(module)
+
+
+def _keep_freed_memory() -> None:
+    """Let the allocator of glibc keep what a step frees for the next one; elsewhere do nothing.
+
+    It gives freed memory back to the system beyond twice the largest block that has been freed so
+    far, up to 32 MiB: without such a block every step may ask for all its pages again, which takes
+    a third of the time.
+    """
+    block = np.empty((32 << 20) - (64 << 10), np.uint8)
+    del block
