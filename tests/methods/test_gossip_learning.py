@@ -74,6 +74,8 @@ def slow(method: GossipLearning, params: Any, ages: Any, key: Any, at: Context) 
     ]
     params, ages = params.copy(), ages.copy()
     for i, (values, age) in enumerate(sent):
+        if not isinstance(at.arrived, tuple) and not at.arrived[i]:
+            continue
         k, p = to[i], part[i]
         share = age / (ages[k, p] + age)
         for j, value in values.items():

@@ -268,6 +268,36 @@ def test_led_agrees_where_d_psgd_does_not(ring: Scenario) -> None:
     assert slope["led:1"] < 1e-5 < 1e-3 < slope["d-psgd"]
 
 
+@pytest.mark.slow
+def test_led_finds_the_common_minimum_whatever_is_lost(ring: Scenario) -> None:
+    """Of four pairs about one mixes; were W not symmetric, another point would be found."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 4)), np.arange(12) % 3
+    data = from_arrays(x[:6], y[:6], x[6:], y[6:])
+    lossy = {"plan.iterations": 5000, "network.packet_error": 0.3, "network.tries": 1}
+    made = build("led:1", ring.override(lossy))
+    mixing = made.schedule.matrices(0, 400)
+    assert 0.15 < (mixing[:, 0, 1] > 0).mean() < 0.35
+    engine = engine_of(made, data, kind="iid")
+    found = fast(engine)
+    features = engine.dataset.x_train[engine.partitions[0].order]
+    scaled, labels = (features - data.mean) / data.std, data.y_train[engine.partitions[0].order]
+    assert np.abs(found - found.mean(axis=0)).max() < 1e-6
+    assert np.abs(gradient(found.mean(axis=0), scaled, labels, 3)).max() < 1e-5
+
+
+@pytest.mark.parametrize("low", [0.0, 1 / 3, 0.9])
+@pytest.mark.parametrize("silent", [0, 1, 9])
+def test_led_after_iterations_without_mixing(low: float, silent: int) -> None:
+    """In a mode of W, its radius is 1 where s (K + 1) (1 − λ) = 2 (1 + λ)."""
+    limit = 2 * (1 + low) / (1 - low) / (silent + 1)
+    for strength, stable in ((0.99 * limit, True), (1.01 * limit, False)):
+        alone = np.array([[1.0, -strength], [0.0, 1.0]])
+        mixed = np.array([[low, -low * strength], [1 - low, 1 - strength * (1 - low)]])
+        after = mixed @ np.linalg.matrix_power(alone, silent)
+        assert (np.abs(np.linalg.eigvals(after)).max() < 1) == stable
+
+
 def test_a_ring_of_even_length_needs_the_lazy_matrix() -> None:
     """LED without gradients, mode by mode: its spectral radius by the eigenvalues of W."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,13 +62,12 @@ def test_a_run_is_priced_as_drawn_and_says_what_was_expected(
     np.testing.assert_array_equal(again.accuracy, result.accuracy)
 
 
-def test_methods_say_whether_their_losses_are_drawn(lossy: joulemesh.Scenario) -> None:
-    adaptive, learning = build("adaptive", lossy), build("gossip-learning", lossy)
+def test_a_plan_among_methods_is_as_drawn(lossy: joulemesh.Scenario) -> None:
+    adaptive = build("adaptive", lossy)
     drawn = carried_out(joulemesh.plan(lossy))
     np.testing.assert_allclose(adaptive.ledger().spent_j, drawn.spent_j, rtol=1e-12)
     assert adaptive.schedule.kind == "dense"
     assert any("messages were lost" in note for note in adaptive.notes)
-    assert learning.notes[-1].endswith("none of its messages is lost")
     assert not any("packets" in note for note in build("fixed:1", _without(lossy)).notes)
 
 
@@ -91,6 +91,43 @@ def test_methods_whose_exchanges_are_those_of_schemes_are_drawn(
     np.testing.assert_allclose(rare.ledger().energy_j, plain.ledger().energy_j, rtol=1e-9)
     np.testing.assert_allclose(rare.ledger().latency_s, plain.ledger().latency_s, rtol=1e-9)
     assert rare.schedule.digest() == plain.schedule.digest()
+
+
+OWN = (
+    "pens:phase1=3,tau=1",
+    "gossip-learning:s=0.5,tau=1",
+    "balanced:tau1=1,tau2=2,compress=topk:0.2",
+    "led:1",
+    "fedavg:1",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", OWN)
+def test_a_stopped_run_that_loses_messages_goes_on_to_the_same_bits(
+    lossy: joulemesh.Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("joulemesh.runs.sinks.SAVE_EVERY_S", 0.0)
+
+    class StopError(Exception):
+        pass
+
+    def stop(step: Any) -> None:
+        if step.completed == 3:
+            raise StopError
+
+    folder, kept = tmp_path / "run", {"method": method, "equal": "iterations"}
+    with pytest.raises(StopError):
+        joulemesh.run(lossy, out=folder, seeds=2, on_progress=stop, **kept)
+    joulemesh.run(lossy, out=folder, seeds=2, resume=True)
+    whole = joulemesh.run(lossy, out=tmp_path / "whole", seeds=2, **kept)
+    assert any("messages were lost" in note for note in whole.account.notes)
+    for name in ("metrics.csv", "ledger.csv", "model.safetensors", "plan.npz"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    # Nothing but the losses sets it apart from a run without: the messages that arrive are its.
+    free = joulemesh.run(_without(lossy), seeds=2, **kept)
+    name = min(whole.params)
+    assert np.abs(whole.params[name] - free.params[name]).max() > 1e-6
 
 
 def test_devices_in_the_field_make_the_same_plan(lossy: joulemesh.Scenario) -> None:

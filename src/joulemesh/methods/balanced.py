@@ -15,20 +15,21 @@ from __future__ import annotations
 
 __all__ = ["CooperativeBound", "choose_pair", "mixing_contender"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.spectrum import contraction, metropolis_weights
 from joulemesh.bibliography import ALISTARH, KOLOSKOVA
 from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray
 from joulemesh.methods.compression import Compressor, compressor
-from joulemesh.methods.losses import neighbours, with_losses
+from joulemesh.methods.losses import arrivals, chances, drawn, neighbours, with_losses
 from joulemesh.methods.moment import Copied, Mixings, first_mixing
 from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
@@ -37,10 +38,12 @@ from joulemesh.methods.walk import walk
 from joulemesh.setup.from_plan import power_mixing
 
 if TYPE_CHECKING:
+    from joulemesh.methods.choco import Links
     from joulemesh.training.jax.exchange import Exchange
 
 _TAU2 = 4  # where no constants are known (notes: baselines-of-fig-9)
 _MOST = 64  # of the grid of pairs
+_MOST_COPIES = 500_000_000  # numbers, of every repetition
 
 
 def mixing_contender(
@@ -65,22 +68,27 @@ def mixing_contender(
     edges, devices, size = setting.world.graph.edges, setting.devices, setting.work.parameters
     per_parameter = setting.scenario.network.bits_per_parameter
     bits = setting.work.model_bits if squeeze is None else squeeze.bits(size, per_parameter)
-    own = None
+    own, step = None, 1.0
     if squeeze is not None and tau2:
-        from joulemesh.methods.choco import choco
+        from joulemesh.methods.choco import choco, linked_choco
 
-        step = squeeze.step(size) if gamma is None else gamma
+        # A message that is lost with some probability passes a smaller share of its norm.
+        share = squeeze.step(size) * float(chances(setting, bits).min())
+        step = share if gamma is None else gamma
         own = choco(squeeze, size, tau2, step, away=setting.world.traces.given)
     if setting.world.traces.given:
         return _followed(name, setting, tau1, tau2, bits, own)
-    one = metropolis_route(edges, bits, tau2)
+    one = _apart(setting, metropolis_route(edges, bits, tau2), squeeze is not None)
     prices = setting.route_prices(tau1, lambda t: one, alike=True)
     if tau2 == 0:
         return setting.contender(name, tau1, prices)
     weights = metropolis_weights(edges, devices)
-    if own is not None:
+    if squeeze is not None:
         once, _ = power_mixing(weights, 1)
-        return setting.contender(name, tau1, prices, mixing=once, exchange=own)
+        made = setting.contender(name, tau1, prices, mixing=once, exchange=own)
+        if setting.world.packets is None:
+            return made
+        return _linked(setting, made, one, lambda links: linked_choco(squeeze, tau2, step, links))
     mixing, rounds = power_mixing(weights, tau2)
     made = setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
     if setting.world.packets is None:
@@ -101,6 +109,40 @@ def _followed(
     mixings = Mixings(bits, tau2) if own is None else Copied(bits, tau2, copy_bits)
     walked = walk(setting, name, lambda now: mixings.act(now, now.rounds(tau1)))
     return walked.contender(name, exchange=own)
+
+
+def _apart(setting: Setting, route: Route, compressed: bool) -> Route:
+    """A route; compressed messages differ where any are lost, by what each neighbour has missed."""
+    differ = compressed and setting.world.packets is not None
+    return replace(route, same_to_all=False) if differ else route
+
+
+def _linked(
+    setting: Setting, made: Contender, route: Route, exchange: Callable[[Links], Exchange]
+) -> Contender:
+    """Compressed mixing as it turns out where packets are lost: with copies for every link.
+
+    Raises:
+        ScenarioError: the copies are too many.
+    """
+    from joulemesh.methods.choco import Links
+
+    made, found = drawn(setting, made, lambda t: route)
+    arrived = arrivals(found, (route.repeats, len(route.edge)))
+    if arrived is None:
+        return made
+    links, size = len(route.edge), setting.work.parameters
+    if links * size > _MOST_COPIES:
+        raise ScenarioError(
+            f"{made.name}: messages are lost, and copies of {size:,} parameters for {links:,} "
+            f"directions of links are more than {_MOST_COPIES:,} numbers; leave compress out, "
+            "raise network.tries, or use fewer links"
+        )
+    weights = metropolis_weights(setting.world.graph.edges, setting.devices)
+    each = np.asarray(weights[route.receiver, route.sender]).ravel()
+    own = exchange(Links.of(route.sender, route.receiver, each))
+    schedule = replace(made.schedule, mixing="mean", arrived=arrived)  # weights are the links' own
+    return replace(made, schedule=schedule, exchange=own)
 
 
 @dataclass(frozen=True)
@@ -176,17 +218,18 @@ def choose_pair(
         variance=float(constants.gradient_variance),
         gap=float(constants.initial_gap),
     )
-    sent = setting.work.model_bits if bits is None else bits
-    value = bound.of(grid1, grid2, _affordable(setting, grid1, grid2, sent))
+    value = bound.of(grid1, grid2, _affordable(setting, grid1, grid2, bits))
     best = np.unravel_index(int(np.argmin(value)), value.shape)
     pair = int(grid1[best]), int(grid2[best])
     return *pair, f"tau1 = {pair[0]} and tau2 = {pair[1]} minimise the bound under the budget"
 
 
-def _affordable(setting: Setting, tau1: Any, tau2: Any, bits: float) -> FloatArray:
+def _affordable(setting: Setting, tau1: Any, tau2: Any, compressed: float | None) -> FloatArray:
     """K: iterations that the batteries (and what is equal) allow, for each pair."""
     devices = setting.world.devices
-    priced = setting.pricer.route(first_mixing(setting, bits), setting.forecast)
+    bits = setting.work.model_bits if compressed is None else compressed
+    one = _apart(setting, first_mixing(setting, bits), compressed is not None)
+    priced = setting.pricer.route(one, setting.forecast)
     each_j = tau1[..., None] * devices.round_energy_j + tau2[..., None] * priced.energy_j[0]
     most = (setting.battery_j / each_j).min(axis=-1)
     if setting.limits_time:
@@ -234,13 +277,15 @@ register(
         "compress": Parameter(
             compressor,
             "identity, topk:FRACTION, randk:FRACTION or qsgd:LEVELS",
-            meaning="compression of the messages, with CHOCO-G's error feedback (arXiv:1902.00340)",
+            meaning="compression of the messages, with CHOCO-G's error feedback "
+            "(arXiv:1902.00340), which also makes up for lost ones",
             default="none",
             cites=lambda sent: (KOLOSKOVA, ALISTARH) if sent.kind == "qsgd" else (KOLOSKOVA,),
         ),
         "gamma": number(
             meaning="compress: step towards the neighbours' public copies",
-            default="the share of a message's squared norm that compression keeps",
+            default="the share of a message's squared norm that compression keeps, times the "
+            "probability that a message arrives",
         ),
     },
     main="tau1",

@@ -9,19 +9,32 @@ all its neighbours know; τ2 times
 
 Copies start from the common initial parameters, so that nothing need be sent for them. With
 Q = identity and γ = 1 this is x ← C x.
+
+A neighbour that misses a message has another copy than the rest, and what it missed would never
+come again. Where packets are lost, every link has copies of its own: y_ij is what j holds of i, and
+what i knows from the acknowledgements that j holds; τ2 times
+
+    q_ij ← Q(x_i − y_ij);   send q_ij to j;   y_ij ← y_ij + q_ij where it arrives
+    x_i ← x_i + γ Σ_j C_ij (y_ji − y_ij)
+
+What was lost stays in the difference x_i − y_ij and is sent again. The two ends of a link move by
+opposite amounts, so that the mean of all devices is kept, whatever is lost. As long as nothing is,
+all y_ij of a device are its y_i. A message that arrives with probability p is one more compression,
+which passes p of the squared norm: γ is p times that of Q, unless given otherwise.
 """
 
 from __future__ import annotations
 
-__all__ = ["choco", "compress", "largest"]
+__all__ = ["Links", "choco", "compress", "largest", "linked_choco"]
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from joulemesh.methods.base import FloatArray, IntArray
 from joulemesh.methods.compression import Compressor
 from joulemesh.methods.sampling import hashed, key_words, permuted
 from joulemesh.methods.stacked import flatten, mixed
@@ -63,6 +76,82 @@ def choco(
             public = y + compress(squeeze, x - y, each)
             y = jnp.where(context.active[:, None], public, y) if away else public
             return x + gamma * (mixed(y, context) - y), y
+
+        flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
+        return back(flat), copies, ()
+
+    return Exchange(init, apply)
+
+
+class Links(NamedTuple):
+    """The 2E directed links of M = 2E messages, and who hears which of them."""
+
+    sender: IntArray  # [M]
+    heard: IntArray  # [N, widest]: links to each device; any of them pads
+    said: IntArray  # [N, widest]: the same links the other way
+    weight: FloatArray  # [N, widest]: C of the link; 0 pads
+
+    @classmethod
+    def of(cls, sender: IntArray, receiver: IntArray, weights: FloatArray) -> Links:
+        """The links of messages, each of which has one the other way.
+
+        Args:
+            sender: int [M].
+            receiver: int [M].
+            weights: float64 [M], C of each.
+
+        >>> links = Links.of(np.array([0, 1]), np.array([1, 0]), np.full(2, 0.5))
+        >>> links.heard.tolist(), links.said.tolist(), links.weight.tolist()
+        ([[1], [0]], [[0], [1]], [[0.5], [0.5]])
+        """
+        order = np.lexsort((sender, receiver))  # by receiver, then by sender
+        back = np.empty_like(order)
+        back[order] = np.lexsort((receiver, sender))
+        degree = np.bincount(receiver)
+        place = np.arange(len(order)) - np.repeat(np.cumsum(degree) - degree, degree)
+        heard = np.zeros((len(degree), int(degree.max())), np.int64)
+        weight = np.zeros(heard.shape)
+        heard[receiver[order], place] = order
+        weight[receiver[order], place] = weights[order]
+        return cls(sender, heard, back[heard], weight)
+
+
+def linked_choco(squeeze: Compressor, mixings: int, gamma: float, links: Links) -> Exchange:
+    """The exchange where messages are lost; its state is the copies of all links, [M, P].
+
+    Args:
+        squeeze: Q.
+        mixings: τ2.
+        gamma: γ.
+        links: with their weights.
+
+    Returns:
+        The exchange; the schedule's ``arrived`` is bool [τ2, M].
+    """
+
+    def init(params: Params) -> jax.Array:
+        return flatten(params)[0][links.sender]
+
+    def apply(
+        params: Params, copies: jax.Array, key: jax.Array, context: Context
+    ) -> tuple[Params, jax.Array, tuple[()]]:
+        flat, back = flatten(params)
+        words, arrived = key_words(key), jnp.asarray(context.arrived)
+        weight = jnp.asarray(links.weight, flat.dtype)
+        heard, said = jnp.asarray(links.heard), jnp.asarray(links.said)
+
+        def mix(number: jax.Array, carry: tuple[jax.Array, jax.Array]) -> Any:
+            x, y = carry
+            each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
+            own = (each[0][links.sender], each[1][links.sender])  # a device draws once for all
+            sent = compress(squeeze, x[links.sender] - y, own)
+            y = jnp.where(arrived[number][:, None], y + sent, y)
+
+            def hear(k: jax.Array, total: jax.Array) -> jax.Array:
+                return total + weight[:, k, None] * (y[heard[:, k]] - y[said[:, k]])
+
+            pull = lax.fori_loop(0, heard.shape[1], hear, jnp.zeros_like(x))
+            return x + gamma * pull, y
 
         flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
         return back(flat), copies, ()

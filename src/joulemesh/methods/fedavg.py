@@ -6,29 +6,40 @@ from Decentralized Data", AISTATS 2017, arXiv:1602.05629. With all devices in ev
 The server stands in the middle of the square. Its links have the scenario's path loss, no
 shadowing and no fading; it transmits with the devices' mean power, from the mains: its joules are
 reported, and no battery pays them.
+
+Where packets are lost, the mean is that of the models that arrive, and a device that does not hear
+of it goes on with its own. A server that has heard nobody says nothing.
 """
 
 from __future__ import annotations
 
-__all__ = ["star_costs", "star_route"]
+__all__ = ["star", "star_costs", "star_mixing", "star_route"]
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.bibliography import MCMAHAN
 from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.methods.losses import drawn
 from joulemesh.methods.moment import Act, Follow, Moment, Sent
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.methods.walk import walk
-from joulemesh.planning.pricing.route import exchange_latency_s, exchange_parts_j
-from joulemesh.world.channel import path_gain
-from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.planning.ground import Ground
+from joulemesh.setup.from_plan import require_room
+from joulemesh.world import World
+from joulemesh.world.channel import Channel, path_gain
+from joulemesh.world.devices import DeviceArrays
+from joulemesh.world.links import LinkCosts
+from joulemesh.world.loss import Packets
+from joulemesh.world.topology import Graph
+from joulemesh.world.traces import Traces
 
 
 def _star(devices: int) -> IntArray:
@@ -65,50 +76,82 @@ def star_route(devices: int, bits: float, who: IntArray | None = None) -> Route:
     )
 
 
-def star_costs(setting: Setting, positions_m: FloatArray | None = None) -> LinkCosts:
-    """Price of a bit between each device and the server: forward is to the server.
+def star(setting: Setting, places_m: FloatArray | None = None) -> Ground:
+    """The devices and their server, which is device N, with the links between them.
 
     Args:
         setting: the terms of the comparison.
-        positions_m: [N, 2]: where devices are; where they begin unless given.
+        places_m: [N, 2]: where devices are; where they begin unless given.
     """
     network, world = setting.scenario.network, setting.world
-    places_m = world.graph.positions_m if positions_m is None else positions_m
-    away_m = np.linalg.norm(places_m - network.area_m / 2, axis=1)
-    power_w = world.devices.transmit_power_w
-    return link_costs(
-        _star(setting.devices),
-        path_gain(away_m, network),
-        np.append(power_w, power_w.mean()),
-        world.bandwidth_hz,
-        world.noise_w_per_hz,
-        world.max_rate_bps,
-        send_j=_with_server(world.devices.send_j_per_bit),
-        receive_j=_with_server(world.devices.receive_j_per_bit),
+    devices, positions_m = world.devices, world.graph.positions_m if places_m is None else places_m
+    away_m = np.linalg.norm(positions_m - network.area_m / 2, axis=1)
+    nothing = np.zeros(1)  # the server trains nothing, and no battery feeds it
+    with_server = DeviceArrays(
+        round_samples=np.append(devices.round_samples, nothing),
+        round_latency_s=np.append(devices.round_latency_s, nothing),
+        round_energy_j=np.append(devices.round_energy_j, nothing),
+        transmit_power_w=np.append(devices.transmit_power_w, devices.transmit_power_w.mean()),
+        energy_budget_j=np.append(devices.energy_budget_j, nothing),
+        idle_w=None if devices.idle_w is None else np.append(devices.idle_w, nothing),
+        send_j_per_bit=_with_mean(devices.send_j_per_bit),
+        receive_j_per_bit=_with_mean(devices.receive_j_per_bit),
+        overhead_s=None if devices.overhead_s is None else np.append(devices.overhead_s, nothing),
     )
+    middle = np.full((1, 2), network.area_m / 2)
+    graph = Graph(
+        setting.devices + 1, _star(setting.devices), np.concatenate([positions_m, middle])
+    )
+    around = replace(
+        world,
+        devices=with_server,
+        graph=graph,
+        channel=Channel(path_gain(away_m, network)),
+        packets=_packets(world),
+        measured=None,
+        traces=Traces(),
+        motion=None,
+    )
+    # All transmissions have the server in common, whoever else is within interference range.
+    alone = {"network.interference_m": None} if network.interference_m is not None else {}
+    return replace(setting.ground, scenario=setting.scenario.override(alone), world=around)
 
 
-def _with_server(each: FloatArray | None) -> FloatArray | None:
+def _with_mean(each: FloatArray | None) -> FloatArray | None:
     """The devices' figures and the server's: their mean."""
     return None if each is None else np.append(each, each.mean())
 
 
-def _sent(setting: Setting, route: Route, costs: LinkCosts) -> Sent:
+def _packets(world: World) -> Packets | None:
+    """How packets are lost on the way to the server and back.
+
+    Where every link has a measured probability, a device's is the mean of its links, by direction.
+    """
+    packets = world.packets
+    if packets is None or not isinstance(packets.error, np.ndarray):
+        return packets
+    edges, count, error = world.graph.edges, world.graph.devices, packets.error
+    links = np.bincount(edges.ravel(), minlength=count)
+    sending = np.bincount(edges.ravel(), error.ravel(), count)
+    hearing = np.bincount(edges.ravel(), error[:, ::-1].ravel(), count)
+    return replace(packets, error=np.stack([sending, hearing], axis=1) / links[:, None])
+
+
+def star_costs(setting: Setting) -> LinkCosts:
+    """Price of a bit between each device and the server: forward is to the server."""
+    return star(setting).costs(0)
+
+
+def _sent(route: Route, ground: Ground) -> Sent:
     """What the messages to the server and back cost."""
-    options, nodes = setting.scenario.plan, setting.devices + 1
-    # All transmissions have the server in common, whoever else is within interference range.
-    medium = replace(setting.pricer.medium, reach=None)
-    joules, heard = exchange_parts_j(route, costs, nodes, options.pays, medium)
-    seconds = exchange_latency_s(
-        route, costs, nodes, options.clock, medium, setting.work.model_bits
-    )
-    received = np.zeros(setting.devices) if heard is None else heard[:-1]
-    return Sent(joules[:-1], received, seconds, setting.pricer.bits(route), float(joules[-1]))
+    priced, bits = ground.pricer.route(route, ground.costs(0)), ground.pricer.bits(route)
+    joules = priced.energy_j[0]
+    heard = np.zeros_like(joules) if priced.receive_j is None else priced.receive_j[0]
+    return Sent(joules[:-1], heard[:-1], float(priced.latency_s[0]), bits, float(joules[-1]))
 
 
-def _prices(setting: Setting, tau: int) -> Prices:
-    route = star_route(setting.devices, setting.work.model_bits)
-    sent = _sent(setting, route, star_costs(setting))
+def _prices(setting: Setting, tau: int, ground: Ground, route: Route) -> Prices:
+    sent = _sent(route, ground)
     one = setting.ledger(
         tau,
         sent.exchange_j[None],
@@ -127,15 +170,15 @@ def _prices(setting: Setting, tau: int) -> Prices:
 
 def _follow(setting: Setting, tau: int) -> Follow:
     """Under traces: the server hears whoever takes part, and answers them."""
-    motion, held = setting.world.motion, star_costs(setting)
+    motion, held = setting.world.motion, star(setting)
 
     def follow(now: Moment) -> Act:
-        costs = held
+        ground = held
         if motion is not None and now.snapshot is not None:
-            costs = star_costs(setting, motion.positions.held(now.snapshot))
+            ground = star(setting, motion.positions.held(now.snapshot))
         who = np.flatnonzero(now.who)
         route = star_route(now.devices, setting.work.model_bits, who)
-        return Act(now.rounds(tau), _sent(setting, route, costs), exact=True)
+        return Act(now.rounds(tau), _sent(route, ground), exact=True)
 
     return follow
 
@@ -145,14 +188,50 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     notes = ["has a server, in the middle of the square, whose joules no battery pays"]
     if setting.world.traces.given:
         return walk(setting, name, _follow(setting, tau)).contender(name, notes=notes)
-    return setting.contender(name, tau, _prices(setting, tau), notes=notes)
+    ground, route = star(setting), star_route(setting.devices, setting.work.model_bits)
+    made = setting.contender(name, tau, _prices(setting, tau, ground, route), notes=notes)
+    if setting.world.packets is None:
+        return made
+    up = route.step == 0
+
+    def unsent(lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return np.asarray(~up & lost[up].all())  # a server that has heard nobody has nothing to say
+
+    made, found = drawn(setting, made, lambda t: route, ground=ground, unsent=unsent)
+    if not found.lost_messages.any():
+        return made
+    require_room(setting.scenario.training.chunk_iterations, setting.devices)
+    lossy = replace(made.schedule, mixing=lambda t: star_mixing(setting.devices, found.lost[t]))
+    return replace(made, schedule=lossy)
+
+
+def star_mixing(devices: int, lost: IntArray) -> FloatArray:
+    """What an exchange does if some messages of `star_route` are lost.
+
+    The server's mean is that of the models that arrive; who does not hear of it keeps its own.
+
+    Args:
+        devices: N.
+        lost: positions of the lost messages in the route.
+
+    Returns:
+        float64 [N, N].
+
+    >>> star_mixing(3, np.array([1, 5])).tolist()
+    [[0.5, 0.0, 0.5], [0.5, 0.0, 0.5], [0.0, 0.0, 1.0]]
+    """
+    arrived = np.ones(2 * devices, np.bool_)
+    arrived[lost] = False
+    up, down = arrived[:devices], arrived[devices:]
+    mean = up / max(1, up.sum())
+    return np.where(down[:, None] & up.any(), mean, np.eye(devices))
 
 
 register(
     "fedavg",
     _build,
-    description="Every device sends its model to a server, which sends the mean back: federated "
-    "averaging; no battery pays for the server.",
+    description="Every device sends its model to a server, which sends the mean of those that "
+    "arrive back: federated averaging; no battery pays for the server.",
     citation=MCMAHAN,
     parameters={"tau": whole(meaning="rounds per iteration", default=AS_PLANNED)},
     main="tau",

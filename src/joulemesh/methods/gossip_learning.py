@@ -13,7 +13,8 @@ Each iteration every device k
 
 The part: a fraction s of the coordinates drawn without replacement (``form=random``), or the
 coordinates j ≡ p mod S of the next part p in the device's own random order, with an age for each
-part (``form=partitioned,parts=S``). Common initialisation; constant learning rate.
+part (``form=partitioned,parts=S``). Common initialisation; constant learning rate. A part that is
+lost on the air is not merged: its receiver keeps its parameters and its age.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["GossipLearning"]
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -34,6 +35,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender, FloatArray, IntArray
+from joulemesh.methods.losses import arrivals, drawn
 from joulemesh.methods.moment import Act, Moment
 from joulemesh.methods.parameters import AS_PLANNED, choice, number, whole
 from joulemesh.methods.registry import register
@@ -180,6 +182,8 @@ class GossipLearning:
             partners = self.partners(t) if to is None else jnp.asarray(to, jnp.int32)[t]
             coordinates = self._coordinates(key, t)
             column = self.part(t) if self.parts else jnp.zeros(count, jnp.uint32)
+            if not isinstance(context.arrived, tuple):
+                partners = jnp.where(context.arrived, partners, count)
             flat, age = _merge(flat, age, partners, coordinates, column.astype(jnp.int32))
             return back(flat), age, ()
 
@@ -207,8 +211,8 @@ def _merge(
     Args:
         flat: [N, P], as sent.
         age: int32 [N, S], as sent.
-        to: [N], the receiver of each device's message; N for nobody, since what is written
-            there is dropped.
+        to: [N], the receiver of each device's message; N for nobody, or if it is lost, since what
+            is written there is dropped.
         coordinates: int32 [N, m], P beyond a message's end.
         column: int32 [N], which of the ages goes with the message.
     """
@@ -222,8 +226,8 @@ def _merge(
         share = sent_age[i].astype(values.dtype) / jnp.maximum(mine + sent_age[i], 1)
         own = values[k].at[j].get(mode="clip")
         row = values[k].at[j].set(own + share * (sent[i] - own), mode="drop")
-        ages = ages.at[k, column[i]].set(jnp.maximum(mine, sent_age[i]))
-        return values.at[k].set(row), ages
+        ages = ages.at[k, column[i]].set(jnp.maximum(mine, sent_age[i]), mode="drop")
+        return values.at[k].set(row, mode="drop"), ages
 
     merged: tuple[jax.Array, jax.Array] = lax.fori_loop(0, len(to), receive, (flat, age))
     return merged
@@ -259,7 +263,12 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     if setting.world.traces.given:
         return _followed(name, setting, method)
     prices = setting.route_prices(tau, method.route)
-    return setting.contender(name, tau, prices, exchange=method.exchange())
+    made = setting.contender(name, tau, prices, exchange=method.exchange())
+    if setting.world.packets is None:
+        return made
+    made, found = drawn(setting, made, method.route)
+    arrived = arrivals(found, (setting.devices,))
+    return replace(made, schedule=replace(made.schedule, arrived=arrived))
 
 
 def _followed(name: str, setting: Setting, method: GossipLearning) -> Contender:
@@ -277,7 +286,7 @@ register(
     "gossip-learning",
     _build,
     description="Every device sends a part of its model to one random neighbour, which merges it "
-    "by the models' ages.",
+    "by the models' ages if it arrives.",
     citation=Citation(
         "Hegedűs, Danner, Jelasity",
         "Decentralized Learning Works: An Empirical Comparison of Gossip Learning and Federated "

@@ -13,24 +13,34 @@ how their data differ. β is 1/τ unless given otherwise, so that an iteration s
 
 W is (I + M)/2 with Metropolis weights M: without negative eigenvalues, with which y_i would
 oscillate, on a ring of even length for ever (notes: methods-beside-the-baselines).
+
+Where packets are lost, a pair of neighbours mixes only if the messages of both arrive, which both
+know by the acknowledgements. So W stays symmetric and the y_i sum to 0: if only one of the two
+moved, their sum would drift, and all devices would agree on a point that is not the optimum.
+y_i gathers differences in iterations in which a device mixes, and is subtracted in all: β τ is then
+the least probability that a pair mixes, unless given otherwise. With 1, parameters grow without
+bound where only a quarter of the pairs mix on a ring.
 """
 
 from __future__ import annotations
 
-__all__ = ["led"]
+__all__ = ["led", "without"]
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from scipy import sparse
 
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.citation import Citation
-from joulemesh.methods.base import Contender
+from joulemesh.methods.base import Contender, FloatArray, IntArray
+from joulemesh.methods.losses import chances, drawn
 from joulemesh.methods.moment import Mixings
 from joulemesh.methods.parameters import AS_PLANNED, number, whole
 from joulemesh.methods.registry import register
@@ -38,7 +48,7 @@ from joulemesh.methods.setting import Setting
 from joulemesh.methods.stacked import flatten, mixed
 from joulemesh.methods.walk import walk
 from joulemesh.models.core import Params
-from joulemesh.setup.from_plan import power_mixing
+from joulemesh.setup.from_plan import power_mixing, require_room
 from joulemesh.training.jax.exchange import Context, Exchange
 
 
@@ -73,28 +83,58 @@ def led(strength: float) -> Exchange:
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     edges, devices = setting.world.graph.edges, setting.devices
-    tau, own = given.get("tau", setting.rounds), led(given.get("beta", 1.0))
+    mix = chances(setting, setting.work.model_bits).prod(axis=1)
+    tau, own = given.get("tau", setting.rounds), led(given.get("beta", float(mix.min())))
     if setting.world.traces.given:
         mixings = Mixings(setting.work.model_bits, lazy=True)
         walked = walk(setting, name, lambda now: mixings.act(now, now.rounds(tau)))
         return walked.contender(name, exchange=own)
     one = metropolis_route(edges, setting.work.model_bits, 1)
     both: Any = metropolis_weights(edges, devices) + sparse.eye_array(devices)
-    mixing, _ = power_mixing(sparse.csr_array(both / 2), 1)
-    return setting.contender(
+    weights = sparse.csr_array(both / 2)
+    mixing, _ = power_mixing(weights, 1)
+    made = setting.contender(
         name,
         tau,
         setting.route_prices(tau, lambda t: one, alike=True),
         mixing=mixing,
         exchange=own,
     )
+    if setting.world.packets is None:
+        return made
+    made, found = drawn(setting, made, lambda t: one)
+    if not found.lost_messages.any():
+        return made
+    require_room(setting.scenario.training.chunk_iterations, devices)
+    entire, pairs = weights.toarray(), edges[one.edge]
+    lossy = replace(made.schedule, mixing=lambda t: without(entire, pairs[found.lost[t]]))
+    return replace(made, schedule=lossy)
+
+
+def without(weights: FloatArray, pairs: IntArray) -> FloatArray:
+    """W without some pairs of devices: what they would give each other, each keeps to itself.
+
+    Args:
+        weights: float64 [N, N], symmetric.
+        pairs: int [k, 2], i < j; the same pair may come twice.
+
+    >>> without(np.full((2, 2), 0.5), np.array([[0, 1], [0, 1]])).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    left = weights.copy()
+    first, second = np.unique(pairs, axis=0).T
+    share = weights[first, second]
+    left[first, second] = left[second, first] = 0.0
+    np.add.at(left, (first, first), share)
+    np.add.at(left, (second, second), share)
+    return left
 
 
 register(
     "led",
     _build,
     description="A number of local rounds with a correction for what mixing changed before, then "
-    "one mixing with all neighbours: local exact diffusion.",
+    "one mixing of all pairs of neighbours whose messages both arrive: local exact diffusion.",
     citation=Citation(
         "Alghunaim",
         "Local Exact-Diffusion for Decentralized Optimization and Learning",
@@ -107,7 +147,8 @@ register(
     parameters={
         "tau": whole(meaning="rounds per iteration", default=AS_PLANNED),
         "beta": number(
-            meaning="step of the correction, times the steps of an iteration", default="1"
+            meaning="step of the correction, times the steps of an iteration",
+            default="1; where packets are lost, the probability that a pair mixes",
         ),
     },
     main="tau",

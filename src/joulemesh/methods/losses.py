@@ -1,22 +1,26 @@
-"""Lost packets of methods whose exchanges are those of schemes, as a plan's are drawn."""
+"""Lost packets of methods, drawn as a plan's are."""
 
 from __future__ import annotations
 
-__all__ = ["neighbours", "with_losses"]
+__all__ = ["arrivals", "chances", "drawn", "neighbours", "with_losses"]
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.patterned import NEIGHBOURS
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Fit, Scheme
-from joulemesh.methods.base import Contender
+from joulemesh.methods.base import Contender, FloatArray
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.drawing import Course, draw
+from joulemesh.planning.drawing import Course, Outcome, draw
+from joulemesh.planning.ground import Ground
 from joulemesh.registries import SCHEMES
 from joulemesh.setup.from_plan import lossy_schedule
+
+BoolArray = NDArray[np.bool_]
 
 
 def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Scheme]) -> Contender:
@@ -37,10 +41,9 @@ def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Sc
     >>> made.drawn, bool((made.leftover_j() >= 0).all())
     (True, True)
     """
-    packets, ground = setting.world.packets, setting.ground
-    if packets is None:
+    if setting.world.packets is None:
         return made
-    ledger, n, held = made.reserve, made.schedule.iterations, {}
+    ground, n, held = setting.ground, made.schedule.iterations, {}
 
     def route(t: int) -> Route | None:
         if not made.schedule.exchanged[t]:
@@ -51,43 +54,127 @@ def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Sc
             held[key] = scheme.route(ground.seen_costs(t), t)
         return held[key]
 
-    shape = (n, setting.devices)
-    heard, spare_j = ledger.receive_j, made.leftover_j()
+    turned_out, found = drawn(setting, made, route)
+    if not found.lost_messages.any():
+        return turned_out
+    chunk = setting.scenario.training.chunk_iterations
+    routes = [route(t) for t in range(n)]
+    schedule = lossy_schedule(made.schedule, routes, scheme_at, found, chunk_iterations=chunk)
+    return replace(turned_out, schedule=schedule)
+
+
+def drawn(
+    setting: Setting,
+    made: Contender,
+    route: Callable[[int], Route | None],
+    *,
+    ground: Ground | None = None,
+    unsent: Callable[[BoolArray], BoolArray] | None = None,
+) -> tuple[Contender, Outcome]:
+    """A method with the joules and seconds that are drawn, and which messages are lost.
+
+    What a lost message does to the parameters is the method's own matter.
+
+    Args:
+        setting: the terms of the comparison; its packets are lost.
+        made: with expected joules and seconds.
+        route: what is sent in an iteration (from 0); None where nothing is.
+        ground: the devices and links that the messages take, if not those of the setting. A device
+            more is a server, whose joules no battery pays.
+        unsent: see `Course`.
+
+    Returns:
+        The method, and what was drawn.
+    """
+    packets, ledger, count = setting.world.packets, made.reserve, setting.devices
+    assert packets is not None
+    ground, n = ground or setting.ground, made.schedule.iterations
+    served = ground.world.graph.devices > count
+    spare_j = np.where(made.leftover_j() < 0, np.inf, made.leftover_j())[None]
+
+    def column(values: FloatArray, server: FloatArray | float) -> FloatArray:
+        """[n or 1, N], with the server's beside it."""
+        return np.column_stack([values, np.broadcast_to(server, len(values))]) if served else values
+
+    heard = ledger.receive_j
     course = Course(
         ground,
         route,
-        np.broadcast_to(ledger.exchange_j, shape),
-        None if heard is None else np.broadcast_to(heard, shape),
+        column(np.broadcast_to(ledger.exchange_j, (n, count)), ledger.server_j),
+        None if heard is None else column(np.broadcast_to(heard, (n, count)), 0.0),
         ledger.latency_s,
-        made.schedule.active,
-        np.where(spare_j < 0, np.inf, spare_j)[None],
+        np.broadcast_to(True, (n, count + 1)) if served else made.schedule.active,
+        column(spare_j, np.inf),
+        unsent=unsent,
     )
     found = draw(course, packets)
     latency_s, idle_w = ledger.latency_s + found.longer_s, setting.world.devices.idle_w
-    rest = None if found.awake_s is None or idle_w is None else idle_w * found.awake_s
-    drawn = replace(
+    rest = None if found.awake_s is None or idle_w is None else idle_w * found.awake_s[:, :count]
+    turned_out = replace(
         ledger,
-        exchange_j=found.exchange_j,
+        exchange_j=found.exchange_j[:, :count],
         latency_s=latency_s,
-        receive_j=found.receive_j,
+        server_j=found.exchange_j[:, count] if served else ledger.server_j,
+        receive_j=None if found.receive_j is None else found.receive_j[:, :count],
         idle_j=ledger.idle_j if rest is None else rest,
     )
-    schedule = made.schedule
-    if found.lost_messages.any():
-        chunk = setting.scenario.training.chunk_iterations
-        routes = [route(t) for t in range(n)]
-        schedule = lossy_schedule(schedule, routes, scheme_at, found, chunk_iterations=chunk)
     deadline_s = setting.scenario.budget.deadline_s
     late = 0 if deadline_s is None else int((latency_s > deadline_s).sum())
     expected_s = float(
         sum(
-            setting.pricer.beside(one, ground.costs(t)).latency_s[0]
+            ground.pricer.beside(one, ground.costs(t)).latency_s[0]
             for t in range(n)
             if (one := route(t)) is not None
         )
     )
-    note = found.note(float(ledger.exchange_j.sum()), expected_s, late)
-    return replace(made, schedule=schedule, reserve=drawn, notes=(*made.notes, note), drawn=True)
+    note = found.note(float(course.exchange_j.sum()), expected_s, late)
+    notes = (*made.notes, note)
+    return replace(made, reserve=turned_out, notes=notes, drawn=True), found
+
+
+def arrivals(found: Outcome, shape: tuple[int, ...]) -> Callable[[int], BoolArray] | None:
+    """Which messages of a method's own exchange arrive, as `Schedule.arrived` wants it.
+
+    Args:
+        found: what was drawn.
+        shape: of the messages of an exchange, which are as many in every iteration.
+
+    Returns:
+        A function of the iteration (from 0) that gives bool of that shape; None if all arrive.
+    """
+    if not found.lost_messages.any():
+        return None
+
+    def arrived(t: int) -> BoolArray:
+        there = np.ones(shape, np.bool_)
+        there.reshape(-1)[found.lost[t]] = False
+        return there
+
+    return arrived
+
+
+def chances(setting: Setting, bits: float) -> FloatArray:
+    """Probability that a message arrives, as far as it is known before the first iteration.
+
+    Args:
+        setting: the terms of the comparison.
+        bits: of the message.
+
+    Returns:
+        float64 [E, 2]: on every link, forward and backward; 1 where no packet is lost.
+
+    >>> from joulemesh import Scenario
+    >>> lossy = {"network.packet_error": 0.5, "network.tries": 2, "network.packet_bits": 1000}
+    >>> setting = Setting(Scenario.preset("adaptive").override(lossy))
+    >>> float(chances(setting, 2000.0).min())  # two packets
+    0.5625
+    """
+    packets, world = setting.world.packets, setting.world
+    each = np.full((len(world.graph.edges), 2), bits)
+    if packets is None:
+        return np.ones_like(each)
+    gain = world.channel.quantile_gain(setting.scenario.plan.fade_quantile)
+    return packets.arrival(each, world.errors(gain))
 
 
 def neighbours(setting: Setting, times: int = 1) -> Scheme:

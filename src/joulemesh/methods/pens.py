@@ -12,6 +12,10 @@ non-iid Data", FL-ICML workshop 2021, arXiv:2107.08517. After τ local rounds, d
     phase 2:
         w_i ← mean of w_i and of up to ``partners`` members of N_i*, drawn uniformly
 
+A model that is lost on the air is neither scored, nor counted, nor averaged with, and its receiver
+keeps its own if all are lost. So n and m are those of the models that arrive, at most m of n, and
+N_i* holds who was among the best more often than chance, Σ m/n over the times that j arrived.
+
 Neighbours' models are asked for, so the neighbours transmit; all n are charged in phase 1, and the
 forward passes at a third of a training pass. Requests and counts are a few bits and free.
 """
@@ -25,11 +29,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.aggregation.route import Route
 from joulemesh.bibliography import ONOSZKO
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.losses import drawn
 from joulemesh.methods.moment import Act, Moment
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.pens_exchange import Pens, Sent
@@ -37,6 +44,9 @@ from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.methods.walk import walk
+from joulemesh.planning.drawing import Outcome, tries_of
+from joulemesh.planning.pricing import Prices as DrawnPrices
+from joulemesh.planning.pricing.drawn import drawn_prices
 from joulemesh.planning.workload import explicit_sizes
 
 _FORWARD = 1 / 3  # of a training pass: forward, and twice that backward
@@ -121,6 +131,78 @@ def _followed(name: str, setting: Setting, pens: Pens, tau: int, notes: Sequence
     return walked.contender(name, exchange=own, settle=settle, notes=notes)
 
 
+def _drawn(setting: Setting, pens: Pens, tau: int, made: Contender) -> Contender:
+    """PENS as it turns out where packets are lost.
+
+    Transmissions are drawn for the answers to every neighbour in phase 2, of which the batteries
+    pay for all; those that were asked for are settled.
+    """
+    bits = setting.work.model_bits
+    everybody = metropolis_route(setting.world.graph.edges, bits, 1)
+
+    def route(t: int) -> Route:
+        if t >= pens.phase1:
+            return everybody
+        return pens.route(pens.first(np.array([t], np.uint32)), bits)
+
+    made, found = drawn(setting, made, route)
+
+    def arrived(t: int) -> NDArray[np.bool_]:
+        every, lost = route(t), found.lost[t]
+        return pens.neighbours.all_but(every.sender[lost], every.receiver[lost])
+
+    if found.lost_messages.any():
+        made = replace(made, schedule=replace(made.schedule, arrived=arrived))
+    if made.schedule.iterations > pens.phase1:
+        said = f"{made.notes[-1]} (with every neighbour asked in phase 2)"
+        made = replace(made, notes=(*made.notes[:-1], said))
+    return replace(made, settle=_settle_drawn(setting, pens, tau, made.reserve, route, found))
+
+
+def _settle_drawn(
+    setting: Setting,
+    pens: Pens,
+    tau: int,
+    reserve: Ledger,
+    route: Callable[[int], Route],
+    found: Outcome,
+) -> Callable[[Any], Ledger]:
+    """The price of what was sent, as often as it was, and evaluated."""
+    ground, packets = setting.ground, setting.world.packets
+    assert packets is not None
+    pricer = ground.pricer
+
+    def exchanged(t: int, asked: Any) -> tuple[DrawnPrices, float]:
+        every, some = route(t), pens.route(asked, setting.work.model_bits)
+        often = found.cut[t] if t in found.cut else tries_of(ground, packets, t, every)[0]
+        numbers = every.sender * setting.devices + every.receiver
+        order = np.argsort(numbers)
+        wanted = some.sender * setting.devices + some.receiver
+        which = order[np.searchsorted(numbers[order], wanted)]
+        return drawn_prices(pricer, some, ground.costs(t), often[:, which]), pricer.bits(some)
+
+    def settle(sent: Sent) -> Ledger:
+        each = [exchanged(t, asked) for t, asked in enumerate(np.asarray(sent.asked))]
+        prices, most = DrawnPrices.joined([one for one, _ in each]), reserve.first(len(each))
+        joules = np.minimum(prices.energy_j, most.exchange_j)  # who stops listening pays no more
+        heard = prices.receive_j
+        ledger = setting.ledger(
+            tau,
+            joules,
+            prices.latency_s + pricer.overhead_s,
+            np.array([bits for _, bits in each]),
+            own_samples=np.asarray(sent.evaluated) * _FORWARD,
+            receive_j=None if heard is None else np.minimum(heard, joules),
+        )
+        latency_s = np.minimum(ledger.latency_s, most.latency_s)
+        idle_j = setting.idle_j(latency_s)
+        if idle_j is not None and most.idle_j is not None:
+            idle_j = np.minimum(idle_j, most.idle_j)  # who cannot pay for waiting sleeps
+        return replace(ledger, latency_s=latency_s, idle_j=idle_j)
+
+    return settle
+
+
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     neighbours = neighbours_of(setting.world.graph)
     fewest = np.bincount(setting.ground.graph.edges.ravel(), minlength=setting.devices).min()
@@ -161,6 +243,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
             settle=_settle(setting, pens, tau, reserved),
             notes=notes,
         )
+        made = made if setting.world.packets is None else _drawn(setting, pens, tau, made)
     if made.schedule.iterations <= pens.phase1:
         late = f"phase 1 takes all {made.schedule.iterations} iterations: lower phase1"
         return replace(made, notes=(late, *made.notes))
@@ -186,8 +269,8 @@ def _held(setting: Setting) -> int:
 register(
     "pens",
     _build,
-    description="Every device finds out whose models do well on its own data, and then averages "
-    "with those neighbours only (PENS).",
+    description="Every device finds out whose models, of those that arrive, do well on its own "
+    "data, and then averages with those neighbours only (PENS).",
     citation=ONOSZKO,
     parameters={
         "sampled": whole(meaning="phase 1: neighbours whose models are tried", default="10"),

@@ -33,8 +33,8 @@ class Tally(NamedTuple):
     """What a device remembers of phase 1, by slot among its neighbours."""
 
     best: jax.Array  # int32 [N, widest]: how often it was among the best
-    # int32 [N, widest]: how often it was looked at; where devices come and go, how often chance
-    # would then have put it among the best, times `_SHARES`.
+    # int32 [N, widest]: how often it was looked at; where devices come and go or messages are lost,
+    # how often chance would then have put it among the best, times `_SHARES`.
     sampled: jax.Array
 
 
@@ -158,23 +158,28 @@ class Pens:
     ) -> tuple[Params, Tally, Sent]:
         there = self._there(context.iteration)
         looked = self.looked(there)
+        asked = slot = self.first(context.iteration, jnp, there)
+        shared = self.followed
+        if not isinstance(context.arrived, tuple):
+            shared, slot = True, _arrived(slot, context.arrived)
+            looked = jnp.sum(slot >= 0, axis=1)
         kept = looked.clip(0, self.top)
-        slot = self.first(context.iteration, jnp, there)
         owner = self._numbers(slot)
         loss = jnp.where(slot >= 0, self._losses(model, context, params, owner), jnp.inf)
         best = _lowest(loss, kept, self._widest(self.top))
         chosen = jnp.where(best >= 0, jnp.take_along_axis(slot, best, axis=1), -1)
-        share = kept * _SHARES // looked.clip(1) if self.followed else np.ones_like(looked)
+        share = kept * _SHARES // looked.clip(1) if shared else np.ones_like(looked)
         tally = Tally(_add(tally.best, chosen), _add(tally.sampled, slot, share))
         passed = looked.astype(np.int32) * jnp.minimum(
             context.size.astype(jnp.int32), self.evaluated
         )
-        sent = Sent(self._padded(slot), passed)
+        sent = Sent(self._padded(asked), passed)
         return _averaged(params, chosen, self._numbers(chosen)), tally, sent
 
     def _phase2(self, context: Context, params: Params, tally: Tally) -> tuple[Params, Tally, Sent]:
         there = self._there(context.iteration)
-        if self.followed:
+        lossy = not isinstance(context.arrived, tuple)
+        if self.followed or lossy:
             good = (tally.best * _SHARES > tally.sampled) & there
         else:
             good = selected(tally, self.kept, self.looked_at) & there
@@ -183,6 +188,7 @@ class Pens:
         wanted = jnp.minimum(jnp.sum(good, axis=1), self.partners)
         slot = _lowest(drawn, wanted, self._widest(self.partners))
         sent = Sent(self._padded(slot), jnp.zeros(len(slot), jnp.int32))
+        slot = _arrived(slot, context.arrived) if lossy else slot
         return _averaged(params, slot, self._numbers(slot)), tally, sent
 
     def _numbers(self, slot: jax.Array) -> jax.Array:
@@ -236,6 +242,12 @@ def selected(tally: Tally, kept: Any, looked_at: Any) -> jax.Array:
     """
     more: jax.Array = tally.best * looked_at[:, None] > tally.sampled * kept[:, None]
     return more
+
+
+def _arrived(slot: jax.Array, arrived: jax.Array) -> jax.Array:
+    """The slots [N, k] from which a model arrived, bool [N, widest]; −1 where none did."""
+    there = jnp.take_along_axis(arrived, jnp.maximum(slot, 0), axis=1)
+    return jnp.where(there, slot, -1)
 
 
 def _lowest(values: Any, count: Any, width: int) -> Any:

@@ -7,7 +7,7 @@ __all__ = ["METHODS", "Method", "build", "citations", "lookup", "names", "regist
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.citation import Citation
@@ -179,9 +179,6 @@ def split(text: str) -> list[str]:
 
 
 _TRACES = ("availability", "harvest_w", "positions", "leave")
-_EXPECTED_ONLY = (
-    "packets are lost: priced at the expected number of transmissions, none of its messages is lost"
-)
 
 
 def build(
@@ -244,8 +241,13 @@ def build(
             "or recharge: make it with walk(setting, name, follow), as the methods that come with "
             "Joulemesh are, or leave the field out"
         )
-    if setting.world.packets is not None and not made.drawn:
-        made = replace(made, notes=(*made.notes, _EXPECTED_ONLY))
+    if setting.world.packets is not None and not made.drawn and made.reserve.bits.any():
+        said = "where devices come, go, move or recharge, " * made.traced
+        raise ScenarioError(
+            f"{said}{name} does not say what becomes of messages that are lost "
+            "(joulemesh.methods.losses); choose a method that is planned (adaptive, spread, "
+            "inverse), or set network.packet_error = 0"
+        )
     return made
 
 

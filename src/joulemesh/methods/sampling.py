@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import FloatArray, IntArray
@@ -82,6 +83,17 @@ class Neighbours(NamedTuple):
             .on_links(used)
             .for_all()
         )
+
+    def all_but(self, sender: IntArray, receiver: IntArray) -> NDArray[np.bool_]:
+        """bool [N, widest]: every device's places, except those of senders to receivers, int [k].
+
+        >>> ring = neighbours_of(Graph(3, np.array([[0, 1], [0, 2], [1, 2]]), np.zeros((3, 2))))
+        >>> ring.all_but(np.array([2]), np.array([0])).tolist()
+        [[True, False], [True, True], [True, True]]
+        """
+        left = np.ones(self.table.shape, np.bool_)
+        left[receiver, np.argmax(self.table[receiver] == sender[:, None], axis=1)] = False
+        return left
 
 
 def neighbours_of(graph: Graph) -> Neighbours:

@@ -11,7 +11,7 @@ The number of transmissions is not known beforehand, so deadlines are kept in ex
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from joulemesh.world.loss import Packets, expected_tries
 from joulemesh.world.motion import Snapshot
 from joulemesh.world.quantities import stream
 
-__all__ = ["Course", "Outcome", "draw"]
+__all__ = ["Course", "Outcome", "draw", "tries_of"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 _KEPT_BACK = 1e-12  # of a battery, so that rounded sums stay below it
 
@@ -49,6 +50,8 @@ class Course:
         recharges: do batteries recharge, so that joules that are saved may find no room?
         first: the iteration (from 0) of the first row.
         snapshots: where moving devices are in each row, if they move; empty otherwise.
+        unsent: which messages of an exchange are not sent at all, given those that are lost, both
+            bool in the order of `joulemesh.planning.pricing.drawn.message_keys`; None if all are.
     """
 
     ground: Ground
@@ -61,6 +64,7 @@ class Course:
     recharges: bool = False
     first: int = 0
     snapshots: tuple[Snapshot | None, ...] = ()
+    unsent: Callable[[BoolArray], BoolArray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +81,8 @@ class Outcome:
             `joulemesh.planning.pricing.drawn.message_keys`.
         messages: int64 [n]: how many messages every exchange has.
         unpaid: int64 [n]: how many of the lost ones a battery could not pay for.
+        cut: of exchanges in which a battery could not pay, by their row: how often every message
+            was sent, as `tries_of` has it of the others.
     """
 
     exchange_j: FloatArray
@@ -86,6 +92,7 @@ class Outcome:
     lost: tuple[IntArray, ...]
     messages: IntArray
     unpaid: IntArray
+    cut: dict[int, FloatArray] = field(default_factory=dict)
 
     @property
     def lost_messages(self) -> IntArray:
@@ -113,6 +120,31 @@ class Outcome:
             f"lost, {int(self.unpaid.sum()):,} of them for want of joules"
         )
         return f"{said}; {late:,} iterations ended after the deadline" if late else said
+
+
+def tries_of(
+    ground: Ground, packets: Packets, t: int, route: Route, stand: Snapshot | None = None
+) -> tuple[FloatArray, BoolArray]:
+    """Draw the transmissions of one exchange: a function of the seed and the iteration.
+
+    Args:
+        ground: the scenario, its world and its prices.
+        packets: how they are lost.
+        t: the iteration, from 0.
+        route: what is sent.
+        stand: where moving devices are.
+
+    Returns:
+        float64 [repeats or chunks, M]: transmissions of every message over the number that is
+        expected of it; and bool [repeats or chunks · M]: is it lost?
+    """
+    errors = ground.errors(t, stand)
+    error = errors[route.link_index[route.edge], (~route.forward).astype(np.int64)]
+    times = route.repeats * route.chunks
+    rng = stream(ground.scenario.seed, "loss", t)
+    bits = np.tile(route.bits / route.chunks, times)
+    sent, lost = packets.transmissions(bits, np.tile(error, times), rng)
+    return sent.reshape(times, -1) / expected_tries(error, packets.tries), lost
 
 
 def draw(course: Course, packets: Packets) -> Outcome:
@@ -144,6 +176,7 @@ class _Walk:
         self.saved_j = np.zeros(count)  # negative: spent beyond what is expected
         self.messages, self.unpaid = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.lost: list[IntArray] = []
+        self.cut: dict[int, FloatArray] = {}
 
     def outcome(self) -> Outcome:
         for row in range(len(self.planned_j)):
@@ -160,19 +193,16 @@ class _Walk:
             tuple(self.lost),
             self.messages,
             self.unpaid,
+            self.cut,
         )
 
     def _exchange(self, row: int, route: Route) -> None:
         """Draw one exchange, cut off what cannot be paid for, and price it."""
         t, pricer = self.course.first + row, self.ground.pricer
         stand = self.course.snapshots[row] if self.course.snapshots else None
-        costs, errors = self.ground.costs(t, stand), self.ground.errors(t, stand)
-        error = errors[route.link_index[route.edge], (~route.forward).astype(np.int64)]
-        times = route.repeats * route.chunks
-        rng = stream(self.ground.scenario.seed, "loss", t)
-        bits = np.tile(route.bits / route.chunks, times)
-        sent, lost = self.packets.transmissions(bits, np.tile(error, times), rng)
-        often = sent.reshape(times, -1) / expected_tries(error, self.packets.tries)
+        costs = self.ground.costs(t, stand)
+        often, lost = tries_of(self.ground, self.packets, t, route, stand)
+        often = self._unsent(often, lost)
         expected = pricer.beside(route, costs)
         other_j = self.planned_j[row] - expected.energy_j[0]  # flooding, and newcomers' parameters
         may_j = np.maximum(self.planned_j[row] + self._spare_j(row) - other_j, 0.0)
@@ -181,6 +211,7 @@ class _Walk:
             often, cut = cut_off(pricer, route, costs, often, may_j)
             lost |= cut
             self.unpaid[row] = int(cut.sum())
+            often = self.cut[row] = self._unsent(often, lost)
             drawn = drawn_prices(pricer, route, costs, often)
         # No more, rounding apart; whoever stopped listening does not pay for a whole broadcast.
         spent_j = np.minimum(drawn.energy_j[0], may_j)
@@ -194,6 +225,14 @@ class _Walk:
         self._wait(row, longer_s)
         self.messages[row] = len(lost)
         self.lost.append(np.flatnonzero(lost))
+
+    def _unsent(self, often: FloatArray, lost: BoolArray) -> FloatArray:
+        """How often messages are sent if some are not sent at all, which are then lost, too."""
+        if self.course.unsent is None:
+            return often
+        silent = self.course.unsent(lost)
+        lost |= silent
+        return np.where(silent.reshape(often.shape), 0.0, often)
 
     def _spare_j(self, row: int) -> FloatArray:
         """[N] joules that a device may spend beyond the plan without missing them later."""

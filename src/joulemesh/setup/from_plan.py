@@ -8,6 +8,7 @@ __all__ = [
     "lossy_schedule",
     "mixing_of",
     "power_mixing",
+    "require_room",
     "schedule_of",
     "someone",
 ]
@@ -112,12 +113,7 @@ def lossy_schedule(
     """
     devices = schedule.devices
     parts = _parts_of(routes, scheme_at, drawn)
-    if chunk_iterations * parts * devices**2 > MOST_ENTRIES:
-        raise ScenarioError(
-            f"messages are lost, and {chunk_iterations} mixing matrices of {devices} devices in "
-            f"{parts} parts are more than {MOST_ENTRIES:,} numbers; lower "
-            "training.chunk_iterations, raise network.tries, or use fewer devices or chunks"
-        )
+    require_room(chunk_iterations, devices, parts)
 
     def mixing(t: int) -> NDArray[np.float64]:
         route, scheme = routes[t], scheme_at(t)
@@ -131,6 +127,27 @@ def lossy_schedule(
 
     inexact = np.zeros(schedule.iterations, bool)
     return replace(schedule, mixing=mixing, mixing_rounds=1, exact=inexact, parts=parts)
+
+
+def require_room(chunk_iterations: int, devices: int, parts: int = 1) -> None:
+    """Refuse mixing matrices, one for every iteration, that are too large to hold.
+
+    Args:
+        chunk_iterations: iterations whose matrices are held at a time.
+        devices: number of devices N.
+        parts: matrices of one iteration.
+
+    Raises:
+        ScenarioError: they would be too large.
+
+    >>> require_room(10, 1_000)
+    """
+    if chunk_iterations * parts * devices**2 > MOST_ENTRIES:
+        raise ScenarioError(
+            f"messages are lost, and {chunk_iterations} mixing matrices of {devices} devices in "
+            f"{parts} parts are more than {MOST_ENTRIES:,} numbers; lower "
+            "training.chunk_iterations, raise network.tries, or use fewer devices or chunks"
+        )
 
 
 def _parts_of(

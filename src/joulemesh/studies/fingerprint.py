@@ -119,6 +119,8 @@ def contender_digest(contender: Contender) -> str | None:
     parts += array_parts(price.latency_s, price.bits, contender.battery_j)
     if schedule.exact.any():
         parts += array_parts(schedule.exact)
+    if schedule.arrived is not None:
+        parts.append(schedule.digest().encode())
     own: list[Callable[..., Any]] = [contender.settle] if contender.settle is not None else []
     mixing: Any = schedule.mixing
     if callable(mixing):

@@ -44,6 +44,9 @@ class Schedule:
         parts: number C of parts into which the parameters, as one vector, are cut (as by
             ``numpy.array_split``), each with a dense matrix of its own: with more than one,
             matrices are [C, N, N] in the place of [N, N].
+        arrived: for a method's own exchange, a function of the iteration (from 0) that says which
+            of its messages arrive, bool in a form that the exchange knows and that is the same in
+            every iteration; None if all arrive.
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10
@@ -57,6 +60,7 @@ class Schedule:
     exact: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
     gifts: tuple[tuple[int, int, int], ...] = ()
     parts: int = 1
+    arrived: Callable[[int], NDArray[np.bool_]] | None = None
 
     def __post_init__(self) -> None:
         rounds = _whole(self.rounds)
@@ -136,6 +140,24 @@ class Schedule:
         dense: Dense = np.asarray(self.mixing)
         return dense if len(dense) == 1 else dense[start:stop]
 
+    def arrivals(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Which messages of a method's own exchange arrive in iterations start..stop-1.
+
+        Args:
+            start: first iteration, from 0.
+            stop: one past the last.
+
+        Returns:
+            [stop - start, ...].
+
+        >>> Schedule(np.ones((2, 3), int), arrived=lambda t: np.arange(3) > t).arrivals(0, 2)
+        array([[False,  True,  True],
+               [False, False,  True]])
+        """
+        if self.arrived is None:
+            raise TypeError("no message is lost")
+        return np.stack([np.asarray(self.arrived(t), bool) for t in range(start, stop)])
+
     def begins_with(self, start: int, stop: int) -> NDArray[np.int64]:
         """Whose parameters each device begins iterations start..stop-1 with: its own, or a gift.
 
@@ -205,6 +227,9 @@ class Schedule:
             yield np.ascontiguousarray(active).data
         for part in parts:
             yield np.ascontiguousarray(part).data
+        if self.arrived is not None:
+            for t in range(n):
+                yield np.ascontiguousarray(self.arrivals(t, t + 1)).data
 
 
 def _whole(rounds: ArrayLike) -> NDArray[np.integer[Any]]:

@@ -97,6 +97,18 @@ class Packets:
             given = given[links]
         return np.broadcast_to(given, (count, 2))
 
+    def arrival(self, bits: FloatArray, error: FloatArray) -> FloatArray:
+        """Probability that a message arrives: that each of its packets does, in one of the tries.
+
+        Args:
+            bits: float64 [messages].
+            error: float64 [messages]: of the message's link.
+
+        >>> Packets(100.0, 2, 0.5).arrival(np.array([100.0, 150.0]), np.array([0.5, 0.5])).tolist()
+        [0.75, 0.5625]
+        """
+        return np.asarray((1.0 - error**self.tries) ** np.ceil(bits / self.bits))
+
     def transmissions(
         self, bits: FloatArray, error: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, NDArray[np.bool_]]:

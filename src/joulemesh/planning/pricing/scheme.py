@@ -84,7 +84,7 @@ class Pricer:
     """Prices routes and schemes in one world, by the scenario's accounting and clock."""
 
     def __init__(self, scenario: Scenario, world: World, model_bits: float) -> None:
-        self.devices = scenario.devices.count
+        self.devices = world.graph.devices
         self.edges = world.graph.edges
         self.pays = scenario.plan.pays
         self.clock = scenario.plan.clock

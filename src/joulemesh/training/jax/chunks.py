@@ -81,6 +81,7 @@ def chunk_schedule(
         mixing=mixing,
         exact=padded(schedule.exact[start:stop]) if schedule.exact.any() else (),
         source=padded(layout.slots_of(schedule.begins_with(start, stop))) if schedule.gifts else (),
+        arrived=() if schedule.arrived is None else padded(schedule.arrivals(start, stop)),
     )
     return made, *_segments(longest[start:stop], stride)
 

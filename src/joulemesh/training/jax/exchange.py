@@ -59,6 +59,7 @@ class Context(NamedTuple):
     order: Array  # int32; device i's samples are order[start_i : start_i + size_i]
     start: Array  # int32 [N]
     size: Array  # uint32 [N]
+    arrived: Array = ()  # bool: which messages of a method's own exchange arrive; () for all
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def _own_exchange(
     keys = jax.random.wrap_key_data(jnp.stack(words, axis=-1))
     inside = jax.tree.map(lambda leaf: leaf[: key.devices], old)
     nothing: Spec = None
-    axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1)
+    axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1, nothing)
     new, memory, sent = jax.vmap(key.exchange.applied, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
         inside, memory, keys, context
     )
@@ -286,4 +286,5 @@ def _context(
         order=inputs.order,
         start=start,
         size=size,
+        arrived=() if isinstance(chunk.arrived, tuple) else chunk.arrived[number],
     )

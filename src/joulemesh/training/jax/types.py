@@ -68,6 +68,7 @@ class ChunkSchedule(NamedTuple):
     mixing: Array  # [C or 1, slots, slots], in parts [C or 1, parts, slots, slots]; or ()
     exact: Array  # bool [C]: where the exchange is an exact mean; () if nowhere
     source: Array = ()  # int32 [C, slots]: whose parameters are begun with; () for one's own
+    arrived: Array = ()  # bool [C, ...]: messages of a method's own exchange; () if all arrive
 
 
 class Segments(NamedTuple):
