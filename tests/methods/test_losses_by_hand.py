@@ -86,6 +86,7 @@ def test_fedavg_by_hand(three: Scenario, drawing: Draw) -> None:
     np.testing.assert_allclose(after, [mean, mean, X[2]])
     ledger = made.ledger()
     heard = [2 * HEAR_J * BITS, HEAR_J * BITS, 2 * HEAR_J * BITS]
+    assert ledger.receive_j is not None
     np.testing.assert_allclose(ledger.receive_j, [heard], rtol=1e-12)
     sent = np.array([1, 2, 1]) * SEND_J * BITS
     np.testing.assert_allclose(ledger.exchange_j, [sent + heard], rtol=1e-12)

@@ -116,7 +116,8 @@ def test_a_stopped_run_that_loses_messages_goes_on_to_the_same_bits(
         if step.completed == 3:
             raise StopError
 
-    folder, kept = tmp_path / "run", {"method": method, "equal": "iterations"}
+    folder = tmp_path / "run"
+    kept: dict[str, Any] = {"method": method, "equal": "iterations"}
     with pytest.raises(StopError):
         joulemesh.run(lossy, out=folder, seeds=2, on_progress=stop, **kept)
     joulemesh.run(lossy, out=folder, seeds=2, resume=True)

@@ -16,8 +16,11 @@ import joulemesh
 from joulemesh.aggregation.execute import execute
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
+from joulemesh.methods import Setting
+from joulemesh.methods.fedavg import star, star_route
 from joulemesh.methods.registry import METHODS, build
 from joulemesh.models import from_torch
+from joulemesh.planning.drawing import tries_of
 from joulemesh.registries import SCHEMES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
@@ -97,6 +100,26 @@ def test_every_method_is_trained_or_refused_with_what_to_do(name: str, kind: Any
 
 def _trained(*progress: Any) -> None:
     raise AssertionError("a method that cannot be trained is to be refused before any is trained")
+
+
+def test_a_server_averages_the_models_that_arrive() -> None:
+    lossy = SMALL.override({"network.packet_error": 0.3, "network.tries": 2})
+    setting = Setting(lossy, model=from_torch(Mlp))
+    contender, around = build("fedavg:1", setting), star(setting)
+    route, packets = star_route(DEVICES, setting.work.model_bits), setting.world.packets
+    assert packets is not None
+    missing = []
+
+    def server(t: int, before: NDArray[Any]) -> NDArray[Any]:
+        lost = tries_of(around, packets, t, route)[1]
+        heard = [before[i] for i in range(DEVICES) if not lost[i]]
+        told = [i for i in range(DEVICES) if heard and not lost[DEVICES + i]]
+        missing.append(DEVICES - len(told))
+        mean = np.mean(heard, axis=0) if heard else before[0]
+        return np.stack([mean if i in told else before[i] for i in range(DEVICES)])
+
+    check(learner_of(Mlp, contender.schedule), server)
+    assert 0 < sum(missing) < len(missing) * DEVICES
 
 
 def test_a_method_whose_schedule_does_not_change_anything_would_be_noticed() -> None:
