@@ -194,6 +194,14 @@ def test_a_method_that_does_not_say_what_becomes_of_lost_messages_is_refused(
     assert not alone.drawn
 
 
+def test_under_traces_only_planned_methods_lose_messages(lossy: Scenario) -> None:
+    gone = lossy.override({"devices.leave": [[3, 4]]})
+    assert build("adaptive", gone).drawn
+    for name in (*LOSSY, "d-psgd"):
+        with pytest.raises(ScenarioError, match=r"come, go, .* choose a method that is planned"):
+            build(name, gone)
+
+
 @pytest.mark.parametrize("name", LOSSY)
 def test_drawn_joules_are_those_expected_on_average(small: Scenario, name: str) -> None:
     """The mean over 3 seeds of 60 iterations, within 4 of its standard errors."""
