@@ -15,6 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from joulemesh.scenario import PRESETS
 from tests.light import ROOT
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,16 @@ def test_the_wheel_has_its_data_and_asks_for_no_training(wheel: Path) -> None:
         names = set(archive.namelist())
         (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         lines = archive.read(about).decode().splitlines()
-    assert {"joulemesh/py.typed", "joulemesh/data/digits.csv.gz"} <= names
+    source = ROOT / "src"
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in (source / "joulemesh").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"joulemesh/py.typed", "joulemesh/data/digits.csv.gz"} <= wanted
+    assert {f"joulemesh/presets/{name}.toml" for name in PRESETS} <= wanted
+    assert {Path(name).suffix for name in wanted} >= {".css", ".html", ".js", ".tmpl"}
+    assert {name for name in names if ".dist-info/" not in name} == wanted
     needs = [line.split(": ")[1] for line in lines if line.startswith("Requires-Dist: ")]
     base = {one.split("<")[0].split(">")[0] for one in needs if "extra ==" not in one}
     light = {"numpy", "platformdirs", "pydantic", "rich", "safetensors", "scipy", "typer"}
@@ -66,6 +76,10 @@ def test_the_light_wheel_plans(wheel: Path, tmp_path: Path) -> None:
     planned = call("joulemesh", "plan", "--json")
     assert planned.returncode == 0, planned.stderr
     assert json.loads(planned.stdout)["scheme"]
-    refused = call("joulemesh", "run")
-    assert refused.returncode == 2
-    assert refused.stderr.endswith("pip install 'joulemesh[jax]'\n")
+    asked = call("joulemesh", "studio", "--help")
+    assert asked.returncode == 0, asked.stderr
+    for command, fix in (("run", "jax"), ("compare", "jax"), ("studio", "studio")):
+        refused = call("joulemesh", command)
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+        assert refused.stderr.endswith(f"pip install 'joulemesh[{fix}]'\n")

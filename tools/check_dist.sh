@@ -7,6 +7,7 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT HUP TERM # without it a stopped shell skips the line above
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 # An interpreter of a version: on the path, or where pyenv keeps them.
@@ -33,6 +34,7 @@ if date=$(git -C "$root" log -1 --format=%ct 2>/dev/null); then
   export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$date}"
 fi
 rm -rf "$root/dist"
+echo "building wheel and sdist, twice"
 for folder in "$root/dist" "$work/again"; do
   "$work/build/bin/python" -m build --no-isolation --outdir "$folder" "$root" >"$work/log" 2>&1 || {
     cat "$work/log"
@@ -42,6 +44,20 @@ done
 diff -r "$root/dist" "$work/again" || { echo "two builds of the same files differ"; exit 1; }
 wheel=$(ls "$root"/dist/*.whl)
 sdist=$(ls "$root"/dist/*.tar.gz)
+# What an index would refuse: fields that break the rules, and what twine finds where it is installed.
+"$work/build/bin/python" - "$wheel" <<'END'
+import sys, zipfile
+from packaging.metadata import Metadata
+
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+    Metadata.from_email(archive.read(name))
+END
+if command -v twine >/dev/null 2>&1; then
+  twine check --strict "$wheel" "$sdist"
+else
+  echo "twine: not found, not tried"
+fi
 
 try() { # python, what to install, extra arguments of pip
   environment="$work/$(basename "$2")-$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
@@ -79,8 +95,10 @@ for version in ${PYTHONS:-3.11 3.12 3.13 3.14}; do
     echo "Python $version: not found, not tried"
     continue
   fi
+  echo "Python $version: trying the wheel in an empty environment, which takes minutes"
   try "$python" "$wheel" "--constraint $root/constraints.txt"
   echo "Python $version: the wheel works, with the versions of constraints.txt"
 done
+echo "trying the sdist in an empty environment"
 try "$first" "$sdist"
 echo "the sdist works, with the newest versions"
