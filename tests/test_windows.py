@@ -34,6 +34,8 @@ COMMANDS = [
     ["compare", *SMALL, "--methods", "adaptive,fixed:3,balanced:tau1=2,tau2=1", "--seeds", "2",
      "--out", "study"],
     ["report", "run"],
+    ["new", "project"],
+    ["cite", "study"],
     ["run", "--coordinator", "127.0.0.1:4000", "--processes", "2", "--process-id", "0"],
 ]  # fmt: skip
 SCRIPT = """
@@ -77,6 +79,7 @@ GUARDED = {
     },
     "training/jax/distributed/supervise.py": {
         "fork": "hasattr, and refused in words",
+        "kill": "after fork",
         "SIGKILL": "after fork",
     },
 }
@@ -123,13 +126,19 @@ def test_windows_acted_locks_folders_and_removes_litter(acted: Acted) -> None:
     assert re.search(r"is in use by process \d+ on .* since .*; wait for it", acted.refused)
 
 
+LACKING = {"os": windows.OS, "signal": windows.SIGNAL, **windows.OTHERS}
+"""Names that Windows does not have, by their module."""
+
+
 def names_used(tree: ast.AST) -> Iterator[str]:
-    """Names of modules `os` and `signal`, and modules, that Windows does not have."""
+    """Names of modules, methods and modules themselves that Windows does not have."""
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name(id="os"), attr=name) if name in windows.OS:
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if name in LACKING.get(
+                module, ()
+            ):
                 yield name
-            case ast.Attribute(value=ast.Name(id="signal"), attr=name) if name in windows.SIGNAL:
+            case ast.Attribute(attr=name) if name in windows.METHODS:
                 yield name
             case ast.Call(
                 func=ast.Name(id="getattr"), args=[ast.Name(id="os"), ast.Constant(value=name), *_]
@@ -139,9 +148,8 @@ def names_used(tree: ast.AST) -> Iterator[str]:
                 yield from (one.name for one in names if one.name in windows.MODULES)
             case ast.ImportFrom(module=str(module), names=names):
                 yield from [module] if module in windows.MODULES else []
-                if module in ("os", "signal"):
-                    lacking = windows.OS | windows.SIGNAL
-                    yield from (one.name for one in names if one.name in lacking)
+                lacking = LACKING.get(module, frozenset())
+                yield from (one.name for one in names if one.name in lacking)
 
 
 def in_text_mode(tree: ast.AST) -> Iterator[int]:
@@ -171,7 +179,11 @@ def in_text_mode(tree: ast.AST) -> Iterator[int]:
         ("import fcntl", ["fcntl"]),
         ("from signal import SIGKILL", ["SIGKILL"]),
         ("x = getattr(os, 'O_NOFOLLOW', 0)", ["O_NOFOLLOW"]),
-        ("os.replace(a, b); signal.SIGINT", []),
+        ("import os\nos.kill(pid, 0)", ["kill"]),
+        ("from time import clock_gettime", ["clock_gettime"]),
+        ("socket.socket(socket.AF_UNIX)", ["AF_UNIX"]),
+        ("loop.add_signal_handler(2, end)", ["add_signal_handler"]),
+        ("os.replace(a, b); signal.SIGINT; match.group(0); socket.AF_INET", []),
     ],
 )
 def test_the_search_finds_what_it_is_for(code: str, found: list[str]) -> None:
@@ -203,7 +215,7 @@ def searched(words: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def test_nothing_that_windows_lacks_is_used_unguarded() -> None:
-    lacking = "|".join(windows.OS | windows.SIGNAL | windows.MODULES)
+    lacking = "|".join(windows.MODULES.union(windows.METHODS, *LACKING.values()))
     found = {place: set(names_used(tree)) for place, tree in searched(rf"\b({lacking})\b")}
     used = {place: names for place, names in found.items() if names}
     assert used == {place: set(names) for place, names in GUARDED.items()}
