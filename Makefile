@@ -5,6 +5,7 @@ WORKERS ?= 2
 DOCKER ?= docker
 EXTRAS ?= jax
 PYTHON_VERSION ?= 3.12
+FLOWER ?= 'flwr[simulation]>=1.41,<2' jax optax
 
 .DEFAULT_GOAL := help
 .PHONY: help run test tests test-all test-gpu test-flower cover mutate lint format bench comparison docs figures axe lock sbom audit dist image clean
@@ -39,8 +40,8 @@ test-gpu: .venv/ready ## what needs an accelerator
 	$(BIN)/pytest -m gpu
 
 test-flower: .venv/ready ## the exported app in Flower's own simulation, in an environment of its own
-	JOULEMESH_FLWR_PYTHON="$$($(BIN)/python -c "from benchmarks.environments import python_of; print(python_of('flower-app', ['flwr[simulation]==1.42.0', 'jax', 'optax']))")" \
-		$(BIN)/pytest -q tests/export/test_flower.py -k flowers_simulation
+	python=$$($(BIN)/python -m benchmarks.environments flower-app $(FLOWER)) && \
+		JOULEMESH_FLWR_PYTHON="$$python" $(BIN)/pytest -q tests/export/test_flower.py -k flowers_simulation
 
 axe: .bench/axe/package/axe.min.js ## fetch axe-core, with which tests check that pages are accessible
 

@@ -1,4 +1,7 @@
-"""Environments of contenders: a venv each under .bench, made once."""
+"""Environments of contenders: a venv each under .bench, made once.
+
+python -m benchmarks.environments NAME REQUIREMENT …    make one, and print its interpreter
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def python_of(name: str, *steps: Sequence[str]) -> str:
         steps: requirements, installed step by step.
 
     Raises:
-        RuntimeError: it could not be made; the message is pip's last line.
+        RuntimeError: it could not be made; the message is pip's last error.
     """
     folder = BENCH / name
     python = folder / "bin" / "python"
@@ -48,3 +51,16 @@ def _run(*command: str) -> None:
     if done.returncode:
         lines = [x for x in (done.stderr + done.stdout).splitlines() if x.startswith("ERROR")]
         raise RuntimeError(lines[-1] if lines else f"{' '.join(command[:4])} failed")
+
+
+def main(name: str, *requirements: str) -> None:
+    """Make an environment and print its interpreter; one line if it cannot be made."""
+    try:
+        print(python_of(name, requirements))
+    except RuntimeError as error:
+        asked = ", ".join(requirements)
+        sys.exit(f"error: pip cannot install {asked} into an environment: {error}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

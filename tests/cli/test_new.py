@@ -52,6 +52,10 @@ def test_the_project_runs_as_it_stands(tmp_path: Path) -> None:
     assert 0.25 < ran["accuracy"] <= 1
     assert (project / "runs" / "scenario-001" / "report.html").is_file()
 
+    named = ("--set", "training.model=model.py:Tones")
+    ran = json.loads(shell(project, "-m", "joulemesh", "run", "scenario.toml", *named, *less))
+    assert ran["accuracy"] > 0.25
+
     own = shell(project, "model.py", "--iterations", "4", "--out", "runs/own")
     assert own.startswith("612 parameters, accuracy 0.")
     assert (project / "runs" / "own" / "report.html").is_file()

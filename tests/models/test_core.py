@@ -110,6 +110,25 @@ def test_a_flax_module_gives_what_flax_gives() -> None:
     np.testing.assert_array_equal(model.apply(params, x), module.apply({"params": params}, x))
 
 
+class Sized(nn.Module):
+    classes: int
+    hidden: int = 4
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(self.classes)(nn.relu(nn.Dense(self.hidden)(x)))
+
+
+class Ready(Sized):
+    classes: int = 3
+
+
+def test_a_flax_class_is_made_or_refused_with_the_way_out() -> None:
+    assert coerce(Ready, (2,), 3).parameters == coerce(Sized(classes=3), (2,), 3).parameters == 27
+    with pytest.raises(ScenarioError, match=r"Sized cannot be made .*'classes'\): give its fields"):
+        coerce(Sized, (2,), 3)
+
+
 def test_a_flax_module_with_state_is_refused() -> None:
     with pytest.raises(ScenarioError, match="batch_stats"):
         coerce(Normed(), (4,), 3)

@@ -30,7 +30,7 @@ from joulemesh.training import draws
 from joulemesh.views.words import dataset_words, model_words
 
 PACKAGE = "joulemesh_app"
-_FLOWER = "flwr[simulation]>=1.42"
+_FLOWER = "flwr[simulation]>=1.41"
 
 
 @dataclass(frozen=True)

@@ -147,9 +147,6 @@ def _from_file(
     outputs: tuple[int, ...] | None,
     seen: Literal["float32", "int32"],
 ) -> Model | TorchModel:
-    linen = sys.modules.get("flax.linen")
-    if isinstance(given, type) and linen is not None and issubclass(given, linen.Module):
-        given = given()
     return coerce(given, shape, classes, outputs=outputs, seen=seen)
 
 
@@ -225,7 +222,7 @@ def coerce(
     outputs: tuple[int, ...] | None = None,
     seen: Literal["float32", "int32"] = "float32",
 ) -> Model | TorchModel:
-    """Take a Model, an (init, apply) pair, a Flax linen module or a PyTorch module.
+    """Take a Model, an (init, apply) pair, a Flax linen module or its class, or a PyTorch module.
 
     Models of JAX are checked on the data here, PyTorch's where they are made ready to be trained.
 
@@ -248,6 +245,8 @@ def coerce(
     if is_torch(obj):
         return from_torch(obj)
     linen = sys.modules.get("flax.linen")  # loaded already if obj is one of its modules
+    if linen is not None and isinstance(obj, type) and issubclass(obj, linen.Module):
+        obj = _made(obj)
     if isinstance(obj, Model):
         model = obj
     elif linen is not None and isinstance(obj, linen.Module):
@@ -263,6 +262,18 @@ def coerce(
         model = replace(model, seen=seen)
     _check(model, tuple(shape), outputs or (classes,))
     return model
+
+
+def _made(module: type) -> Any:
+    """A Flax module of a class."""
+    try:
+        return module()
+    except TypeError as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"{module.__name__} cannot be made without arguments ({reason}): give its fields "
+            f"defaults, or name a module that is made (net = {module.__name__}(…))"
+        ) from None
 
 
 def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:

@@ -1,5 +1,7 @@
 """Train a model of your own, on the devices and data of scenario.toml: `python model.py`.
 
+On the command line it is called by name: `--set training.model=model.py:Tones`.
+
 The model looks at the strength of each tone and not at its phase, which is what tells the states of
 a pump apart. Any Flax module will do, or a pair of functions (init(key), apply(params, x)).
 """
@@ -18,7 +20,7 @@ import joulemesh
 class Tones(nn.Module):
     """Strength of each tone, a hidden layer, and a score for each class."""
 
-    classes: int
+    classes: int = 4
     hidden: int = 16
 
     @nn.compact
@@ -40,7 +42,7 @@ def main() -> None:
         scenario = scenario.override({"plan.iterations": asked.iterations})
     # Another model takes other cycles on a sample: measure yours, and say so here.
     scenario = scenario.override({"devices.cycles_per_sample": 1.5e5})
-    result = joulemesh.run(scenario, model=Tones(classes=4), out=asked.out)
+    result = joulemesh.run(scenario, model=Tones(), out=asked.out)
     print(f"{result.plan.work.parameters} parameters, accuracy {result.accuracy[-1]:.3f}")
     print(result)
 
