@@ -120,6 +120,15 @@ def test_every_page_is_in_the_site() -> None:
     assert not missing
 
 
+def test_the_readme_installs_what_its_commands_need() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    (line,) = re.findall(r"pip install -c constraints.txt '\.\[([a-z,]+)\]'", text)
+    needs = dict.fromkeys(("deploy", "node", "watch"), "deploy") | {"studio": "studio"}
+    typed = re.findall(r"\bjoulemesh ([a-z]+)\b", text)
+    assert {"deploy", "studio", "run"} <= set(typed)
+    assert {needs.get(command, "jax") for command in typed} | {"tools"} == set(line.split(","))
+
+
 def test_blocks_are_read_as_they_are_meant() -> None:
     page = '```toml title="a.toml"\nseed = 1\n```\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n'
     file, code, text = blocks(page)
