@@ -110,12 +110,12 @@ def test_a_flax_module_gives_what_flax_gives() -> None:
     np.testing.assert_array_equal(model.apply(params, x), module.apply({"params": params}, x))
 
 
-class Sized(nn.Module):
+class Sized(nn.Module):  # type: ignore[misc]
     classes: int
     hidden: int = 4
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    @nn.compact  # type: ignore[untyped-decorator]
+    def __call__(self, x: jax.Array) -> Any:
         return nn.Dense(self.classes)(nn.relu(nn.Dense(self.hidden)(x)))
 
 
