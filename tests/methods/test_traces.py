@@ -193,7 +193,10 @@ def harvested(scenario: Scenario, made: Contender) -> list[list[Fraction]]:
     return rows
 
 
-@pytest.mark.parametrize("equal", ["iterations", "batteries", "budget"])
+@pytest.mark.parametrize(
+    "equal",
+    ["budget", *(pytest.param(one, marks=pytest.mark.slow) for one in ("iterations", "batteries"))],
+)
 @pytest.mark.parametrize("name", [*MIXED, *OWN])
 def test_nobody_spends_what_is_not_harvested_yet(
     tmp_path: Path, small: Scenario, name: str, equal: str
