@@ -24,8 +24,8 @@ _USES = {
     "send": "sending",
     "receive": "receiving",
     "rest": "waiting, at rest",
-    "exchange": "exchanges, with what is drawn at rest",
-    "outside": "repeated or lost work",
+    "exchange": "exchange, rest",
+    "outside": "repeated work",
     "left": "left over",
     "spilled": "spilled: no room",
 }
