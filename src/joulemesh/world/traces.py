@@ -60,10 +60,7 @@ class Traces:
 
     @property
     def any(self) -> bool:
-        """Does anything change, so that iterations are planned one after another?
-
-        Devices that leave for good divide a plan into stretches, and do not count.
-        """
+        """Does anything change, other than by devices that leave for good?"""
         return self.harvests or self.available is not None or self.positions is not None
 
     @property

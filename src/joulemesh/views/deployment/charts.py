@@ -17,9 +17,9 @@ from joulemesh.deploy.record.chronicle import accuracies, presence
 from joulemesh.deploy.record.costs import Costs
 from joulemesh.deploy.record.history import Event, History
 from joulemesh.deploy.record.receipt import KINDS
+from joulemesh.views.deployment.flow import flow
 from joulemesh.views.plan.digest import every
 from joulemesh.views.plan.iteration import gantt_data
-from joulemesh.views.plan.supply import flow_data, metered_flow
 
 if TYPE_CHECKING:
     from joulemesh.views.deployment.page import DeploymentView
@@ -99,27 +99,8 @@ def chart_data(view: DeploymentView, *, cells: bool = True) -> dict[str, Any]:
         "cells": _cells(view) if cells else None,
         "links": _links(view),
         "gantt": gantt_data(view.plan),
-        "flow": _flow(view),
+        "flow": flow(view),
     }
-
-
-def _flow(view: DeploymentView) -> dict[str, Any]:
-    """Where the joules went, by the meters of the devices whose journals there are.
-
-    Before any device has told what it spent: where the plan has them go.
-    """
-    receipt = view.receipt
-    there = np.isfinite(receipt.spent_j)
-    if not there.any():
-        return {"title": "Where the planned joules go", **flow_data(view.plan, receipt.names)}
-    uses = {
-        "train": np.nansum(receipt.metered.train_j, axis=0),
-        "exchange": np.nansum(receipt.metered.exchange_j, axis=0),
-        "outside": np.maximum(receipt.outside_j, 0.0),
-        "left": np.maximum(receipt.battery_j - receipt.spent_j, 0.0),
-    }
-    title = f"Where the joules went ({receipt.word})"
-    return {"title": title, **metered_flow(uses, receipt.names, np.flatnonzero(there))}
 
 
 def _short(values: NDArray[Any] | Sequence[float], digits: int = 5) -> list[float | None]:
