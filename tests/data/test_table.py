@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import joulemesh
 from joulemesh import machine
 from joulemesh.data import Dataset, Reading, load, spec
 from joulemesh.data import delimited as delimited_module
@@ -409,3 +410,75 @@ def test_standardised_by_the_training_samples(tmp_path: Path) -> None:
     assert found.x_train.tolist() == [[-1, 0], [1, 0]]
     assert found.x_test.tolist() == [[3, 0]]
     assert (found.mean, found.std) == (0.0, 1.0)
+
+
+# Numbers to be predicted --------------------------------------------------------------------------
+
+
+SCORED = "a,b,y\n" + "".join(f"{k},{k * k % 7},{k / 4 - 3}\n" for k in range(40))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (SCORED, "mine.csv"),
+        (SCORED.replace(",", ";").replace(".", ","), "mine.csv"),
+        (SCORED.replace(",", "\t"), "mine.tsv"),
+    ],
+    ids=["commas", "decimal commas", "tabs"],
+)
+def test_numbers_of_the_label_column_are_predicted(tmp_path: Path, text: str, name: str) -> None:
+    found = read(tmp_path, text, name, targets="numbers")
+    assert (found.targets, found.outputs, len(found.y_test)) == ("numbers", (1,), 8)
+    x = np.concatenate([found.x_train, found.x_test])
+    y = np.concatenate([found.y_train, found.y_test])
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y[:, 0], x[:, 0] / 4 - 3)
+    assert "numbers from -3 to 6.75 from the column 'y'" in found.notes[0]
+    assert "held out as test samples, at random" in found.notes[1]
+
+
+def test_numbers_are_standardised_by_the_training_targets(tmp_path: Path) -> None:
+    found = read(tmp_path, SCORED, targets="numbers", normalize=True)
+    assert abs(float(found.y_train.mean())) < 1e-6
+    assert abs(float(found.y_train.std()) - 1) < 1e-6
+    assert any("targets are standardised" in note for note in found.notes)
+
+
+def test_numbers_of_a_second_table_are_tested_on(tmp_path: Path) -> None:
+    other = written(tmp_path, "y,b,a\n99.5,1,2\n", "other.csv")
+    found = read(tmp_path, SCORED, targets="numbers", test=other)
+    assert (len(found.y_train), found.y_test.tolist()) == (40, [[99.5]])
+
+
+def test_a_loss_of_the_users_own_takes_what_the_column_holds(tmp_path: Path) -> None:
+    assert read(tmp_path, SCORED, targets="any").targets == "numbers"
+    assert read(tmp_path, ROWS, targets="any").targets == "classes"
+
+
+@pytest.mark.parametrize(
+    ("text", "targets", "words"),
+    [
+        ("a,y\n1,0.5\n2,x\n", "numbers", "line 3, column 'y': 'x' is not a number"),
+        ("a,y\n1,0.5\n2,\n", "numbers", r"missing values in 'y' \(1 of 2, first in line 3\)"),
+        (SCORED, "tokens", "is for tokens, of which a table has no column: give an .npz"),
+        (SCORED, "classes", 'to predict numbers, set training.loss = "mse"'),
+    ],
+)
+def test_labels_that_are_no_numbers_are_refused(
+    tmp_path: Path, text: str, targets: str, words: str
+) -> None:
+    refused(tmp_path, text, words, targets=targets)
+
+
+def test_a_scenario_learns_the_numbers_of_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path, SCORED)
+    sizes = spec(path, Reading(targets="numbers"))
+    assert (sizes.targets, sizes.classes, sizes.train, sizes.test) == ("numbers", 1, 32, 8)
+    asked = joulemesh.Scenario(
+        training={"dataset": path, "loss": "mse", "normalize": True, "learning_rate": 0.02},
+        devices={"count": 4}, plan={"iterations": 3},
+    )  # fmt: skip
+    result = joulemesh.run(asked)
+    assert result.metric.name == "r2"
+    assert np.isfinite(result.score).all()

@@ -141,7 +141,8 @@ def _stamp(path: str) -> tuple[int, int]:
 def _table_spec(dataset: str, reading: Reading, stamps: tuple[tuple[int, int], ...]) -> DataSpec:
     """Sizes of a table; planning asks for them more than once, and reading may take seconds."""
     found = from_table(open_table(dataset), reading)
-    return DataSpec(dataset, len(found.y_train), len(found.y_test), found.shape, found.classes)
+    sizes = len(found.y_train), len(found.y_test), found.shape, found.classes
+    return DataSpec(dataset, *sizes, None, found.targets)
 
 
 @lru_cache(maxsize=16)

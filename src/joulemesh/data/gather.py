@@ -32,9 +32,11 @@ class Rows:
     Attributes:
         table: where from.
         chunks: float32 or float64 [some rows, features].
-        labels: the code of each row's label, and the texts that the codes stand for.
+        labels: the code of each row's label, and the texts that the codes stand for; zeros and
+            none where labels are numbers.
         tested: whether each row is a test sample, if the table says so.
         holders: the code of each row's holder, if one is asked for.
+        numbers: float64 [rows], where labels are numbers that are to be predicted.
     """
 
     table: Table
@@ -44,6 +46,7 @@ class Rows:
     tested: NDArray[np.bool_] | None
     holders: Ints | None
     holder_codes: Codes
+    numbers: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,12 +93,17 @@ def gather(table: Table, roles: Roles, *, wide: bool) -> Rows:
     """
     faults = _Faults(table, roles)
     label_codes, split_codes, holder_codes = Codes(), Codes(), Codes()
-    chunks, labels, splits, holders, held = [], [], [], [], 0
-    for block in table.blocks(roles.features, roles.texts):
+    chunks, labels, numbers, splits, holders, held = [], [], [], [], [], 0
+    for block in table.blocks(roles.numbers, roles.texts):
         chunk = faults.checked(block, wide)
         texts = iter(block.texts)
+        if roles.numeric:
+            chunk = chunk[:, :-1].copy()
+            numbers.append(block.numbers[:, -1].copy())
+            labels.append(np.zeros(len(chunk), np.int32))
+        else:
+            labels.append(label_codes.add(next(texts), block.line_of))
         chunks.append(chunk)
-        labels.append(label_codes.add(next(texts), block.line_of))
         if roles.split is not None:
             splits.append(split_codes.add(next(texts), block.line_of))
         if roles.holder is not None:
@@ -117,6 +125,7 @@ def gather(table: Table, roles: Roles, *, wide: bool) -> Rows:
         _tested(table, split_codes)[np.concatenate(splits)] if splits else None,
         np.concatenate(holders) if holders else None,
         holder_codes,
+        np.concatenate(numbers) if numbers else None,
     )
 
 
@@ -125,7 +134,7 @@ class _Faults:
 
     def __init__(self, table: Table, roles: Roles) -> None:
         self.table = table
-        self.names = [table.columns[k] for k in roles.features]
+        self.names = [table.columns[k] for k in roles.numbers]
         self.count = np.zeros(len(self.names), np.int64)
         self.first = np.zeros(len(self.names), np.int64)
         self.rows = 0

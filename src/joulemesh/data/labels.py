@@ -7,6 +7,7 @@ __all__ = [
     "canonical",
     "check_classes",
     "classes_in",
+    "has_fractions",
     "in_order",
     "number_classes",
     "text_labels",
@@ -118,13 +119,25 @@ def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
     if len(numbers) == len(names) and fraction is not None:
         raise ScenarioError(
             f"labels are numbers with fractions ({fraction:g} and others, {len(names):,} different "
-            "ones): classes must be whole numbers or text"
+            "ones): classes must be whole numbers or text; to predict numbers, set "
+            'training.loss = "mse"'
         )
     order = sorted(set(names), key=int if len(numbers) == len(names) else None)
     index_of = {name: k for k, name in enumerate(order)}
     plain = order == [str(k) for k in range(len(order))]
     classes = np.array([index_of[name] for name in names], np.int32)
     return classes, () if plain else tuple(order)
+
+
+def has_fractions(values: Sequence[str]) -> bool:
+    """Are labels numbers, and not all of them whole?
+
+    >>> has_fractions(["1", "2.5"]), has_fractions(["1.0", "2"]), has_fractions(["a", "2.5"])
+    (True, False, False)
+    """
+    numbers = [_number(value) for value in canonical(values)]
+    known = [number for number in numbers if number is not None]
+    return len(known) == len(numbers) and not all(number.is_integer() for number in known)
 
 
 def _number(text: str) -> float | None:

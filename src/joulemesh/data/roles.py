@@ -24,17 +24,25 @@ class Roles:
         split: the column that says train or test, if there is one.
         holder: the column that says which device holds the row, if one is asked for.
         features: all others but those to be ignored.
+        numeric: whether labels are numbers that are to be predicted.
     """
 
     label: int
     split: int | None
     holder: int | None
     features: tuple[int, ...]
+    numeric: bool = False
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Columns that are read as numbers; the label is the last of them."""
+        return (*self.features, self.label) if self.numeric else self.features
 
     @property
     def texts(self) -> tuple[int, ...]:
         """Columns that are read as text."""
-        return tuple(k for k in (self.label, self.split, self.holder) if k is not None)
+        label = None if self.numeric else self.label
+        return tuple(k for k in (label, self.split, self.holder) if k is not None)
 
 
 def roles_of(table: Table, reading: Reading) -> Roles:
@@ -69,7 +77,7 @@ def test_roles(table: Table, roles: Roles, other: Table, ignored: tuple[str, ...
     Raises:
         ScenarioError: it lacks a column, or has one more.
     """
-    special = {table.columns[k] for k in roles.texts} | {*ignored}
+    special = {table.columns[k] for k in (roles.label, *roles.texts)} | {*ignored}
     wanted = [table.columns[k] for k in (roles.label, *roles.features)]
     missing = [name for name in wanted if name not in other.columns]
     extra = [name for name in other.columns if name not in wanted and name not in special]
@@ -79,7 +87,7 @@ def test_roles(table: Table, roles: Roles, other: Table, ignored: tuple[str, ...
             f"{other.where} {fault}, unlike {table.where}: give both the same columns"
         )
     label, *features = (other.columns.index(name) for name in wanted)
-    return Roles(label, None, None, tuple(features))
+    return Roles(label, None, None, tuple(features), roles.numeric)
 
 
 def holder_note(table: Table, roles: Roles) -> tuple[str, ...]:

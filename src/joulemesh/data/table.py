@@ -4,7 +4,9 @@ from __future__ import annotations
 
 __all__ = ["from_table", "open_table"]
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +17,13 @@ from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.delimited import Delimited
 from joulemesh.data.gather import Rows, gather
 from joulemesh.data.holdout import held_out
-from joulemesh.data.labels import canonical, check_classes, classes_in, in_order, number_classes
+from joulemesh.data.labels import has_fractions, in_order
+from joulemesh.data.predicted import Classes, Numbers, Predicted
 from joulemesh.data.reading import Reading
 from joulemesh.data.roles import SPLIT, Roles, holder_note, roles_of, test_roles
 from joulemesh.data.scaling import Moments, feature_notes, moments
 from joulemesh.errors import ScenarioError
 
-Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
@@ -40,18 +42,16 @@ def from_table(table: Table, reading: Reading) -> Dataset:
         reading: what is said about columns and splits.
 
     Returns:
-        The data set. Labels are classes 0..K-1 in sorted order, with their names. The test samples
+        The data set. Labels are classes 0..K-1 in sorted order, with their names, or numbers that
+        are to be predicted, as ``reading.targets`` says. The test samples
         are those of a second table, or those that the column ``split`` says, or a hold-out.
 
     Raises:
         ScenarioError: what is wrong, with the line and the column.
     """
-    roles = roles_of(table, reading)
-    rows = gather(table, roles, wide=reading.normalize)
-    classes, names = _classes(rows, table.columns[roles.label])
-    labels = classes[rows.labels]
+    roles, rows, labelled = _gathered(table, reading)
     holders = _holders(rows, roles)
-    test, split_note = _test_rows(rows, roles, reading, labels, holders)
+    test, split_note = _test_rows(rows, roles, reading, labelled, holders)
     figures = moments(rows.parts(~test))
     features = tuple(table.columns[k] for k in roles.features)
     odd = [*holder_note(table, roles), *_row_number_notes(rows, features)]
@@ -59,39 +59,45 @@ def from_table(table: Table, reading: Reading) -> Dataset:
         odd += feature_notes(figures, features)
     scale = figures if reading.normalize else None
     x_train, x_test = rows.take(test, scale)
-    y_train, y_test = labels[~test], labels[test]
+    other = None
     if reading.test is not None:
-        x_test, y_test = _second(table, roles, reading, rows, classes, scale)
-        split_note = f"{len(y_test):,} test samples are read from {reading.test}"
-    count = int(classes.max()) + 1
-    _check_trained(rows, classes, y_train)
-    said = _described(table.where, y_train, features, table.columns[roles.label], count, names)
+        x_test, other = _second(table, roles, reading, labelled, scale)
+        split_note = f"{len(other):,} test samples are read from {reading.test}"
+    y = labelled.targets(test, other, normalize=reading.normalize)
+    said = (
+        f"{Path(table.where).name}: {len(y.train):,} training samples with {len(features):,} "
+        f"features; {y.said} from the column {table.columns[roles.label]!r}"
+    )
     return Dataset(
         table.where,
         x_train,
-        y_train,
+        y.train,
         x_test,
-        y_test,
-        count,
-        class_names=names,
+        y.test,
+        y.count,
+        class_names=y.names,
         feature_names=features,
         holders=holders and Holders(holders.column, holders.names, holders.of[~test]),
-        notes=(said, split_note, *odd),
+        notes=(said, split_note, *y.notes, *odd),
     )
 
 
-def _classes(rows: Rows, column: str) -> tuple[Ints, tuple[str, ...]]:
-    """The class of each label's text, and the classes' names."""
-    where = f"{rows.table.where}, column {column!r}"
-    try:
-        classes, names = number_classes(rows.label_codes.values)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
-    count = int(classes.max()) + 1
-    if count < 2:
-        raise ScenarioError(f"{where}: all {len(rows):,} labels are equal: give 2 classes or more")
-    check_classes(where, count, len(rows))
-    return classes, names
+def _gathered(table: Table, reading: Reading) -> tuple[Roles, Rows, Predicted]:
+    """The columns, the rows, and what is to be predicted."""
+    if reading.targets == "tokens":
+        raise ScenarioError(
+            f"training.loss = {reading.loss!r} is for tokens, of which a table has no column: give "
+            "an .npz file with x and y of shape [samples, positions]"
+        )
+    roles = roles_of(table, reading)
+    column = table.columns[roles.label]
+    if reading.targets != "numbers":
+        rows = gather(table, roles, wide=reading.normalize)
+        if reading.targets == "classes" or not has_fractions(rows.label_codes.values):
+            return roles, rows, Classes(rows, column)
+    roles = replace(roles, numeric=True)
+    rows = gather(table, roles, wide=reading.normalize)
+    return roles, rows, Numbers(rows)
 
 
 def _holders(rows: Rows, roles: Roles) -> Holders | None:
@@ -102,7 +108,7 @@ def _holders(rows: Rows, roles: Roles) -> Holders | None:
 
 
 def _test_rows(
-    rows: Rows, roles: Roles, reading: Reading, labels: Ints, holders: Holders | None
+    rows: Rows, roles: Roles, reading: Reading, labelled: Predicted, holders: Holders | None
 ) -> tuple[Mask, str]:
     """Which rows are test samples, and a sentence that says why."""
     if reading.test is not None:
@@ -123,61 +129,24 @@ def _test_rows(
         )
     try:
         held_by = None if holders is None else holders.of
-        test = held_out(labels, reading.test_fraction, reading.seed, held_by)
+        test = held_out(labelled.groups, reading.test_fraction, reading.seed, held_by)
     except ScenarioError as error:
         raise ScenarioError(f"{rows.table.where}: {error}") from None
     return test, (
-        f"{int(test.sum()):,} of {len(rows):,} rows are held out as test samples, by class and at "
-        f"random (training.test_fraction = {reading.test_fraction:g}, seed {reading.seed})"
+        f"{int(test.sum()):,} of {len(rows):,} rows are held out as test samples, "
+        f"{labelled.held_out} (training.test_fraction = {reading.test_fraction:g}, seed "
+        f"{reading.seed})"
     )
 
 
 def _second(
-    table: Table,
-    roles: Roles,
-    reading: Reading,
-    rows: Rows,
-    classes: Ints,
-    scale: Moments | None,
-) -> tuple[Floats, Ints]:
-    """Test samples and their classes from a table of their own."""
+    table: Table, roles: Roles, reading: Reading, labelled: Predicted, scale: Moments | None
+) -> tuple[Floats, NDArray[Any]]:
+    """Test samples and their targets from a table of their own."""
     other = open_table(str(reading.test))
     found = gather(other, test_roles(table, roles, other, reading.ignored), wide=scale is not None)
-    values = found.label_codes.values
-    own = classes_in(canonical(values), canonical(rows.label_codes.values), classes)
-    if (own < 0).any():
-        stranger = int((own < 0).argmax())
-        raise ScenarioError(
-            f"{other.where}, {other.unit} {found.label_codes.lines[stranger]}: "
-            f"{values[stranger]!r:.60} is not a label of {table.where}: correct it, or add rows"
-        )
-    return found.take(np.ones(len(found), bool), scale)[1], own[found.labels]
-
-
-def _check_trained(rows: Rows, classes: Ints, y_train: Ints) -> None:
-    """Refuse a class of which there are only test samples."""
-    absent = ~np.isin(classes, y_train)
-    if absent.any():
-        first = int(absent.argmax())
-        raise ScenarioError(
-            f"{rows.table.where}, {rows.table.unit} {rows.label_codes.lines[first]}: the label "
-            f"{rows.label_codes.values[first]!r:.60} has only test rows: mark some to train on"
-        )
-
-
-def _described(
-    where: str,
-    y_train: Ints,
-    features: tuple[str, ...],
-    column: str,
-    classes: int,
-    names: tuple[str, ...],
-) -> str:
-    shown = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
-    return (
-        f"{Path(where).name}: {len(y_train):,} training samples with {len(features):,} features; "
-        f"{classes:,} classes{shown} from the column {column!r}"
-    )
+    wanted = labelled.of(other, found)
+    return found.take(np.ones(len(found), bool), scale)[1], wanted
 
 
 def _row_number_notes(rows: Rows, features: tuple[str, ...]) -> list[str]:
