@@ -60,15 +60,15 @@ class Samples:
     ) -> None:
         self._torch, self._dtype = torch, dtype
         first = _channels_first(dataset)
+        shape = seen_shape(dataset)
+        self._last = (
+            last and len(shape) == 3 and shape[0] < min(shape[1:])
+        )  # images, by their shape
 
         def placed(x: NDArray[Any]) -> Tensor:
             if dataset.on_disk:
                 return x  # read as it is needed
-            x = np.moveaxis(x, 3, 1) if first else x
-            if last and x.ndim == 4:
-                lying = np.ascontiguousarray(np.moveaxis(x, 1, 3))
-                return torch.as_tensor(lying).to(device).permute(0, 3, 1, 2)
-            return torch.as_tensor(np.ascontiguousarray(x)).to(device)
+            return self._lying(np.moveaxis(x, 3, 1) if first else x).to(device)
 
         self._x, self._x_test = placed(dataset.x_train), placed(dataset.x_test)
         y = torch.as_tensor(np.asarray(dataset.y_train))
@@ -82,6 +82,13 @@ class Samples:
         )
         self.tested, self.resident = len(dataset.y_test), not dataset.on_disk
         self.device = device
+
+    def _lying(self, x: NDArray[Any]) -> Tensor:
+        """Samples [..., shape] as a tensor, in the order in which they are to lie in memory."""
+        if not self._last:
+            return self._torch.as_tensor(np.ascontiguousarray(x))
+        lying = np.ascontiguousarray(np.moveaxis(x, -3, -1))
+        return self._torch.as_tensor(lying).movedim(-1, -3)
 
     @staticmethod
     def _moved(figure: NDArray[Any], first: bool) -> NDArray[Any]:
@@ -105,7 +112,7 @@ class Samples:
     def _taken(self, x: Any, index: Tensor) -> Tensor:
         """Samples by index, from the processor's memory or from disk."""
         if isinstance(x, OnDisk):
-            return self._torch.as_tensor(x[index.cpu().numpy()]).to(self.device)
+            return self._lying(x[index.cpu().numpy()]).to(self.device)
         return x[index]
 
     def test(self, index: NDArray[np.int64]) -> Tensor:
