@@ -144,8 +144,8 @@ def scores(key: draws.Key, t: Any, devices: Any, width: int | IntArray) -> Any:
     (3, 4)
     """
     each = draws.fold(draws.fold(key, t), devices)
-    places = np.arange(width) if isinstance(width, int) else width
-    return draws.fold((each[0][:, None], each[1][:, None]), places.astype(np.uint32))[0] >> _U(1)
+    slots = np.arange(width) if isinstance(width, int) else width
+    return draws.fold((each[0][:, None], each[1][:, None]), slots.astype(np.uint32))[0] >> _U(1)
 
 
 def hashed(word: Any) -> Any:
