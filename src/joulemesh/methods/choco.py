@@ -108,11 +108,11 @@ class Links(NamedTuple):
         back = np.empty_like(order)
         back[order] = np.lexsort((receiver, sender))
         degree = np.bincount(receiver)
-        place = np.arange(len(order)) - np.repeat(np.cumsum(degree) - degree, degree)
+        slot = np.arange(len(order)) - np.repeat(np.cumsum(degree) - degree, degree)
         heard = np.zeros((len(degree), int(degree.max())), np.int64)
         weight = np.zeros(heard.shape)
-        heard[receiver[order], place] = order
-        weight[receiver[order], place] = weights[order]
+        heard[receiver[order], slot] = order
+        weight[receiver[order], slot] = weights[order]
         return cls(sender, heard, back[heard], weight)
 
 
