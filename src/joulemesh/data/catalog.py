@@ -108,7 +108,7 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
     """
     check_name(dataset)
     reading = reading or Reading()
-    if is_table(dataset):
+    if is_table(dataset) and not is_on_disk(dataset):
         stamps = tuple(_stamp(path) for path in (dataset, reading.test) if path is not None)
         return _table_spec(dataset, reading, stamps)
     check_only_tables(dataset, reading)

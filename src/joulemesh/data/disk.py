@@ -1,4 +1,4 @@
-"""Samples that stay on disk: ``.npy`` files and Arrow files, mapped and read by index.
+"""Samples that stay on disk: ``.npy``, Arrow and Parquet files, mapped and read by index.
 
 A data set need not fit in memory then. Targets are kept in memory; samples are read as they are
 needed.
@@ -20,6 +20,7 @@ from joulemesh.data.arrays import classes_of, targets_from
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.reading import Reading
 from joulemesh.data.targets import targets_of
+from joulemesh.data.unpacked import is_listed, unpacked
 from joulemesh.errors import ScenarioError
 from joulemesh.optional import require
 
@@ -35,7 +36,7 @@ def is_on_disk(dataset: str) -> bool:
     >>> is_on_disk("big/x_train.npy"), is_on_disk("big/train.arrow"), is_on_disk("small.npz")
     (True, True, False)
     """
-    return dataset.lower().endswith(_ENDINGS)
+    return dataset.lower().endswith(_ENDINGS) or is_listed(dataset)
 
 
 class OnDisk:
@@ -145,8 +146,9 @@ def read_disk(path: str | Path, reading: Reading | None = None) -> Dataset:
 
     Args:
         path: of ``x_train.npy``, beside which lie y_train.npy, x_test.npy and y_test.npy; or of an
-            Arrow file with columns x (a list of fixed size) and y, beside which lies one whose name
-            has ``test`` in place of ``train``. Samples are uint8, float32 or (tokens) int32.
+            Arrow file with columns x (a list of fixed size) and y, or of a Parquet file with such
+            columns, beside which lies one whose name has ``test`` in place of ``train``. Samples
+            are uint8, float32 or (tokens) int32.
         reading: what is to be predicted.
 
     Raises:
@@ -213,7 +215,7 @@ def _moments(x: OnDisk) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 def _opened(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
     """Samples and targets to learn from and to test on."""
-    made = _arrow(path) if path.suffix.lower() == ".arrow" else _numpy(path)
+    made = _numpy(path) if path.suffix.lower() == ".npy" else _pair(path)
     for name, x, y in (("train", *made[:2]), ("test", *made[2:])):
         if x.dtype.type not in _KINDS:
             raise ScenarioError(
@@ -249,14 +251,23 @@ def _numpy(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
     return OnDisk([x_train]), np.array(y_train), OnDisk([x_test]), np.array(y_test)
 
 
-def _arrow(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
+def _pair(path: Path) -> tuple[OnDisk, NDArray[Any], OnDisk, NDArray[Any]]:
+    """Two Arrow or Parquet files."""
     if "train" not in path.name:
+        ending = path.suffix
         raise ScenarioError(
-            f"dataset = {str(path)!r}: name the file with the training samples, NAME-train.arrow, "
-            "beside which lies NAME-test.arrow"
+            f"dataset = {str(path)!r}: name the file with the training samples, "
+            f"NAME-train{ending}, beside which lies NAME-test{ending}"
         )
     test = path.with_name(path.name.replace("train", "test"))
-    return *_columns(path), *_columns(test)
+    read = _columns if path.suffix.lower() == ".arrow" else _lists
+    return *read(path), *read(test)
+
+
+def _lists(path: Path) -> tuple[OnDisk, NDArray[Any]]:
+    """The columns x, unpacked and mapped, and y of a Parquet file."""
+    x, y = unpacked(path)
+    return OnDisk([x]), _targets(y)
 
 
 def _columns(path: Path) -> tuple[OnDisk, NDArray[Any]]:
@@ -274,9 +285,13 @@ def _columns(path: Path) -> tuple[OnDisk, NDArray[Any]]:
             f"{path} is not an Arrow file with columns x and y ({reason}): write it with "
             "pyarrow.ipc.new_file"
         ) from error
+    return OnDisk(parts), _targets(y)
+
+
+def _targets(y: Any) -> NDArray[Any]:
+    """A column of targets, or of lists of them."""
     lists = hasattr(y.type, "value_type")
-    targets = np.array(y.to_pylist()) if lists else y.to_numpy()
-    return OnDisk(parts), np.asarray(targets)
+    return np.asarray(np.array(y.to_pylist()) if lists else y.to_numpy())
 
 
 def _fixed(path: Path, chunk: Any) -> NDArray[Any]:

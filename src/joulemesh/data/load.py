@@ -60,7 +60,8 @@ def load(
         dataset: ``digits``, ``diabetes`` or ``verses`` (embedded), ``mnist``, ``fashion-mnist``,
             ``cifar-10``, the path of
             an ``.npz`` file with x_train, y_train, x_test and y_test, of a table with a column of
-            labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``),
+            labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), of
+            samples that stay on disk (`joulemesh.data.disk`),
             ``folder:PATH`` for one shard per device (`joulemesh.data.federated`), or
             ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
@@ -80,7 +81,7 @@ def load(
     """
     check_name(dataset)
     reading = reading or Reading()
-    if is_table(dataset):
+    if is_table(dataset) and not is_on_disk(dataset):
         return from_table(open_table(dataset), reading)
     check_only_tables(dataset, reading)
     if is_own(dataset):

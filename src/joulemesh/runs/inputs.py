@@ -52,7 +52,7 @@ def _copies(scenario: Scenario) -> dict[str, str]:
     return {
         field: f"{FOLDER}/{field.replace('.', '-')}{_suffix(path)}"
         for field, path in _files(scenario).items()
-        if path.stat().st_size <= _MOST_BYTES and not is_on_disk(path.name)
+        if path.stat().st_size <= _MOST_BYTES and not is_on_disk(str(path))
     }
 
 
