@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -210,20 +211,23 @@ def _look_ahead(
     **options: Any,
 ) -> None:
     """Say what a sweep will take."""
+    begun = time.perf_counter()  # before JAX is loaded, as the sweep will
     from joulemesh.studies.outlook import ask, outlooks
     from joulemesh.studies.pace import seconds_left, timed
     from joulemesh.views.progress import Display
 
-    asked = ask(scenario, vary, methods, equal, seeds)
     with Display(quiet=json) as display:
+        asked = ask(scenario, vary, methods, equal, seeds)
         ahead = outlooks(
             asked,
             lambda one: display.stage(f"planning combination {one.number + 1}"),
             **options,
         )
+        planned_s = time.perf_counter() - begun  # the sweep plans again
         display.stage("timing a little of it")
-        pace = timed(asked, ahead, **options)
-    left_s = 0.0 if pace is None else seconds_left(asked, ahead, pace)
+        left_s = seconds_left(ahead, timed(asked, ahead, **options))
+    missing = sum(one.missing for one in ahead)
+    left_s += planned_s if missing else 0.0
     if json:
         typer.echo(json_format.dumps(_outlook_record(asked, ahead, left_s)))
         return
@@ -232,7 +236,6 @@ def _look_ahead(
     from joulemesh.views.terminal import open_console
 
     show_outlook(asked.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
-    missing = sum(one.missing for one in ahead)
     parts = {"combination": asked.combinations, "method": asked.methods, "seed": asked.seeds}
     counts = [
         f"{len(them):,} {name}{'' if len(them) == 1 else 's'}" for name, them in parts.items()

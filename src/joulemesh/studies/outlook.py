@@ -6,7 +6,7 @@ __all__ = ["MOST_RUNS", "Asked", "Outlook", "ask", "device_steps", "outlooks", "
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -69,7 +69,7 @@ class Outlook:
         refused: is that the scenario's fault, not a budget's?
         runs: how many there are (methods that can run × seeds).
         missing: how many of them are not kept.
-        steps: device-steps of those: SGD steps of all devices at all seeds.
+        steps_of: device-steps of those by method: SGD steps of all devices at all seeds.
     """
 
     combination: Combination
@@ -77,7 +77,12 @@ class Outlook:
     refused: bool = False
     runs: int = 0
     missing: int = 0
-    steps: int = 0
+    steps_of: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        """Device-steps of all methods."""
+        return sum(self.steps_of.values())
 
 
 def ask(
@@ -138,14 +143,14 @@ def _outlook(asked: Asked, one: Combination, options: Options) -> Outlook:
         ready = prepared(asked, one, options)
     except JoulemeshError as error:
         return Outlook(one, str(error), refused=True)
-    works = [_work(made, ready) for made in ready.ready if not isinstance(made, str)]
+    works = {made.name: _work(made, ready) for made in ready.ready if not isinstance(made, str)}
     if not works:
         return Outlook(one, str(ready.ready[0]))
     return Outlook(
         one,
-        runs=sum(work.runs for work in works),
-        missing=sum(work.missing for work in works),
-        steps=sum(work.missing * work.steps for work in works),
+        runs=sum(work.runs for work in works.values()),
+        missing=sum(work.missing for work in works.values()),
+        steps_of={name: work.missing * work.steps for name, work in works.items()},
     )
 
 
