@@ -245,3 +245,52 @@ def test_names_are_never_interpreted(stage: Stage, plans: dict[str, Plan], compo
     assert set(names) <= set(browser.evaluate(cells))
     assert browser.evaluate("document.documentElement.scrollWidth") <= 1280
     assert browser.errors == []
+
+
+def test_texts_fit_where_there_is_little_room(stage: Stage) -> None:
+    browser = stage("", {})
+    words = "[clip('device-17', 9), clip('device-17', 6), clip('device-17', 1), plain(80000)]"
+    assert browser.evaluate(words) == ["device-17", "dev…17", "d…", "80,000"]
+    text = "unbroken('4.2 % of 361 J in 40 ms, 20 devices and 3 m long; 2 mJ/bit')"
+    whole = "4.2\u00a0% of 361\u00a0J in 40\u00a0ms, 20 devices and 3\u00a0m long; 2\u00a0mJ/bit"
+    assert browser.evaluate(text) == whole
+    few = "fitting(linear(0, 867, 0, 218), {}, 218, 5).length"
+    assert browser.evaluate(few.format("plain")) == 5  # and not only 0 and 500
+    assert browser.evaluate(few.format("(v) => `${v} seconds`")) == 2
+
+
+def test_what_is_read_by_keys_keeps_its_place_when_it_is_drawn_anew(stage: Stage) -> None:
+    spec = "{ label: 'x', x: { name: 'x', write: plain }, y: { name: 'y', write: plain }, lines: "
+    spec += "[{ text: 'a', ink: '#000', xs: [1, 2, 3], ys: [1, 2, 3] }] }"
+    browser = stage(f"const again = () => lineChart('here', {spec}); again();", {})
+    chart = "document.querySelector('#here .chart svg')"
+    browser.evaluate(f"{chart}.focus()")
+    for expected in ("1\na: 1", "2\na: 2", "3\na: 3"):
+        browser.press("ArrowRight")
+        assert browser.evaluate(TIP) == expected
+        browser.evaluate("tip.hide(); again();")
+        assert browser.evaluate(f"document.activeElement === {chart}")
+
+
+def test_a_table_that_goes_on_to_the_right_says_so(stage: Stage, plans: dict[str, Plan]) -> None:
+    browser = stage(draw_map(), {"map": map_data(plans["default"]), "kinds": BINDING_WORDS})
+    browser.resize(390, 900)
+    browser.evaluate("document.querySelector('.tools details').open = true")
+    box = "document.querySelector('.tools .scroll')"
+    browser.wait(f"{box}.classList.contains('more')")
+    browser.evaluate(f"{box}.scrollLeft = 9999")
+    browser.wait(f"!{box}.classList.contains('more')")
+
+
+def test_bars_too_narrow_for_an_edge_have_none(stage: Stage, plans: dict[str, Plan]) -> None:
+    narrow = "document.getElementById('here').style.width = '320px';"
+    drawn = f"{narrow} ganttChart('here', data.gantt[0]);"
+    browser = stage(drawn, {"gantt": gantt_data(plans["default"])})
+    edges = (
+        "[...document.querySelectorAll('rect.bar')].map((one) => "
+        "[Number(one.getAttribute('width')), getComputedStyle(one).stroke !== 'none'])"
+    )
+    browser.evaluate("document.querySelector('button').click()")  # the whole iteration
+    found = browser.evaluate(edges)
+    assert any(wide < 4 for wide, _ in found)
+    assert all(edged == (wide >= 4) for wide, edged in found if not 3.9 < wide < 4.1)

@@ -26,8 +26,10 @@ function flowChart(container, flow, options = {}) {
   const narrow = widthOf(chart) < 520, gap = sources.length > 12 ? 2 : 6;
   const height = Math.max(280, Math.min(640, 60 + sources.length * (still.printing ? 16 : 24)));
   const { svg, width } = sheet(chart, height, label);
-  const longest = Math.min(narrow ? 12 : 24, Math.max(...sources.map((one) => one.name.length)));
-  const box = { left: 24 + 7.6 * longest, right: width - (narrow ? 118 : 190), top: 26, bottom: height - 12 }, thick = 14;
+  const longest = Math.min(narrow ? 14 : 24, Math.max(...sources.map((one) => one.name.length)));
+  const told = (one) => (narrow || options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}`);
+  const room = Math.min(width * 0.4, Math.max(narrow ? 118 : 190, 20 + 7 * Math.max(...uses.map((one) => told(one).length))));
+  const box = { left: 24 + 7.6 * longest, right: width - room, top: 26, bottom: height - 12 }, thick = 14;
   const fits = (count) => (box.bottom - box.top - gap * (count - 1));
   const scale = Math.min(fits(sources.length), fits(uses.length)) / (total || 1);
   const spread = (list) => {
@@ -55,13 +57,14 @@ function flowChart(container, flow, options = {}) {
     const tall = Math.max(1, one.sum * scale), held = one.sum - one.gained;
     svg.append(node("rect", { class: "source", x: box.left - thick / 2, y: one.y, width: thick, height: tall, "data-tip": `${one.name}: ${si(held, "J")} held${one.gained ? `, ${si(one.gained, "J")} harvested` : ""}` }));
     if (one.gained > 0) svg.append(node("rect", { class: "gained", x: box.left - thick / 2, y: one.y, width: thick, height: Math.max(1, one.gained * scale), "data-tip": `${one.name}: ${si(one.gained, "J")} harvested` }));
-    if (k % skip === 0) svg.append(node("text", { x: box.left - thick, y: one.y + tall / 2 + 4, "text-anchor": "end" }, clip(one.name, letters)));
+    const lines = one.name.length > letters && tall > 34 ? one.name.split(": ") : [one.name]; // of a group: how many, and which
+    if (k % skip === 0) lines.forEach((text, line) => svg.append(node("text", { x: box.left - thick, y: one.y + tall / 2 + 4 + 15 * (line - (lines.length - 1) / 2), "text-anchor": "end" }, clip(text, letters))));
   });
   const second = (one) => (options.apart ? "" : narrow ? si(one.sum, "J") : share(one.sum)), tallest = options.apart ? 17 : 37;
   labelled(uses.map((one) => one.y + (one.sum * scale) / 2), tallest, 10, height).forEach((y, k) => {
     const one = uses[k], tall = Math.max(1, one.sum * scale);
     svg.append(node("rect", { x: box.right - thick, y: one.y, width: thick, height: tall, fill: USE_INK[one.key], "data-tip": options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}, ${share(one.sum)}` }));
-    svg.append(node("text", { class: "name", x: box.right + 8, y: second(one) ? y - 3 : y + 4 }, narrow || options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}`));
+    svg.append(node("text", { class: "name", x: box.right + 8, y: second(one) ? y - 3 : y + 4 }, clip(told(one), Math.floor((room - 14) / 6.6))));
     if (second(one)) svg.append(node("text", { x: box.right + 8, y: y + 12 }, second(one)));
   });
   legend(container, flow.gained?.some((v) => v > 0) ? [{ text: "harvested", colour: "var(--halo)" }, { text: "held at the start", colour: "var(--ink)" }] : []);

@@ -427,7 +427,7 @@ class MapOfCells extends MapSheet {
     cells.forEach((one, k) => {
       const cx = this.x(one.x), cy = this.y(one.y), r = Math.max(1.5, half * 0.95 * Math.sqrt(one.count / most));
       svg.append(node("circle", { class: "cell", cx: cx.toFixed(1), cy: cy.toFixed(1), r: r.toFixed(1), fill: colour(one.spent), "data-tip": this.text(k) }));
-      if (r > 13) svg.append(node("text", { class: "number over", x: cx.toFixed(1), y: (cy + 4).toFixed(1) }, short(one.count)));
+      if (half > 13 && r > 9) svg.append(node("text", { class: "number over", x: cx.toFixed(1), y: (cy + 4).toFixed(1) }, short(one.count)));
     });
     legend(this.container, [
       { text: `a circle: the devices of a cell (up to ${whole(most)})`, colour: colour(0.5), kind: "disc" },

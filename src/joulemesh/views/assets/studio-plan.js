@@ -68,6 +68,7 @@ function drawMap(view, shared) {
   if (!view.map) return;
   const map = { ...view.map, frame: steady(view.map) };
   const dots = Boolean(map.at), chosen = drawn.selected;
+  document.querySelector("#map .hint").hidden = !dots; // cells cannot be dragged
   if (chosen && "device" in chosen && !(dots && chosen.device < map.at.length)) drawn.selected = null;
   const moves = dots ? { onDrag: () => {}, onDrop: (device, x, y) => change({ do: "move", device, x_m: x, y_m: y }) } : {};
   const focused = document.activeElement?.closest("#map .chart") !== null && document.activeElement !== document.body;

@@ -103,7 +103,7 @@ const plain = (v) => {
   const size = Math.abs(v);
   if (size < 1e-12) return "0";
   if (size < 1e-3 || size >= 1e6) return v.toExponential(1).replace(".0e", "e").replace("e+", "e");
-  return String(Number(v.toPrecision(4)));
+  return size >= 1e4 && Number.isInteger(v) ? whole(v) : String(Number(v.toPrecision(4)));
 };
 
 const percent = (v) => `${(100 * v).toFixed(1)} %`;
