@@ -23,6 +23,7 @@ from joulemesh.views.plan.network import map_data
 from joulemesh.views.plan.supply import flow_data
 from tests.browser import Browser
 from tests.hostile import NAMES
+from tests.legible import illegible
 
 PARTS = ("svg.js", "export.js", "map.js", "rounds.js", "lines.js", "devices.js", "gantt.js")
 TIP = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').textContent"
@@ -294,3 +295,18 @@ def test_bars_too_narrow_for_an_edge_have_none(stage: Stage, plans: dict[str, Pl
     found = browser.evaluate(edges)
     assert any(wide < 4 for wide, _ in found)
     assert all(edged == (wide >= 4) for wide, edged in found if not 3.9 < wide < 4.1)
+
+
+@pytest.mark.parametrize("wide", [320, 460, 800])
+def test_long_names_of_uses_are_not_cut_off_by_the_drawing(stage: Stage, wide: int) -> None:
+    words = ["training", "exchanges, with what is drawn while a device waits", "left over"]
+    flow = {
+        "sources": [{"name": "12,345 devices: battery binds", "joules": [9.0, 0.2, 3.0]}],
+        "uses": [
+            {"key": key, "text": text}
+            for key, text in zip(("train", "exchange", "left"), words, strict=True)
+        ],
+    }
+    narrow = f"document.getElementById('here').style.width = '{wide}px';"
+    browser = stage(f"{narrow} flowChart('here', data.flow);", {"flow": flow})
+    assert illegible(browser) == []

@@ -28,7 +28,7 @@ function flowChart(container, flow, options = {}) {
   const { svg, width } = sheet(chart, height, label);
   const longest = Math.min(narrow ? 14 : 24, Math.max(...sources.map((one) => one.name.length)));
   const told = (one) => (narrow || options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}`);
-  const room = Math.min(width * 0.4, Math.max(narrow ? 118 : 190, 20 + 7 * Math.max(...uses.map((one) => told(one).length))));
+  const room = Math.min(width * 0.4, Math.max(narrow ? 118 : 190, 20 + 7.5 * Math.max(...uses.map((one) => told(one).length))));
   const box = { left: 24 + 7.6 * longest, right: width - room, top: 26, bottom: height - 12 }, thick = 14;
   const fits = (count) => (box.bottom - box.top - gap * (count - 1));
   const scale = Math.min(fits(sources.length), fits(uses.length)) / (total || 1);
@@ -39,7 +39,7 @@ function flowChart(container, flow, options = {}) {
   };
   spread(sources);
   spread(uses);
-  svg.append(node("text", { class: "name", x: box.left, y: 14, "text-anchor": narrow ? "start" : "middle" }, options.from ?? "batteries"));
+  svg.append(node("text", { class: "name", x: box.left + thick / 2, y: 14, "text-anchor": "end" }, options.from ?? "batteries"));
   svg.append(node("text", { class: "name", x: box.right - thick, y: 14 }, "went to"));
   const middle = (box.left + box.right) / 2;
   for (const source of sources)
@@ -64,7 +64,7 @@ function flowChart(container, flow, options = {}) {
   labelled(uses.map((one) => one.y + (one.sum * scale) / 2), tallest, 10, height).forEach((y, k) => {
     const one = uses[k], tall = Math.max(1, one.sum * scale);
     svg.append(node("rect", { x: box.right - thick, y: one.y, width: thick, height: tall, fill: USE_INK[one.key], "data-tip": options.apart ? one.text : `${one.text}: ${si(one.sum, "J")}, ${share(one.sum)}` }));
-    svg.append(node("text", { class: "name", x: box.right + 8, y: second(one) ? y - 3 : y + 4 }, clip(told(one), Math.floor((room - 14) / 6.6))));
+    svg.append(node("text", { class: "name", x: box.right + 8, y: second(one) ? y - 3 : y + 4 }, clip(told(one), Math.floor((room - 12) / 7.5))));
     if (second(one)) svg.append(node("text", { x: box.right + 8, y: y + 12 }, second(one)));
   });
   legend(container, flow.gained?.some((v) => v > 0) ? [{ text: "harvested", colour: "var(--halo)" }, { text: "held at the start", colour: "var(--ink)" }] : []);
