@@ -180,6 +180,24 @@ def test_compressed_mixing_by_hand(three: Scenario, drawing: Draw) -> None:
     assert made.ledger().bits.tolist() == [12 * bits]
 
 
+def test_steps_are_shorter_where_messages_may_be_lost(three: Scenario, drawing: Draw) -> None:
+    """Of one packet with two tries, 1 − 1/16 arrive: γ is that, and β its square."""
+    drawing({}, [])
+    compressed = build("balanced:tau1=1,tau2=1,compress=identity", three, parameters=3).exchange
+    led = build("led:1", three, parameters=3).exchange
+    assert compressed is not None
+    assert led is not None
+    assert led.correction is not None
+    start, seen = jnp.asarray(X), at(build("d-psgd", three.override({"network.packet_error": 0.0})))
+    x, _, _ = jax.jit(compressed.apply)(start, start, jax.random.key(0), seen)
+    np.testing.assert_allclose(x, X + 15 / 16 * (X.mean(axis=0) - X), rtol=1e-6)
+    np.testing.assert_allclose(led.correction(start), (15 / 16) ** 2 * X, rtol=1e-6)
+    given = build("led:1,beta=0.5", three, parameters=3).exchange
+    assert given is not None
+    assert given.correction is not None
+    np.testing.assert_allclose(given.correction(start), X / 2)
+
+
 def _scored() -> Any:
     """A model of one parameter w with the logits (w, 0): its loss on class 0 falls with w."""
 
