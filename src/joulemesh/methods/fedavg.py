@@ -230,8 +230,8 @@ def star_mixing(devices: int, lost: IntArray) -> FloatArray:
 register(
     "fedavg",
     _build,
-    description="Every device sends its model to a server, which sends the mean of those that "
-    "arrive back: federated averaging; no battery pays for the server.",
+    description="Every device sends its model to a server, which sends back the mean of those that "
+    "arrive: federated averaging; no battery pays for the server.",
     citation=MCMAHAN,
     parameters={"tau": whole(meaning="rounds per iteration", default=AS_PLANNED)},
     main="tau",
