@@ -299,14 +299,15 @@ def test_bars_too_narrow_for_an_edge_have_none(stage: Stage, plans: dict[str, Pl
 
 @pytest.mark.parametrize("wide", [320, 460, 800])
 def test_long_names_of_uses_are_not_cut_off_by_the_drawing(stage: Stage, wide: int) -> None:
-    words = ["training", "exchanges, with what is drawn while a device waits", "left over"]
+    words = ["training", "exchanges, with what is drawn while a device waits", "left over", "lost"]
     flow = {
-        "sources": [{"name": "12,345 devices: battery binds", "joules": [9.0, 0.2, 3.0]}],
+        "sources": [{"name": "12,345 devices: battery binds", "joules": [9.0, 0.2, 3.0, 1e-15]}],
         "uses": [
             {"key": key, "text": text}
-            for key, text in zip(("train", "exchange", "left"), words, strict=True)
+            for key, text in zip(("train", "exchange", "left", "spilled"), words, strict=True)
         ],
     }
     narrow = f"document.getElementById('here').style.width = '{wide}px';"
     browser = stage(f"{narrow} flowChart('here', data.flow);", {"flow": flow})
     assert illegible(browser) == []
+    assert "lost" not in browser.evaluate("document.querySelector('svg').textContent")  # rounding

@@ -17,8 +17,8 @@ function labelled(wanted, apart, top, bottom) {
 function flowChart(container, flow, options = {}) {
   const chart = part(container, "chart");
   const sources = flow.sources.map((one, k) => ({ ...one, sum: one.joules.reduce((a, b) => a + b, 0), gained: flow.gained?.[k] ?? 0 }));
-  const uses = flow.uses.map((one, k) => ({ ...one, sum: sources.reduce((sum, source) => sum + source.joules[k], 0), k })).filter((one) => one.sum > 0);
   const total = sources.reduce((sum, one) => sum + one.sum, 0);
+  const uses = flow.uses.map((one, k) => ({ ...one, sum: sources.reduce((sum, source) => sum + source.joules[k], 0), k })).filter((one) => one.sum > 1e-9 * total); // less is what rounding leaves
   const share = (v) => percent(total ? v / total : 0);
   const parts = (joules) => uses.map((one) => `${one.text} ${si(joules(one), "J")}`).join(", ");
   const label = options.apart ? `Where the joules went: ${sources.map((one) => `${one.name}: ${parts((use) => one.joules[use.k])}`).join("; ")}.`
