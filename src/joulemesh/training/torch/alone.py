@@ -140,6 +140,6 @@ def _keep_freed_memory() -> None:
 
     It gives freed memory back to the system beyond twice the largest block that has been freed so
     far, up to 32 MiB: without such a block every step may ask for all its pages again, which takes
-    a third of the time.
+    a quarter of the time.
     """
     np.empty((32 << 20) - (64 << 10), np.uint8)  # and freed
