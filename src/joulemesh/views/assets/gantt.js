@@ -75,7 +75,7 @@ class Gantt {
     const [from, to] = this.window, { scale, unit } = unitOf(to, "s");
     const { svg, width } = sheet(host, height, this.sentence());
     const longest = Math.min(22, Math.max(...shown.map((device) => this.label(device).length)));
-    this.box = { left: Math.min(width * 0.3, 18 + 7 * longest), right: width - 16, top, bottom: top + pitch * count };
+    this.box = { left: Math.min(width * 0.3, 18 + 7.7 * longest), right: width - 16, top, bottom: top + pitch * count };
     Object.assign(this, { svg, pitch, x: linear(from, to, this.box.left, this.box.right) });
     const x = linear(from / scale, to / scale, this.box.left, this.box.right), lanes = linear(0, 1, 0, 1);
     lanes.ticks = () => [];
@@ -125,7 +125,7 @@ class Gantt {
   }
 
   lanes() {
-    const letters = Math.floor((this.box.left - 14) / 6.6);
+    const letters = Math.floor((this.box.left - 14) / 7.6);
     this.shown.forEach((device, k) => {
       const y = this.box.top + this.pitch * (k + 0.5), at = Math.round(y) + 0.5;
       this.svg.append(node("line", { class: "lane", x1: this.box.left, x2: this.box.right, y1: at, y2: at }));
