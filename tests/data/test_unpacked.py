@@ -63,7 +63,7 @@ def test_lists_are_read_by_index(tmp_path: Path, cache: Path, kind: Any, fixed: 
     np.testing.assert_array_equal(data.x_train[at], made["x_train"].astype(np.float32)[at])
     np.testing.assert_array_equal(data.x_test[:], made["x_test"].astype(np.float32))
     np.testing.assert_array_equal(data.y_train[:, 0], made["y_train"].astype(np.float32))
-    assert len(list((cache / "unpacked").iterdir())) == 2
+    assert len(list((cache / "unpacked").glob("*.npy"))) == 2
 
 
 def test_files_are_unpacked_once_and_again_when_they_change(
@@ -79,6 +79,23 @@ def test_files_are_unpacked_once_and_again_when_they_change(
     parquet.write_table(table, tmp_path / "big-train.parquet")
     parquet.write_table(table, tmp_path / "big-test.parquet")
     assert read(tmp_path).x_train[:].tolist() == [[1, 2]] * 3
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "no digest"])
+def test_what_is_damaged_in_the_cache_is_unpacked_again(
+    tmp_path: Path, cache: Path, damage: str
+) -> None:
+    made = written(tmp_path)
+    read(tmp_path)
+    for kept in (cache / "unpacked").glob("*.npy"):
+        content = kept.read_bytes()
+        if damage == "flipped":
+            kept.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        elif damage == "cut":
+            kept.write_bytes(content[:-1])
+        else:
+            (kept if damage == "gone" else kept.with_suffix(".sha256")).unlink()
+    np.testing.assert_array_equal(read(tmp_path).x_train[:], made["x_train"])
 
 
 def test_tables_stay_tables(tmp_path: Path) -> None:
@@ -104,7 +121,7 @@ def test_other_lists_are_refused(tmp_path: Path, cache: Path, x: Any, words: str
     with pytest.raises(ScenarioError, match=words):
         read(tmp_path)
     left = cache / "unpacked"
-    assert not left.exists() or not list(left.glob("*.part"))
+    assert not left.exists() or not list(left.iterdir())
 
 
 def test_a_missing_partner_or_column_is_named(tmp_path: Path) -> None:

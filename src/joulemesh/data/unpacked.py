@@ -1,7 +1,8 @@
 """Parquet files with a sample in each row: unpacked once into a file that can be read by index.
 
 Parquet is packed by columns, so that a single row cannot be read; what is read again and again in
-any order is therefore unpacked first, some rows at a time, and kept in the user's cache.
+any order is therefore unpacked first, some rows at a time, and kept in the user's cache with its
+digest: what is damaged there is unpacked again.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 __all__ = ["is_listed", "unpacked"]
 
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files.cache import user_cache
+from joulemesh.files.cache import find, keep, user_cache
+from joulemesh.files.manifest import sha256_of
+from joulemesh.files.whole import make_folder, sweep, write_whole
 from joulemesh.optional import require
 
 _ROWS = 1 << 12  # that are unpacked at a time
@@ -52,7 +54,7 @@ def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
         with parquet.ParquetFile(str(path)) as file:
             y = file.read(columns=["y"]).column("y")
             kept = user_cache() / "unpacked" / f"{_fingerprint(path)}.npy"
-            if not kept.exists():
+            if not _is_whole(kept):
                 _unpack(path, file, kept)
         return np.load(kept, mmap_mode="r", allow_pickle=False), y
     except FileNotFoundError:
@@ -63,11 +65,6 @@ def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
             f"{path} is not a Parquet file with columns x (lists of one length) and y ({reason}): "
             "write it again"
         ) from error
-    except OSError as error:
-        raise ScenarioError(
-            f"the samples of {path} cannot be unpacked into {user_cache()} ({error}): make room "
-            "there, or name another folder by XDG_CACHE_HOME"
-        ) from error
 
 
 def _fingerprint(path: Path) -> str:
@@ -76,29 +73,40 @@ def _fingerprint(path: Path) -> str:
     return hashlib.sha256(named.encode()).hexdigest()[:24]
 
 
+def _digest(kept: Path) -> Path:
+    return kept.with_suffix(".sha256")
+
+
+def _is_whole(kept: Path) -> bool:
+    digest = find(_digest(kept))
+    with suppress(OSError):
+        return digest is not None and digest.decode() == sha256_of(kept)
+    return False
+
+
 def _unpack(path: Path, file: Any, kept: Path) -> None:
-    """Write the samples, whole or not at all."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    part = kept.with_name(f"{kept.stem}.{os.getpid()}.part")
-    try:
-        made: Any = None
-        first = 0
+    """Write the samples, whole or not at all, then their digest."""
+
+    def write(draft: IO[bytes]) -> None:
+        first, width = 0, 0
         for batch in file.iter_batches(_ROWS, columns=["x"]):
             rows = _rows(path, batch.column(0), first)
-            if made is None:
-                shape = (file.metadata.num_rows, rows.shape[1])
-                made = np.lib.format.open_memmap(part, "w+", rows.dtype, shape)
-            if rows.shape[1] != made.shape[1]:
-                raise _unequal(path, first, rows.shape[1], made.shape[1])
-            made[first : first + len(rows)] = rows
+            if not first:
+                width = rows.shape[1]
+                kind = np.lib.format.dtype_to_descr(rows.dtype)
+                shape = (file.metadata.num_rows, width)
+                head = {"descr": kind, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_2_0(draft, head)
+            if rows.shape[1] != width:
+                raise _unequal(path, first, rows.shape[1], width)
+            draft.write(rows.tobytes())
             first += len(rows)
-        if made is None:
+        if not first:
             raise ScenarioError(f"{path} has no rows: write a row per sample")
-        made.flush()
-        del made
-        os.replace(part, kept)
-    finally:
-        part.unlink(missing_ok=True)
+
+    sweep(make_folder(kept.parent))
+    write_whole(kept, write)
+    keep(_digest(kept), sha256_of(kept).encode())
 
 
 def _rows(path: Path, column: Any, first: int) -> NDArray[Any]:

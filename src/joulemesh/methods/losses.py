@@ -173,8 +173,7 @@ def chances(setting: Setting, bits: float) -> FloatArray:
     each = np.full((len(world.graph.edges), 2), bits)
     if packets is None:
         return np.ones_like(each)
-    gain = world.channel.quantile_gain(setting.scenario.plan.fade_quantile)
-    return packets.arrival(each, world.errors(gain))
+    return packets.arrival(each, setting.ground.errors_forecast)
 
 
 def neighbours(setting: Setting, times: int = 1) -> Scheme:

@@ -111,8 +111,11 @@ class Ground:
             links: positions of some links in the graph's edge list; all links by default.
             snapshot: of devices that move; where they begin unless given.
         """
-        gain = self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t, snapshot)
+        gain = self._forecast_gain(t, snapshot)
         return self.world.costs(gain if links is None else gain[links], links)
+
+    def _forecast_gain(self, t: int = 0, snapshot: Snapshot | None = None) -> FloatArray:
+        return self.world.channel.quantile_gain(self.scenario.plan.fade_quantile, t, snapshot)
 
     def costs(self, t: int, snapshot: Snapshot | None = None) -> LinkCosts:
         """Price of a bit on every link in iteration t, as it turns out, where devices stand."""
@@ -125,6 +128,11 @@ class Ground:
     def errors(self, t: int, snapshot: Snapshot | None = None) -> FloatArray:
         """float64 [E, 2]: probability that a packet is lost in iteration t, by direction."""
         return self.world.errors(self.world.channel.gain(t, snapshot))
+
+    @property
+    def errors_forecast(self) -> FloatArray:
+        """float64 [E, 2]: the same at the fade quantile, before the first iteration."""
+        return self.world.errors(self._forecast_gain())
 
     def seen_costs(self, t: int) -> LinkCosts:
         """The costs by which links may be chosen in iteration t: as they are, or as forecast."""
