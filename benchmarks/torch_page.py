@@ -21,8 +21,10 @@ def page(record: dict[str, Any]) -> str:
             "that takes one step after another, device after device: samples normalised and "
             "resident, PyTorch's fused SGD, the mean as two operations, draws made before the "
             "clock starts. Noise of the data sets' shapes, float32, batch 32, 5 rounds, exact "
-            "mean, no evaluation. Blocks of both are timed in turn in one process, and the ratio "
-            f"is the median of {record['turns']} pairs (in brackets the least and the largest).",
+            "mean, no evaluation. Blocks of both are timed in turn"
+            + (", " if "accelerator" in record["machine"] else ", in a process each, ")
+            + f"and the ratio is the median of {record['turns']} pairs (in brackets the least and "
+            "the largest).",
             _speeds(record["cases"]),
             "The first block includes making the learner, tracing and, where it says so, "
             "compilation. Memory is the peak of what PyTorch holds on the GPU, or of a process "

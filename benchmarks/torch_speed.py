@@ -10,7 +10,9 @@ The record is written anew after every case; a case that fails is named in it, a
 The loop takes one step after another, device after device, as fast as we can write it
 (`benchmarks/peers/torch_loop.py`): samples normalised and resident, the fused optimiser, the mean
 as two operations, and the draws made before the clock starts. The learner does its own drawing.
-Blocks of both are timed in turn in one process. That both compute the same is checked in float64.
+Blocks of both are timed in turn: on a CPU in a process each, since what one process keeps of freed
+memory, and its threads, would change the other's speed. That both compute the same is checked in
+float64.
 """
 
 from __future__ import annotations
@@ -27,16 +29,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the GPU's memory is left to PyTorch
 
 import numpy as np
 
-from benchmarks.common import OUT, machine, measure, page_text, progress
-from benchmarks.serve import cores
+from benchmarks.common import OUT, machine, page_text, progress
+from benchmarks.serve import cores, serve
 from benchmarks.torch_page import TITLES, page
 from benchmarks.work import CNN, MLP, Work
+from benchmarks.workers import Worker, rate
 from joulemesh._version import __version__
 from joulemesh.data import Dataset, Partition, partition
 from joulemesh.training.batches import Batches
@@ -151,6 +154,11 @@ class Loop:
             self.devices.average()
 
 
+Contender: TypeAlias = Learner | Loop
+Answers: TypeAlias = dict[str, dict[str, Any]]
+Rates: TypeAlias = dict[str, list[float]]
+
+
 def difference(work: Work, data: Dataset, where: str) -> float:
     """The largest difference of any parameter after the same iterations, in float64."""
     import torch
@@ -178,81 +186,101 @@ def speed(case: str, where: str, turns: int) -> dict[str, Any]:
 
     work = work_of(case)
     progress(f"{case} on {where}")
-    data = data_of(work)
-    apart = difference(work, data, where)
+    apart = difference(work, data_of(work), where)
     _forget(torch)
-    held = partition(data.y_train, work.devices, kind="iid", seed=SEED)
-    theirs, own = BLOCKS[where][work.model]
-    begun = time.perf_counter()
-    ours, ours_mib = _begun(
-        torch, where, lambda: Learner(work, data, held, own, long=not case.endswith(":traced"))
-    )
-    first_s = time.perf_counter() - begun
-    progress(f"{case}: first block {first_s:.1f} s, float64 difference {apart:.1g}")
-    start = ours.learner.model.initial(SEED)
-
-    def plain() -> Loop:
-        loop = Loop(work, data, held, where, start)
-        loop.draw(0, theirs)
-        return loop
-
-    loop, loop_mib = _begun(torch, where, plain)
-    ours.block()
-    rates: dict[str, list[float]] = {"loop": [], "ours": []}
-    for turn in range(turns):
-        contenders = {"loop": loop, "ours": ours}
-        for name in ("loop", "ours") if turn % 2 == 0 else ("ours", "loop"):
-            one: Any = contenders[name]
-            rates[name].append(one.device_steps / _timed(torch, where, one.block))
-    pairs = zip(rates["ours"], rates["loop"], strict=True)
+    progress(f"{case}: float64 difference {apart:.1g}")
+    first, rates = (on_gpu if where == "cuda" else on_cpu)(case, turns)
+    ratios = [a / b for a, b in zip(rates["ours"], rates["loop"], strict=True)]
     return {
         "case": case,
         "model": work.model,
         "devices": work.devices,
-        "together": ours.learner.together,
-        "device": ours.learner.device_name,
-        "compiled": ours.learner.compiled,
-        "captured": ours.learner.captured,
-        "first_s": first_s,
+        **first["ours"]["facts"],
+        "first_s": first["ours"]["seconds"],
         "device_steps_per_s": {name: statistics.median(found) for name, found in rates.items()},
-        "ratio": statistics.median(a / b for a, b in pairs),
-        "ratios": [a / b for a, b in zip(rates["ours"], rates["loop"], strict=True)],
-        "peak_mib": {"ours": ours_mib, "loop": loop_mib} if where == "cuda" else memory(case),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "peak_mib": {name: first[name]["peak_mib"] for name in ("ours", "loop")},
         "difference_float64": apart,
     }
 
 
-def _timed(torch: Any, where: str, block: Callable[[], None]) -> float:
-    _wait(torch, where)
+def on_gpu(case: str, turns: int) -> tuple[Answers, Rates]:
+    """First blocks and speeds of both, in this process."""
+    import torch
+
+    held: dict[str, Contender] = {}
+    first: Answers = {}
+    for name in ("ours", "loop"):
+        torch.cuda.synchronize()
+        _forget(torch)
+        before = torch.cuda.memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        held[name], first[name] = _begun(name, case, "cuda")
+        # What PyTorch reserves, since captured graphs keep memory in which nothing is allocated.
+        first[name]["peak_mib"] = (torch.cuda.max_memory_reserved() - before) / 2**20
+    held["ours"].block()
+    return first, _in_turn(lambda name: rate(_timed(held[name], "cuda")), turns)
+
+
+def on_cpu(case: str, turns: int) -> tuple[Answers, Rates]:
+    """First blocks and speeds of both, each in a process of its own."""
+    command = (sys.executable, "-m", "benchmarks.torch_speed", "--case", case, "--only")
+    with Worker((*command, "ours")) as ours, Worker((*command, "loop")) as loop:
+        held = {"ours": ours, "loop": loop}
+        first = {name: one.block() for name, one in held.items()}
+        for one in held.values():
+            one.block()
+        return first, _in_turn(lambda name: rate(held[name].block()), turns)
+
+
+def _in_turn(speed_of: Callable[[str], float], turns: int) -> Rates:
+    rates: Rates = {"loop": [], "ours": []}
+    for turn in range(turns):
+        for name in ("loop", "ours") if turn % 2 == 0 else ("ours", "loop"):
+            rates[name].append(speed_of(name))
+    return rates
+
+
+def _begun(name: str, case: str, where: str) -> tuple[Contender, dict[str, Any]]:
+    """A contender after its first block, which includes making it."""
+    work = work_of(case)
+    data = data_of(work)
+    held = partition(data.y_train, work.devices, kind="iid", seed=SEED)
+    theirs, own = BLOCKS[where][work.model]
     begun = time.perf_counter()
-    block()
-    _wait(torch, where)
-    return time.perf_counter() - begun
+    facts: dict[str, Any] = {}
+    made: Contender
+    if name == "ours":
+        made = Learner(work, data, held, own, long=not case.endswith(":traced"))
+    else:
+        from benchmarks.peers.torch_loop import network
+
+        made = Loop(work, data, held, where, network(work, 784).state_dict())
+        made.draw(0, theirs)
+    first = _timed(made, where, begun)
+    if isinstance(made, Learner):
+        one = made.learner
+        facts = {"together": one.together, "device": one.device_name}
+        facts |= {"compiled": one.compiled, "captured": one.captured}
+    return made, {**first, "facts": facts}
 
 
-def _wait(torch: Any, where: str) -> None:
+def _timed(one: Contender, where: str, begun: float | None = None) -> dict[str, Any]:
+    """A block's device-steps and seconds, from some moment if it is given."""
+    _wait(where)
+    begun = time.perf_counter() if begun is None else begun
+    one.block()
+    _wait(where)
+    return {"device_steps": one.device_steps, "seconds": time.perf_counter() - begun}
+
+
+def _wait(where: str) -> None:
     """For all that the GPU was told to do."""
     if where == "cuda":
+        import torch
+
         torch.cuda.synchronize()
-
-
-def _begun(torch: Any, where: str, make: Callable[[], Any]) -> tuple[Any, float]:
-    """A contender after its first block, and the MiB of the GPU that PyTorch took for it at most.
-
-    What PyTorch reserves counts, since captured graphs keep memory in which nothing is allocated.
-    """
-    if where != "cuda":
-        one = make()
-        one.block()
-        return one, 0.0
-    _wait(torch, where)
-    _forget(torch)
-    before = torch.cuda.memory_reserved()
-    torch.cuda.reset_peak_memory_stats()
-    one = make()
-    one.block()
-    _wait(torch, where)
-    return one, float(torch.cuda.max_memory_reserved() - before) / 2**20
 
 
 def _forget(torch: Any) -> None:
@@ -261,32 +289,21 @@ def _forget(torch: Any) -> None:
         torch.cuda.empty_cache()
 
 
-def memory(case: str) -> dict[str, float]:
-    """Peak memory of a process that runs one block, for each contender."""
-    found = {}
-    for who in ("ours", "loop"):
-        command = (sys.executable, "-m", "benchmarks.torch_speed", "--only", who, "--case", case)
-        found[who] = float(json.loads(measure(*command)[2].splitlines()[-1]))
-    return found
+def alone(name: str, case: str) -> None:
+    """Be one contender on the CPU: answer every line with what a block took."""
+    made: list[Contender] = []
 
+    def block(_: str) -> dict[str, Any]:
+        if made:
+            return _timed(made[0], "cpu")
+        one, first = _begun(name, case, "cpu")
+        made.append(one)
+        # ru_maxrss would include the parent, which the process was forked from.
+        lines = Path("/proc/self/status").read_text().splitlines()
+        kib = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
+        return {**first, "peak_mib": int(kib) / 1024}
 
-def alone(who: str, case: str) -> None:
-    """Run one block of one contender on the CPU, and print the peak memory of the process."""
-    work = work_of(case)
-    data = data_of(work)
-    held = partition(data.y_train, work.devices, kind="iid", seed=SEED)
-    if who == "ours":
-        Learner(work, data, held, 1, long=False).block()
-    else:
-        from benchmarks.peers.torch_loop import network
-
-        loop = Loop(work, data, held, "cpu", network(work, 784).state_dict())
-        loop.draw(0, 1)
-        loop.block()
-    # ru_maxrss would include the parent, which the process was forked from.
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kib = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
-    print(json.dumps(int(kib) / 1024))
+    serve(block)
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:

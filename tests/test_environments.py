@@ -37,7 +37,14 @@ def test_without_its_environment_the_test_of_flower_is_not_skipped_but_fails(
     for name, script in (("python", "echo error: no flwr >&2; exit 1"), ("pytest", "echo ran")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    command = ["make", "--silent", "--old-file=.venv/ready", "test-flower", f"BIN={tmp_path}"]
+    command = [
+        "make",
+        "--silent",
+        "--no-print-directory",
+        "--old-file=.venv/ready",
+        "test-flower",
+        f"BIN={tmp_path}",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stdout == ""

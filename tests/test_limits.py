@@ -47,6 +47,7 @@ ALLOWED = {
     "data/load.py": "the package's own file",
     "data/examples.py": "the package's own file",
     "data/disk.py": "maps files, and reads rows that lie in them",
+    "data/unpacked.py": "maps a file; labels by DATA",
     "data/packed.py": "XZ, TARBALL, a block at a time",
     "data/delimited.py": "DATA_LINE, a block at a time",
     "deploy/device/ceiling.py": "opens its own file to write; a file of the kernel, 36 characters",

@@ -109,10 +109,11 @@ def test_what_is_no_departure_is_refused(pairs: Any) -> None:
         joulemesh.plan(BASE.override({"devices.leave": pairs}))
 
 
-def test_rivals_and_deployments_that_know_nothing_of_it_refuse() -> None:
+def test_rivals_follow_it_and_deployments_refuse() -> None:
     scenario = BASE.override({"devices.leave": [[3, 11]]})
-    with pytest.raises(ScenarioError, match="leave"):
-        build("fixed:3", scenario)
+    active = build("fixed:3", scenario).schedule.active
+    assert active[:10].all()
+    assert active[10:].all(axis=0).tolist() == [i != 3 for i in range(active.shape[1])]
     with pytest.raises(ScenarioError, match=r"devices\.leave is for simulation"):
         check_deployable(joulemesh.plan(scenario))
 

@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from joulemesh.aggregation.route import FloatArray, IntArray
 from joulemesh.errors import ScenarioError
@@ -53,6 +52,8 @@ class Reach:
         corners = positions_m.max(axis=0) - positions_m.min(axis=0)
         if float(np.hypot(*corners)) <= range_m:
             return cls(count, np.zeros(count + 1, np.int64), np.empty(0, np.int64), everyone=True)
+        from scipy.spatial import KDTree  # takes long to import
+
         tree = KDTree(positions_m)
         pairs = (int(tree.count_neighbors(tree, range_m)) - count) // 2
         if pairs > _MOST_PAIRS:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import find, keep, user_cache
+from joulemesh.files.limits import DATA
 from joulemesh.files.manifest import sha256_of
 from joulemesh.files.whole import make_folder, sweep, write_whole
 from joulemesh.optional import require
@@ -52,6 +53,7 @@ def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
     arrow = require("pyarrow", f"reading {path}")
     try:
         with parquet.ParquetFile(str(path)) as file:
+            _check_claims(path, file.metadata)
             y = file.read(columns=["y"]).column("y")
             kept = user_cache() / "unpacked" / f"{_fingerprint(path)}.npy"
             if not _is_whole(kept):
@@ -65,6 +67,18 @@ def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
             f"{path} is not a Parquet file with columns x (lists of one length) and y ({reason}): "
             "write it again"
         ) from error
+
+
+def _check_claims(path: Path, metadata: Any) -> None:
+    """Refuse what the file says about itself if its labels, or a group of rows, cannot be held."""
+    groups = (metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
+    takes = max(metadata.num_rows * 8, *groups, 0)
+    if takes > DATA.now:
+        raise ScenarioError(
+            f"{path} claims {metadata.num_rows:,} rows, whose labels or largest group take "
+            f"{takes / 1e9:.3g} GB, more than {DATA.now / 1e9:.3g} GB, half of this machine's "
+            "memory: write smaller groups of rows, or use a machine with more"
+        )
 
 
 def _fingerprint(path: Path) -> str:

@@ -26,7 +26,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
@@ -56,6 +55,8 @@ def z_value(safety: float, figures: int) -> float:
     >>> round(z_value(0.95, 1), 3), round(z_value(0.95, 60), 3)
     (1.645, 3.144)
     """
+    from scipy.special import ndtri  # takes long to import
+
     return float(ndtri(1 - (1 - safety) / max(1, figures)))
 
 

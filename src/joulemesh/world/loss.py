@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
@@ -72,6 +71,8 @@ def snr_error(
     capacity = np.log2(1.0 + snr)
     dispersion = snr * (snr + 2.0) / (snr + 1.0) ** 2 * np.log2(np.e) ** 2
     margin = uses * capacity - packet_bits + 0.5 * np.log2(uses)
+    from scipy.special import ndtr  # takes long to import
+
     return np.asarray(ndtr(-margin / np.sqrt(uses * dispersion)))
 
 

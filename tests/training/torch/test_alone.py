@@ -1,8 +1,7 @@
-"""Devices that are trained by themselves, several at a time, end as one after another."""
+"""Devices that are trained by themselves end with what stacked devices end with."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from joulemesh.training import Options, Schedule
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
-from joulemesh.training.torch import alone, steps  # noqa: E402
+from joulemesh.training.torch import steps  # noqa: E402
 from joulemesh.training.torch.gradients import Gradients  # noqa: E402
 from joulemesh.training.torch.learner import TorchLearner  # noqa: E402
 from joulemesh.training.torch.samples import Samples  # noqa: E402
@@ -28,13 +27,6 @@ class Dropping(Cnn):
         return torch.nn.functional.dropout(super().forward(x), 0.3, self.training)
 
 
-@pytest.fixture(autouse=True)
-def two_threads(monkeypatch: Any) -> None:
-    """Two devices at a time; operations are not shared, which takes long on a busy machine."""
-    monkeypatch.setattr("joulemesh.training.torch.parts._WORTH_THREADS", np.inf)
-    monkeypatch.setattr(alone.Alone, "_threads", 2)
-
-
 def learner(options: Options, kind: Any = Cnn, seeds: tuple[int, ...] = (0, 1)) -> TorchLearner:
     held = parts(len(seeds))
     return TorchLearner(from_torch(kind), DIGITS, held, Schedule(ROUNDS), options, seeds)
@@ -45,23 +37,14 @@ def trained(one: TorchLearner) -> Any:
     return one.params(state)
 
 
-def test_they_end_with_what_the_obvious_loop_ends_with(monkeypatch: Any) -> None:
-    used: set[str] = set()
-    real = alone.Alone._train
-
-    def noted(*given: Any) -> None:
-        used.add(threading.current_thread().name)
-        real(*given)
-
-    monkeypatch.setattr(alone.Alone, "_train", noted)
+def test_they_end_with_what_the_obvious_loop_ends_with() -> None:
     one = learner(settings())
+    assert one._steps._alone is not None
     given = trained(one)
     wanted = loop(one, lambda t, before: np.broadcast_to(before.mean(axis=0), before.shape))
     for i, params in enumerate(wanted):
         for leaf, value in params.items():
             np.testing.assert_allclose(given[leaf][0, i], value, atol=1e-10, rtol=0)
-    assert used
-    assert all(name.startswith("device") for name in used)
 
 
 @pytest.mark.parametrize("changes", [{"optimizer": "adam"}, {"local_round": "epoch"}])

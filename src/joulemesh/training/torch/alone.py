@@ -1,17 +1,13 @@
-"""Steps of one device after another, several devices at a time: a thread and a module for each.
+"""Steps of one device after another, in the parameters of one module.
 
-What a CPU computes for convolutions is not quicker for many devices at once, and threads that share
-each small operation wait for one another at its end; devices do not.
+What a CPU computes for convolutions is not quicker for many devices at once.
 """
 
 from __future__ import annotations
 
-__all__ = ["Alone"]
+__all__ = ["Alone", "keep_freed_memory"]
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,17 +38,10 @@ class Alone:
     ) -> None:
         self._torch, self._gradients, self._samples = torch, gradients, samples
         self._optimizer = optimizer
-        self._idle: SimpleQueue[Any] = SimpleQueue()  # modules that no thread uses
-        self._made = 0
-        _keep_freed_memory()
-
-    @property
-    def _threads(self) -> int:
-        return int(self._torch.get_num_threads())
 
     @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix="device")
+    def _module(self) -> Any:
+        return self._gradients.twin()
 
     def play(
         self,
@@ -74,68 +63,38 @@ class Alone:
         """
         index, valid = drawn
         counts = None if valid is None else valid.sum(axis=2)  # the first samples are there
-
-        def train(i: int) -> None:
+        for i, row in enumerate(rows):
             batches = list(index[: int(steps[i]), i])
             if counts is not None:
                 batches = [one[: int(counts[k, i])] for k, one in enumerate(batches)]
-            self._train(held, int(rows[i]), batches, rates)
-
-        self._shared(train, len(rows))
-
-    def _shared(self, job: Callable[[int], None], rows: int) -> None:
-        """Do a job for every row, on as many threads as PyTorch would use for one operation."""
-        torch, before = self._torch, self._torch.get_num_threads()
-        workers = min(self._threads, rows)
-        while self._made < workers:
-            self._idle.put(self._gradients.twin())
-            self._made += 1
-        if workers == 1:
-            for row in range(rows):
-                job(row)
-            return
-        each = self._threads // workers
-
-        def worked(row: int) -> None:
-            if torch.get_num_threads() != each:  # of this thread
-                torch.set_num_threads(each)
-            job(row)
-
-        torch.set_num_threads(each)  # some of it is of the process
-        try:
-            list(self._pool.map(worked, range(rows)))
-        finally:
-            torch.set_num_threads(before)
+            self._train(held, int(row), batches, rates)
 
     def _train(self, held: Held, row: int, batches: list[Tensor], rates: Tensor) -> None:
         """The steps of one row, on a module's own parameters, whose layout suits it."""
-        torch, module = self._torch, self._idle.get()
-        try:
-            named = dict(module.named_parameters())
-            own = {name: named[name] for name in held[0]}
-            # One row each, in the memory of the module's parameters.
-            params = {name: one.detach()[None] for name, one in own.items()}
-            memory = {name: leaf[row : row + 1] for name, leaf in held[1].items()}
-            rate = rates[row : row + 1]
-            for name, leaf in held[0].items():
-                params[name][0].copy_(leaf[row])
-            for batch in batches:
-                x, y = self._samples.train(batch)
-                found = torch.autograd.grad(
-                    self._gradients.scored(module(x), own, y),
-                    list(own.values()),
-                    materialize_grads=True,
-                )
-                grads = {name: one[None] for name, one in zip(own, found, strict=True)}
-                with torch.no_grad():
-                    self._optimizer.update(params, grads, memory, rate)
-            for name, leaf in held[0].items():
-                leaf[row].copy_(params[name][0])
-        finally:
-            self._idle.put(module)
+        torch, module = self._torch, self._module
+        named = dict(module.named_parameters())
+        own = {name: named[name] for name in held[0]}
+        # One row each, in the memory of the module's parameters.
+        params = {name: one.detach()[None] for name, one in own.items()}
+        memory = {name: leaf[row : row + 1] for name, leaf in held[1].items()}
+        rate = rates[row : row + 1]
+        for name, leaf in held[0].items():
+            params[name][0].copy_(leaf[row])
+        for batch in batches:
+            x, y = self._samples.train(batch)
+            found = torch.autograd.grad(
+                self._gradients.scored(module(x), own, y),
+                list(own.values()),
+                materialize_grads=True,
+            )
+            grads = {name: one[None] for name, one in zip(own, found, strict=True)}
+            with torch.no_grad():
+                self._optimizer.update(params, grads, memory, rate)
+        for name, leaf in held[0].items():
+            leaf[row].copy_(params[name][0])
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let the allocator of glibc keep what a step frees for the next one; elsewhere do nothing.
 
     It gives freed memory back to the system beyond twice the largest block that has been freed so

@@ -226,12 +226,12 @@ class TorchLearner:
 
     def _finite(self, params: Leaves) -> Tensor:
         """bool [S], on the processor: are all parameters of each seed finite?"""
-        limit = self._torch.inf
-        norms = [
-            self._torch.linalg.vector_norm(leaf.flatten(1), limit, dim=1)
-            for leaf in params.values()
-        ]
-        return self._torch.stack(norms).isfinite().all(dim=0)
+        good = []
+        for leaf in params.values():
+            rows = leaf.reshape(*leaf.shape[:2], -1)
+            ends = self._torch.stack([rows.amin(dim=2), rows.amax(dim=2)])  # NaN, if there is any
+            good.append(ends.isfinite().all(dim=2).all(dim=0))
+        return self._torch.stack(good).all(dim=0)
 
     def _require_finite(self, good: list[tuple[int, Tensor]]) -> None:
         """Look at what `_finite` found in iterations (from 0) since the last look.

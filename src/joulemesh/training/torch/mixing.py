@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Mixer"]
 
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -140,12 +141,14 @@ class Mixer:
             rows = sparse.coo_array(given)
             # Weight of departed neighbours stays with the device.
             at = np.stack([rows.row, np.where(active[rows.col], rows.col, rows.row)])
-            lists = self._torch.sparse_coo_tensor(
-                self._torch.as_tensor(at.astype(np.int64)),
-                placed(rows.data).cpu(),
-                rows.shape,
-                check_invariants=True,
-            )
+            with warnings.catch_warnings():  # PyTorch 2.11 asks to be told what it is told here
+                warnings.filterwarnings("ignore", "Sparse invariant checks")
+                lists = self._torch.sparse_coo_tensor(
+                    self._torch.as_tensor(at.astype(np.int64)),
+                    placed(rows.data).cpu(),
+                    rows.shape,
+                    check_invariants=True,
+                )
             return lists.coalesce().to(like.device)
 
         return self._kept(("sparse", active.tobytes()), made)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.training.options import Options
-from joulemesh.training.torch.alone import Alone
+from joulemesh.training.torch.alone import Alone, keep_freed_memory
 from joulemesh.training.torch.gradients import Gradients
 from joulemesh.training.torch.graphs import Graphs
 from joulemesh.training.torch.optimizers import optimizer_of
@@ -56,6 +56,8 @@ class LocalSteps:
         self._graphs: Graphs | None = None
         if samples.device.type == "cuda" and gradients.together and samples.resident:
             self._graphs = Graphs(torch, self._step)
+        if samples.device.type == "cpu":
+            keep_freed_memory()
         self._alone: Alone | None = None
         if gradients.alone:
             self._alone = Alone(torch, gradients, samples, self.optimizer)
@@ -128,7 +130,8 @@ class LocalSteps:
         if self._samples.device.type != "cpu":  # whose graphs are captured for all rows
             return [slice(None)]
         each = sum(leaf[0].numel() * leaf.element_size() for leaf in params.values())
-        size = max(1, _GROUP_BYTES // max(each, 1))
+        most = max(1, _GROUP_BYTES // max(each, 1))
+        size = -(-count // -(-count // most))  # groups are about equally large
         return [slice(first, first + size) for first in range(0, count, size)]
 
     def _play_alone(self, alone: Alone, held: Held, t: int, steps: IntArray) -> None:
