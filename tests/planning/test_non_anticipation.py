@@ -29,6 +29,17 @@ from joulemesh.world.channel import Channel
 
 COUNT, LAST, KNOWN = 6, 9, 5
 POLICY_NAMES = [one.name for one in POLICIES if one.causal]
+WORLDS: dict[str, st.SearchStrategy[Any]] = {
+    "plan__aggregation": st.sampled_from(["tree", "metropolis", "theorem3", "gossip"]),
+    "plan__coordination": st.booleans(),
+    "network__topology": st.sampled_from(["geometric", "ring", "complete"]),
+    "network__mean_degree": st.sampled_from([2.0, 4.0]),
+    "network__fading": st.sampled_from(["none", "rayleigh"]),
+    "network__channel_known": st.booleans(),
+    "network__shadowing_db": st.sampled_from([0.0, 6.0]),
+    "budget__energy_j": st.sampled_from([0.02, 0.3]),
+    "devices__capacity_j": st.sampled_from([None, 0.31]),
+}
 
 Rows = list[tuple[Any, ...]]
 
@@ -151,16 +162,8 @@ def test_every_scheme_with_every_trace(tmp_path: Path, field: str, scheme: str) 
     options=st.fixed_dictionaries(
         {
             "plan__rounds": st.sampled_from(POLICY_NAMES),
-            "plan__aggregation": st.sampled_from(["tree", "metropolis", "theorem3", "gossip"]),
             "plan__harvest_forecast": st.sampled_from(["seen", "none"]),
-            "plan__coordination": st.booleans(),
-            "network__topology": st.sampled_from(["geometric", "ring", "complete"]),
-            "network__mean_degree": st.sampled_from([2.0, 4.0]),
-            "network__fading": st.sampled_from(["none", "rayleigh"]),
-            "network__channel_known": st.booleans(),
-            "network__shadowing_db": st.sampled_from([0.0, 6.0]),
-            "budget__energy_j": st.sampled_from([0.02, 0.3]),
-            "devices__capacity_j": st.sampled_from([None, 0.31]),
+            **WORLDS,
         }
     ),
 )
@@ -258,19 +261,7 @@ def test_every_method_with_every_trace(
 @given(
     method=st.sampled_from(METHOD_NAMES),
     seed=st.integers(0, 10_000),
-    options=st.fixed_dictionaries(
-        {
-            "plan__aggregation": st.sampled_from(["tree", "metropolis", "theorem3", "gossip"]),
-            "plan__coordination": st.booleans(),
-            "network__topology": st.sampled_from(["geometric", "ring", "complete"]),
-            "network__mean_degree": st.sampled_from([2.0, 4.0]),
-            "network__fading": st.sampled_from(["none", "rayleigh"]),
-            "network__channel_known": st.booleans(),
-            "network__shadowing_db": st.sampled_from([0.0, 6.0]),
-            "budget__energy_j": st.sampled_from([0.02, 0.3]),
-            "devices__capacity_j": st.sampled_from([None, 0.31]),
-        }
-    ),
+    options=st.fixed_dictionaries(WORLDS),
 )
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

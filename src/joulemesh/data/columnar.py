@@ -6,7 +6,7 @@ such a file is read.
 
 from __future__ import annotations
 
-__all__ = ["Frame", "Parquet", "is_frame"]
+__all__ = ["Frame", "Parquet", "is_frame", "largest_group"]
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +24,12 @@ from joulemesh.files.limits import DATA
 from joulemesh.optional import require
 
 _BLOCK_ROWS = 1 << 16
+
+
+def largest_group(metadata: Any) -> int:
+    """Bytes of the largest group of rows of a Parquet file, which is read as a whole."""
+    groups = range(metadata.num_row_groups)
+    return max((int(metadata.row_group(k).total_byte_size) for k in groups), default=0)
 
 
 class Parquet:
@@ -64,8 +70,7 @@ class Parquet:
 
     def _check_claims(self, metadata: Any, features: int) -> None:
         """Refuse what the file says about itself if it cannot be held."""
-        groups = (metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
-        takes = max(metadata.num_rows * features * 4, *groups, 0)
+        takes = max(metadata.num_rows * features * 4, largest_group(metadata))
         if takes > DATA.now:
             raise ScenarioError(
                 f"{self.where} claims {metadata.num_rows:,} rows of {features:,} features, which "

@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.data.columnar import largest_group
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import find, keep, user_cache
 from joulemesh.files.limits import DATA
@@ -71,8 +72,7 @@ def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
 
 def _check_claims(path: Path, metadata: Any) -> None:
     """Refuse what the file says about itself if its labels, or a group of rows, cannot be held."""
-    groups = (metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
-    takes = max(metadata.num_rows * 8, *groups, 0)
+    takes = max(metadata.num_rows * 8, largest_group(metadata))
     if takes > DATA.now:
         raise ScenarioError(
             f"{path} claims {metadata.num_rows:,} rows, whose labels or largest group take "

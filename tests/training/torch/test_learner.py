@@ -14,7 +14,7 @@ from joulemesh.data import Partition, load, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models import build, from_torch
 from joulemesh.models.torch_model import is_torch
-from joulemesh.training import Engine, Options, Schedule, Trace
+from joulemesh.training import DivergedError, Engine, Options, Schedule, Trace
 from joulemesh.training.members import Members
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
@@ -277,3 +277,15 @@ def test_a_module_is_named_by_file_on_the_command_line(tmp_path: Path) -> None:
 def test_a_function_without_arguments_that_makes_a_module_is_taken() -> None:
     assert is_torch(lambda: Mlp())
     assert not is_torch(lambda key: Mlp())
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_seed_whose_parameters_are_no_longer_finite_is_named(wrong: float) -> None:
+    schedule = Schedule(np.zeros((2, DEVICES), np.int64), exchanged=np.zeros(2, bool))
+    seeds = (4, 9)
+    learner = TorchLearner(from_torch(Mlp), DIGITS, parts(2), schedule, settings(), seeds)
+    state = learner.begin()
+    next(iter(state.params.values()))[DEVICES + 1].view(-1)[-1] = wrong  # of the second seed
+    with pytest.raises(DivergedError) as found:
+        learner.advance(state)
+    assert (found.value.seed, found.value.iteration) == (9, 1)

@@ -5,7 +5,7 @@ What a CPU computes for convolutions is not quicker for many devices at once.
 
 from __future__ import annotations
 
-__all__ = ["Alone", "keep_freed_memory"]
+__all__ = ["Alone"]
 
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -24,7 +24,7 @@ IntArray = NDArray[np.int64]
 
 
 class Alone:
-    """Trains rows by themselves; modules must not draw, since all would draw from one generator.
+    """Trains rows by themselves, with modules that draw nothing: steps have no seeds here.
 
     Args:
         torch: the module.
@@ -92,13 +92,3 @@ class Alone:
                 self._optimizer.update(params, grads, memory, rate)
         for name, leaf in held[0].items():
             leaf[row].copy_(params[name][0])
-
-
-def keep_freed_memory() -> None:
-    """Let the allocator of glibc keep what a step frees for the next one; elsewhere do nothing.
-
-    It gives freed memory back to the system beyond twice the largest block that has been freed so
-    far, up to 32 MiB: without such a block every step may ask for all its pages again, which takes
-    a quarter of the time.
-    """
-    np.empty((32 << 20) - (64 << 10), np.uint8)  # and freed

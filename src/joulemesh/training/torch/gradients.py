@@ -35,7 +35,7 @@ class Gradients:
 
     Attributes:
         together: are all devices computed at once?
-        alone: may devices be computed by themselves, each with a `twin`, several at a time?
+        alone: are devices computed one after another, in a `twin` of the module?
         reason: why not, in words; empty if they are.
         programs: what computes them.
     """
@@ -98,7 +98,7 @@ class Gradients:
         return 0.5 * self._model.l2 * sum(one.square().sum() for one in params.values())
 
     def twin(self) -> Any:
-        """A module of its own, in training, with parameters that `alone` devices are trained in."""
+        """A copy of the module, in whose parameters one device after another is trained."""
         torch = self._torch
         module = deepcopy(self._module).to(self._wide).train(True)
         return module.to(memory_format=torch.channels_last) if self._convolves else module
