@@ -17,15 +17,21 @@ from joulemesh.machine import cpus
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
-BENCH = ROOT / ".bench"  # what benchmarks make and may keep: environments, data
+BENCH = ROOT / ".bench"  # what benchmarks make and may keep: environments, data, bytecode
 
 
-def measure(*command: str, env: dict[str, str] | None = None) -> tuple[float, float, str]:
-    """Wall seconds, peak memory in MiB and standard output of a child process."""
+def measure(
+    *command: str, env: dict[str, str] | None = None, cwd: Path = ROOT
+) -> tuple[float, float, str]:
+    """Wall seconds, peak memory in MiB and standard output of a child process.
+
+    It finds its modules compiled if it is not the first, as an installed package has them, also
+    where the environment forbids Python to keep bytecode.
+    """
+    own = {**os.environ, "PYTHONPYCACHEPREFIX": str(BENCH / "bytecode"), **(env or {})}
+    own.pop("PYTHONDONTWRITEBYTECODE", None)
     start = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **(env or {})}
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd, env=own)
     assert process.stdout is not None
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

@@ -13,21 +13,21 @@ per device-step; the first chunk and the last are left out, because both compile
 evaluated on all test samples, which is a program of its own. What compiling takes has cases of its
 own: the whole of a first run. Every process begins with an empty cache of compiled programs: on a
 GPU the compiler times alternatives and keeps what was the quickest at that moment, and a program
-that was unlucky once would be timed in all turns.
+that was unlucky once would be timed in all turns. Start-up is the whole of a process that finds its
+modules compiled.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import machine, progress, table
+from benchmarks.common import ROOT, machine, measure, progress, table
 
 _PLANS = {
     "plan: 2,000 devices, geometric": {"devices.count": 2000, "network.topology": "geometric"},
@@ -52,6 +52,26 @@ _TRAINED: dict[str, dict[str, Any]] = {
         "plan.iterations": 400,
     },
 }
+_MANY: dict[str, dict[str, Any]] = {
+    "run: 20,000 devices, 6 iterations": {
+        "devices.count": 20_000,
+        "devices.samples": 4,
+        "network.topology": "geometric",
+        "network.area_m": 4000.0,
+        "network.mean_degree": 10.0,
+        "plan.aggregation": "tree",
+        "plan.fixed_rounds": 2,
+        "plan.iterations": 6,
+        "training.partition": "resample",
+        "training.hidden": [200],
+        "training.eval_every": 6,
+    },
+}
+_STARTED = {
+    "start: import joulemesh.plan": ["-c", "import joulemesh; joulemesh.plan"],
+    "start: joulemesh --version": ["-m", "joulemesh", "--version"],
+    "start: joulemesh plan": ["-m", "joulemesh", "plan", "adaptive.toml"],
+}
 _BEGUN: dict[str, dict[str, Any]] = {
     "first run: default": {"plan.iterations": 100},
     "first run: 3 devices, 2 iterations": {
@@ -60,6 +80,7 @@ _BEGUN: dict[str, dict[str, Any]] = {
         "training.eval_every": 2,
     },
 }
+_PRESETS = ROOT / "src" / "joulemesh" / "presets"
 _RICH = {"budget.energy_j": 1e9, "budget.deadline_s": 1e3, "plan.rounds": "fixed"}
 
 _CHILD = """
@@ -80,6 +101,8 @@ if case["kind"] == "train":
     print(statistics.median(chunk.wall_s / chunk.device_steps for chunk in chunks))
 else:
     joulemesh.plan(scenario, parameters=4810)
+    if case["kind"] == "again":
+        joulemesh.run(scenario, data=data)
     begun = time.perf_counter()
     if case["kind"] == "plan":
         joulemesh.plan(scenario, parameters=4810)
@@ -91,26 +114,26 @@ else:
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every case by name: changes to the default scenario, and what is timed."""
-    kinds = [("plan", _PLANS), ("train", _TRAINED), ("run", _BEGUN)]
-    return {
+    kinds = [("plan", _PLANS), ("train", _TRAINED), ("run", _BEGUN), ("again", _MANY)]
+    asked = {
         name: {"changes": {**_RICH, **changes}, "kind": kind}
         for kind, some in kinds
         for name, changes in some.items()
     }
+    return asked | {name: {"command": command} for name, command in _STARTED.items()}
 
 
 def timed(source: Path, case: dict[str, Any]) -> float:
     """Seconds of one case (per device-step, if it trains), in a process of its own."""
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-c", _CHILD, json.dumps(case)]
+    env = {"PYTHONPATH": path}
+    if "command" in case:
+        command = [sys.executable, *case["command"]]
+        measure(*command, env=env, cwd=_PRESETS)
+        return measure(*command, env=env, cwd=_PRESETS)[0]
     with tempfile.TemporaryDirectory() as cache:
-        own = {"PYTHONPATH": path, "XDG_CACHE_HOME": cache}
-        done = subprocess.run(
-            command, env={**os.environ, **own}, capture_output=True, text=True, check=False
-        )
-    if done.returncode:
-        sys.exit(f"{source}: {done.stderr.strip().splitlines()[-1]}")
-    return float(done.stdout.split()[-1])
+        command = [sys.executable, "-c", _CHILD, json.dumps(case)]
+        return float(measure(*command, env=env | {"XDG_CACHE_HOME": cache})[2].split()[-1])
 
 
 def main(before: Path, after: Path, turns: int = 5, words: Sequence[str] = ("",)) -> None:

@@ -44,7 +44,6 @@ ALLOWED = {
     "deploy/local/namespaces.py": "files of the kernel",
     "deploy/local/supervisor.py": "the end of a log of its own processes",
     "files/whole.py": "opens a draft to lock it",
-    "data/load.py": "the package's own file",
     "data/examples.py": "the package's own file",
     "data/disk.py": "maps files, and reads rows that lie in them",
     "data/unpacked.py": "maps a file; labels by DATA",

@@ -14,6 +14,7 @@ import pytest
 
 import joulemesh
 from joulemesh.aggregation.medium import Medium
+from joulemesh.planning.drafting import Draft
 from joulemesh.planning.gantt import Bar, Gantt
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
@@ -71,7 +72,22 @@ def _adds_up(plan: Plan, iteration: int) -> Gantt:
     np.testing.assert_allclose(merged.joules(), chart.joules(), rtol=1e-9)
     assert len(merged.bars) <= len(chart.bars)
     assert max(bar.end_s for bar in merged.bars) == max(bar.end_s for bar in chart.bars)
+    for whole in (chart, merged):
+        _only_some(plan, whole, merged=whole is merged)
     return chart
+
+
+def _only_some(plan: Plan, whole: Gantt, *, merged: bool) -> None:
+    """Check that a draft makes the bars of some devices as it does among all."""
+    draft = Draft(plan, whole.iteration, merged=merged)
+    some = range(0, whole.devices, 3)
+    assert draft.gantt(some).bars == tuple(bar for bar in whole.bars if bar.device in some)
+    assert not draft.gantt([]).bars
+    working = [bar for bar in whole.bars if bar.kind != "rest"]
+    for device in range(whole.devices):
+        ends = [bar.end_s for bar in working if bar.device == device]
+        assert (draft.counts[device], draft.until_s[device]) == (len(ends), max(ends, default=0.0))
+    assert draft.resting.tolist() == [bar.device for bar in whole.bars if bar.kind == "rest"]
 
 
 def _one_at_a_time(bars: list[Bar]) -> None:

@@ -4,113 +4,80 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections import UserDict
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from joulemesh._version import __version__
-from joulemesh.cli import (
-    bounds,
-    calibrate,
-    cite,
-    compare,
-    completion,
-    deploy,
-    doctor,
-    estimate,
-    export,
-    failure,
-    init,
-    methods,
-    metrics,
-    new,
-    node,
-    plan,
-    profiles,
-    report,
-    reproduce,
-    run,
-    schema,
-    studio,
-    sweep,
-    tune,
-    verify,
-    watch,
-)
+from joulemesh.cli import completion, failure
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="joulemesh",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    help="Plan, simulate and deploy decentralized federated learning on an energy and latency "
-    "budget.",
-    epilog="Begin with: `joulemesh run`, or `joulemesh COMMAND --help` for examples.",
-)
-
-# Commands in the order of their use, each with what to type to try it.
-_COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
-    new.new: ("joulemesh new fleet",),
-    init.init: (
+# Commands in the order of their use, each with what to type to try it; then groups of commands.
+# Each has the module of its name.
+_EXAMPLES: dict[str, tuple[str, ...]] = {
+    "new": ("joulemesh new fleet",),
+    "init": (
         "joulemesh init fleet.toml",
         "joulemesh init fleet.toml --set devices.profile=raspberry-pi-4 --set devices.count=50",
     ),
-    profiles.profiles: ("joulemesh profiles", "joulemesh profiles raspberry-pi-4"),
-    plan.plan: (
+    "profiles": ("joulemesh profiles", "joulemesh profiles raspberry-pi-4"),
+    "plan": (
         "joulemesh plan",
         "joulemesh plan fleet.toml --set plan.rounds=backfill --json",
         'joulemesh plan fleet.toml --set budget.energy_j="1 Wh" --set budget.deadline_s=250ms',
         "joulemesh plan --set budget.total_s=9s --set plan.rounds=spread "
         "--set plan.iterations=auto",
     ),
-    studio.studio: (
+    "studio": (
         "joulemesh studio",
         "joulemesh studio fleet.toml --port 8000 --no-browser",
     ),
-    run.run: (
+    "run": (
         "joulemesh run",
         "joulemesh run fleet.toml --out runs/fleet --seeds 5 --track mlflow",
     ),
-    compare.compare: (
+    "compare": (
         "joulemesh compare",
         "joulemesh compare fleet.toml --equal time --out study",
         "joulemesh compare --methods adaptive,fixed:3,balanced:tau1=4,tau2=2",
     ),
-    sweep.sweep: (
+    "sweep": (
         "joulemesh sweep --vary devices.count=10,20,50 --vary training.alpha=0.1,1",
         "joulemesh sweep fleet.toml --vary budget.energy_j=0.01:1:x10 --methods adaptive,fixed:3",
         'joulemesh sweep --vary "budget.total_s=2s:8s:2s" --dry-run',
     ),
-    tune.tune: (
+    "tune": (
         "joulemesh tune",
         "joulemesh tune fleet.toml --objective energy-to:0.9 --out tuned",
         'joulemesh tune --try "training.learning_rate=[0.05, 0.1, 0.2]" --try plan.iterations=grid',
     ),
-    methods.methods: (
+    "methods": (
         "joulemesh methods",
         "joulemesh methods balanced",
         "joulemesh methods --load lazy.py --json",
     ),
-    metrics.metrics: ("joulemesh metrics", "joulemesh metrics --load top3.py --json"),
-    cite.cite: ("joulemesh cite study", "joulemesh cite runs/default-001 --out references.bib"),
-    report.report: ("joulemesh report runs/default-001",),
-    verify.verify: ("joulemesh verify runs/default-001",),
-    watch.watch: ("joulemesh watch fleet", "joulemesh watch fleet --run runs/fleet --port 8000"),
-    reproduce.reproduce: ("joulemesh reproduce fig7", "joulemesh reproduce all --quick"),
-    estimate.estimate: ("joulemesh estimate --set training.model=logistic --set training.l2=0.01",),
-    bounds.bounds: ("joulemesh bounds --set training.model=logistic --set training.l2=0.1",),
-    schema.schema: ("joulemesh schema > scenario.schema.json",),
-    doctor.doctor: (
+    "metrics": ("joulemesh metrics", "joulemesh metrics --load top3.py --json"),
+    "cite": ("joulemesh cite study", "joulemesh cite runs/default-001 --out references.bib"),
+    "report": ("joulemesh report runs/default-001",),
+    "verify": ("joulemesh verify runs/default-001",),
+    "watch": ("joulemesh watch fleet", "joulemesh watch fleet --run runs/fleet --port 8000"),
+    "reproduce": ("joulemesh reproduce fig7", "joulemesh reproduce all --quick"),
+    "estimate": ("joulemesh estimate --set training.model=logistic --set training.l2=0.01",),
+    "bounds": ("joulemesh bounds --set training.model=logistic --set training.l2=0.1",),
+    "schema": ("joulemesh schema > scenario.schema.json",),
+    "doctor": (
         "joulemesh doctor",
         "joulemesh doctor --json > doctor.json",
         "joulemesh doctor farm-07 --quick",
     ),
 }
+_GROUPS = ("export", "calibrate", "deploy", "node")
+_STYLE: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 
 def _examples(lines: tuple[str, ...]) -> str:
@@ -118,23 +85,51 @@ def _examples(lines: tuple[str, ...]) -> str:
     return "\n\n".join([title, *(f"- `{line}`" for line in lines)])
 
 
-def _add(group: typer.Typer, commands: dict[Callable[..., None], tuple[str, ...]]) -> None:
+def _built(name: str) -> Any:
+    """One command, or one group of commands, as typer builds it."""
+    module = import_module(f"joulemesh.cli.{name}")
+    if name in _EXAMPLES:
+        part = typer.Typer(add_completion=False, **_STYLE)
+        commands = {getattr(module, name): _EXAMPLES[name]}
+    else:
+        kind, commands = getattr(module, "GROUP", TyperGroup), module.COMMANDS
+        options = {"cls": kind, "no_args_is_help": kind is TyperGroup, "help": module.HELP}
+        part = typer.Typer(name=name, add_completion=False, **options, **_STYLE)
     for command, lines in commands.items():
-        group.command(command.__name__, epilog=_examples(lines))(command)
+        part.command(command.__name__, epilog=_examples(lines))(command)
+    return typer.main.get_command(part)
 
 
-_add(app, _COMMANDS)
-for _name, _group in (
-    ("export", export),
-    ("calibrate", calibrate),
-    ("deploy", deploy),
-    ("node", node),
-):
-    if _group.COMMANDS:
-        _kind = getattr(_group, "GROUP", TyperGroup)
-        _part = typer.Typer(cls=_kind, no_args_is_help=_kind is TyperGroup, help=_group.HELP)
-        _add(_part, _group.COMMANDS)
-        app.add_typer(_part, name=_name)
+class _OnDemand(UserDict[str, Any]):
+    """Commands by name, each imported and built when it is first looked up.
+
+    To build all of them takes longer than to plan.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            self.data[name] = _built(name)
+        return self.data[name]
+
+
+class _Commands(TyperGroup):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _OnDemand(dict.fromkeys((*_EXAMPLES, *_GROUPS)))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+
+app = typer.Typer(
+    name="joulemesh",
+    no_args_is_help=True,
+    cls=_Commands,
+    help="Plan, simulate and deploy decentralized federated learning on an energy and latency "
+    "budget.",
+    epilog="Begin with: `joulemesh run`, or `joulemesh COMMAND --help` for examples.",
+    **_STYLE,
+)
 
 
 def _version(wanted: bool) -> None:

@@ -14,10 +14,8 @@ __all__ = [
     "PartitionKind",
     "Reading",
     "from_arrays",
-    "from_table",
     "load",
     "load_for",
-    "open_table",
     "partition",
     "partition_for",
     "regroup",
@@ -32,4 +30,3 @@ from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.load import load
 from joulemesh.data.partition import Partition, PartitionKind, partition, regroup
 from joulemesh.data.reading import Reading
-from joulemesh.data.table import from_table, open_table

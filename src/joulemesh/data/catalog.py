@@ -5,21 +5,12 @@ from __future__ import annotations
 __all__ = ["DATASETS", "DataSpec", "check_name", "spec"]
 
 import difflib
-import os
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 from joulemesh.bibliography import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST
 from joulemesh.citation import Citation
-from joulemesh.data.disk import is_on_disk, read_disk_sizes
-from joulemesh.data.federated.folder import read_folder, stamp_of
-from joulemesh.data.hub import PREFIX, hub_file
-from joulemesh.data.npz import read_npz_sizes
-from joulemesh.data.reading import FOLDER, Reading, check_only_tables, is_own, is_table
-from joulemesh.data.table import from_table, open_table
+from joulemesh.data.reading import FOLDER, HUB, Reading, check_only_tables, is_own
 from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
 
@@ -82,7 +73,7 @@ def check_name(dataset: str) -> None:
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: dataset = 'cifar10' is unknown (did you mean 'cifar-10'?): ...
     """
-    if dataset in _SPECS or is_own(dataset) or dataset.startswith((PREFIX, FOLDER)):
+    if dataset in _SPECS or is_own(dataset) or dataset.startswith((HUB, FOLDER)):
         return
     near = difflib.get_close_matches(dataset.lower(), DATASETS, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -108,47 +99,11 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
     """
     check_name(dataset)
     reading = reading or Reading()
-    if is_table(dataset) and not is_on_disk(dataset):
-        stamps = tuple(_stamp(path) for path in (dataset, reading.test) if path is not None)
-        return _table_spec(dataset, reading, stamps)
+    if dataset not in _SPECS:
+        from joulemesh.data.own import own_spec  # who plans with a known data set reads nothing
+
+        return own_spec(dataset, reading)
     check_only_tables(dataset, reading)
-    if dataset in _SPECS:
-        known = _SPECS[dataset]
-        check_loss(dataset, known.targets, reading.loss, reading.targets)
-        return known
-    if dataset.startswith(FOLDER):
-        return _folder_spec(dataset, reading, stamp_of(dataset))
-    if dataset.startswith(PREFIX):
-        return _of_npz(dataset, hub_file(dataset), reading)
-    return _of_npz(dataset, dataset, reading)
-
-
-def _of_npz(name: str, path: str | Path, reading: Reading) -> DataSpec:
-    read = read_disk_sizes if is_on_disk(str(path)) else read_npz_sizes
-    train, test, shape, classes, kind, positions = read(path, reading)
-    return DataSpec(name, train, test, shape, classes, None, kind, positions)
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    """Size and time of change, by which a file is known to be the same; zeros if there is none."""
-    with suppress(OSError, ValueError):
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns
-    return 0, 0
-
-
-@lru_cache(maxsize=64)
-def _table_spec(dataset: str, reading: Reading, stamps: tuple[tuple[int, int], ...]) -> DataSpec:
-    """Sizes of a table; planning asks for them more than once, and reading may take seconds."""
-    found = from_table(open_table(dataset), reading)
-    sizes = len(found.y_train), len(found.y_test), found.shape, found.classes
-    return DataSpec(dataset, *sizes, None, found.targets)
-
-
-@lru_cache(maxsize=16)
-def _folder_spec(dataset: str, reading: Reading, stamps: tuple[tuple[int, int], ...]) -> DataSpec:
-    """Sizes of a folder of shards, which is read through."""
-    found = read_folder(dataset, reading)
-    positions = found.outputs[:-1]
-    sizes = len(found.y_train), len(found.y_test), found.shape, found.classes
-    return DataSpec(dataset, *sizes, None, found.targets, positions)
+    known = _SPECS[dataset]
+    check_loss(dataset, known.targets, reading.loss, reading.targets)
+    return known

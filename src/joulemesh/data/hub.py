@@ -6,7 +6,7 @@ package is needed. Nothing is unpickled, and no code that comes with a data set 
 
 from __future__ import annotations
 
-__all__ = ["PREFIX", "columns_of", "hub_file"]
+__all__ = ["columns_of", "hub_file"]
 
 import hashlib
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.arrays import from_arrays
+from joulemesh.data.reading import HUB
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.cache import find, keep, user_cache
 from joulemesh.files.manifest import sha256_of
 from joulemesh.optional import require
 
-PREFIX = "hf:"
 _OPTIONS = ("config", "image", "label", "revision", "test", "train")
 _IMAGES = ("image", "img", "pixel_values", "x", "features")
 _LABELS = ("label", "labels", "fine_label", "digit", "y", "target", "class")
@@ -44,7 +44,7 @@ class _Wanted:
 
     @classmethod
     def parse(cls, text: str) -> _Wanted:
-        name, _, query = text.removeprefix(PREFIX).partition("?")
+        name, _, query = text.removeprefix(HUB).partition("?")
         if not name or name.startswith(("/", ".")) or ":" in name:
             raise ScenarioError(
                 f"dataset = {text!r} names no data set of the hub; write hf:OWNER/NAME"
@@ -181,7 +181,7 @@ def _pick(
         what = f"no {kind} {asked!r}" if asked else f"no {option} {kind} of a usual name"
         raise ScenarioError(
             f"dataset = {wanted.text!r} has {what}, only {', '.join(known)}; "
-            f"write {PREFIX}{wanted.name}?{option}=NAME"
+            f"write {HUB}{wanted.name}?{option}=NAME"
         )
     return found
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = [
     "COLUMN",
     "FOLDER",
+    "HUB",
     "NATURAL",
     "Reading",
+    "check_nobody_holds",
     "check_only_tables",
     "is_own",
     "is_table",
@@ -22,6 +24,7 @@ from joulemesh.scenario import Scenario
 
 COLUMN = "column:"
 FOLDER = "folder:"  # of federated data
+HUB = "hf:"  # of Hugging Face
 NATURAL = "natural"  # partition: as the data come
 HOLDER = "user"  # what says so in a file
 _TEXT = (".csv", ".tsv")
@@ -120,3 +123,17 @@ def check_only_tables(dataset: str, reading: Reading) -> None:
                 f"training.{field} is for tables (.csv, .tsv, .parquet), which {dataset!r} is not: "
                 "leave it out"
             )
+
+
+def check_nobody_holds(dataset: str, reading: Reading) -> None:
+    """Refuse a column of holders where the data do not say who holds a sample.
+
+    >>> check_nobody_holds("digits", Reading(holder="site"))
+    Traceback (most recent call last):
+    joulemesh.errors.ScenarioError: training.partition = "column:site" is for data of your own ...
+    """
+    if reading.holder is not None:
+        raise ScenarioError(
+            f'training.partition = "{COLUMN}{reading.holder}" is for data of your own that say who '
+            f"holds a sample, and {dataset!r} does not: use another partition"
+        )

@@ -8,16 +8,16 @@ the iteration, and their joules are those of the plan.
 
 from __future__ import annotations
 
-__all__ = ["drafted"]
+__all__ = ["Draft"]
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.on_air import OnAir
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.gantt import Bar, Gantt, Phase
@@ -33,10 +33,12 @@ _MOST_MESSAGES = 200_000  # listed one by one
 _MOST_MERGED = 5_000_000  # looked at to be merged
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
-def drafted(plan: Plan, iteration: int, *, merged: bool = False) -> Gantt:
-    """The time line of one iteration of a plan.
+class Draft:
+    """The time line of one iteration, of which those bars are made that are asked for.
 
     Where packets are lost, it is the one that is expected, before anything is drawn.
 
@@ -48,26 +50,46 @@ def drafted(plan: Plan, iteration: int, *, merged: bool = False) -> Gantt:
 
     Raises:
         ScenarioError: there is no such iteration, or it has too many messages to be listed.
+
+    Attributes:
+        until_s: float64 [N]: when each device has done the last thing; 0 if it does nothing.
+        counts: int64 [N]: bars of each device, without those at rest.
+        resting: int64 [R]: devices that have a bar at rest.
     """
-    plan = plan.planned
-    return _Drafter(plan, plan._place(iteration), merged).gantt()
 
-
-class _Drafter:
-    """Puts the phases of one iteration together."""
-
-    def __init__(self, plan: Plan, row: int, merged: bool) -> None:
-        self.plan, self.row, self.merged = plan, row, merged
+    def __init__(self, plan: Plan, iteration: int, *, merged: bool = False) -> None:
+        plan = plan.planned
+        self.plan, self.row, self.merged = plan, plan._place(iteration), merged
         self.timeline, self.pricer = plan.timeline, plan.ground.pricer
-        self.t, stand = plan.timeline.first + row, plan.timeline.snapshot(row)
+        self.t, stand = plan.timeline.first + self.row, plan.timeline.snapshot(self.row)
         self.costs = plan.ground.costs(self.t, stand)
         self.now_s, self.ordered = 0.0, True
-        self.bars: list[Bar] = []
+        self.parts: list[_Alone | _Sent] = []
         self.phases: list[Phase] = []
+        count = plan.rounds.shape[1]
+        self.until_s, self.counts = np.zeros(count), np.zeros(count, np.int64)
+        self._fill()
 
-    def gantt(self) -> Gantt:
-        plan, medium = self.plan, self.pricer.medium
-        route = plan.route(self.row + 1)
+    def gantt(self, devices: Sequence[int] | None = None) -> Gantt:
+        """The time line with the bars of some devices, or of all."""
+        plan, medium, count = self.plan, self.pricer.medium, len(self.counts)
+        wanted = np.full(count, devices is None)
+        wanted[list(devices or ())] = True
+        return Gantt(
+            iteration=self.row + 1,
+            devices=count,
+            seconds=float(plan.latency_s[self.row]),
+            scheme=plan.scheme_at(self.row + 1).name,
+            medium="shared" if medium.shared else medium.duplex,
+            ordered=self.ordered,
+            phases=tuple(self.phases),
+            bars=tuple(bar for part in self.parts for bar in part.bars(wanted)),
+            deadline_s=plan.deadline_s,
+            names=plan.names,
+        )
+
+    def _fill(self) -> None:
+        route = self.plan.route(self.row + 1)
         self._gifts()
         self._training()
         if self.timeline.flooded[self.row]:
@@ -75,23 +97,14 @@ class _Drafter:
         if route is not None:
             self._messages("exchange", route, self.pricer.beside(route, self.costs))
             self._besides()
-        seconds = float(plan.latency_s[self.row])
         self._rest()
-        return Gantt(
-            iteration=self.row + 1,
-            devices=plan.rounds.shape[1],
-            seconds=seconds,
-            scheme=plan.scheme_at(self.row + 1).name,
-            medium="shared" if medium.shared else medium.duplex,
-            ordered=self.ordered,
-            phases=tuple(self.phases),
-            bars=tuple(self.bars),
-            deadline_s=plan.deadline_s,
-            names=plan.names,
-        )
 
-    def _phase(self, name: str, seconds: float) -> None:
+    def _phase(self, name: str, seconds: float, part: _Alone | _Sent) -> None:
         """A phase from now on; the next begins when it has ended."""
+        self.parts.append(part)
+        for devices, until_s in part.ends():
+            np.maximum.at(self.until_s, devices, until_s)
+            self.counts += np.bincount(devices, minlength=len(self.counts))
         if seconds > 0:
             self.phases.append(Phase(name, self.now_s, self.now_s + seconds))
         self.now_s += seconds
@@ -99,11 +112,10 @@ class _Drafter:
     def _training(self) -> None:
         devices, rounds = self.plan.world.devices, self.plan.rounds[self.row]
         seconds, joules = rounds * devices.round_latency_s, rounds * devices.round_energy_j
-        for i in np.flatnonzero(rounds).tolist():
-            until = self.now_s + float(seconds[i])
-            spent, often = float(joules[i]), int(rounds[i])
-            self.bars.append(Bar("train", "training", i, self.now_s, until, spent, rounds=often))
-        self._phase("training", float(seconds.max()))
+        own = np.flatnonzero(rounds)
+        until_s = self.now_s + seconds[own]
+        trained = _Alone("train", "training", own, self.now_s, until_s, joules[own], rounds[own])
+        self._phase("training", float(seconds.max()), trained)
 
     def _gifts(self) -> None:
         given = [(new, by) for t, new, by in self.timeline.handed if t == self.t]
@@ -124,9 +136,12 @@ class _Drafter:
             route, self.costs, pricer.devices, clock or pricer.clock, pricer.medium, seconds
         )
         self.ordered = self.ordered and found.ordered
+        times_s = (self.now_s + part for part in (found.ready_s, found.start_s, found.end_s))
+        ready_s, start_s, end_s = times_s
+        sent_j = found.air.joules / route.chunks
         heard_j = _heard_j(route, found, self.costs, pricer.pays)
-        self.bars += _sent(phase, route, found, heard_j, self.now_s, merged=self.merged)
-        self._phase(phase, seconds)
+        sent = _Sent(phase, found.air, ready_s, start_s, end_s, sent_j, heard_j)
+        self._phase(phase, seconds, sent.merged() if self.merged else sent)
 
     def _check_size(self, route: Route) -> None:
         most = _MOST_MERGED if self.merged else _MOST_MESSAGES
@@ -142,16 +157,17 @@ class _Drafter:
         besides = self.plan.world.devices.overhead_s
         if besides is None:
             return
-        for i in np.flatnonzero(self.plan.active[self.row]).tolist():
-            until = self.now_s + float(besides[i])
-            self.bars.append(Bar("besides", "besides", i, self.now_s, until, 0.0))
-        self._phase("besides", self.pricer.overhead_s)
+        own = np.flatnonzero(self.plan.active[self.row])
+        until_s, none = self.now_s + besides[own], np.zeros(len(own))
+        part = _Alone("besides", "besides", own, self.now_s, until_s, none)
+        self._phase("besides", self.pricer.overhead_s, part)
 
     def _rest(self) -> None:
         """Power at rest is drawn all the time, whatever a device does besides."""
         joules, seconds = self.plan.idle_j(self.row), float(self.plan.latency_s[self.row])
-        for i in np.flatnonzero(joules).tolist():
-            self.bars.append(Bar("rest", "", i, 0.0, seconds, float(joules[i])))
+        self.resting = np.flatnonzero(joules)
+        until_s = np.full(len(self.resting), seconds)
+        self.parts.append(_Alone("rest", "", self.resting, 0.0, until_s, joules[self.resting]))
 
 
 def _heard_j(route: Route, found: Moments, costs: LinkCosts, pays: str) -> FloatArray:
@@ -162,52 +178,125 @@ def _heard_j(route: Route, found: Moments, costs: LinkCosts, pays: str) -> Float
     return np.zeros(len(route.edge)) if own is None else own / route.chunks
 
 
-def _sent(
-    phase: str, route: Route, found: Moments, heard_j: FloatArray, since_s: float, *, merged: bool
-) -> Iterator[Bar]:
-    """A bar for each transmission at its sender, and for each message at its receiver."""
-    air, times = found.air, len(found.start_s)
-    ready_s, start_s, end_s = (
-        since_s + part for part in (found.ready_s, found.start_s, found.end_s)
-    )
-    joules = air.joules / route.chunks
-    if merged:
-        ready_s, start_s, end_s = ready_s[:1], start_s[:1], end_s[-1:]
-        joules, heard_j = joules * times, heard_j * times
-    messages = times if merged else 1
-    receivers, heard = air.receivers(), _grouped(air.carrier, heard_j)
-    order = np.argsort(start_s, axis=None, kind="stable")
-    for number in order.tolist():
-        time, one = divmod(number, len(air.sender))
-        sender, begins = int(air.sender[one]), float(start_s[time, one])
-        sent = Bar(
-            "send",
-            phase,
-            sender,
-            begins,
-            float(end_s[time, one]),
-            float(joules[one]),
-            others=tuple(receivers[one]),
-            ready_s=float(ready_s[time, one]),
-            messages=messages,
-            step=int(air.step[one]),
-            time=time,
-        )
-        yield sent
-        for receiver, spent in zip(receivers[one], heard[one], strict=True):
-            yield replace(
-                sent,
-                kind="receive",
-                device=receiver,
-                others=(sender,),
-                ready_s=begins,
-                joules=spent,
+@dataclass(frozen=True, eq=False)
+class _Alone:
+    """What devices do each by itself from one moment on, a bar each.
+
+    Attributes:
+        kind: of the bars.
+        phase: of the bars.
+        devices: int64 [B].
+        start_s: of all of them.
+        end_s: float64 [B].
+        joules: float64 [B].
+        rounds: int64 [B]; None for none.
+    """
+
+    kind: str
+    phase: str
+    devices: IntArray
+    start_s: float
+    end_s: FloatArray
+    joules: FloatArray
+    rounds: IntArray | None = None
+
+    def ends(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Devices and when their bars end."""
+        yield self.devices, self.end_s
+
+    def bars(self, wanted: BoolArray) -> Iterator[Bar]:
+        """The bars of the devices that are wanted."""
+        for one in np.flatnonzero(wanted[self.devices]).tolist():
+            yield Bar(
+                self.kind,
+                self.phase,
+                int(self.devices[one]),
+                self.start_s,
+                float(self.end_s[one]),
+                float(self.joules[one]),
+                rounds=0 if self.rounds is None else int(self.rounds[one]),
             )
 
 
-def _grouped(carrier: NDArray[np.int64], values: FloatArray) -> list[list[float]]:
-    """The values of each transmission's messages, in the order of `OnAir.receivers`."""
-    order = np.argsort(carrier, kind="stable")
-    cuts = np.searchsorted(carrier[order], np.arange(int(carrier.max(initial=-1)) + 2)).tolist()
-    every = values[order].tolist()
-    return [every[low:high] for low, high in pairwise(cuts)]
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A bar for each transmission at its sender, and for each message at its receiver.
+
+    Attributes:
+        phase: of the bars.
+        air: the T transmissions and M messages of the pattern.
+        ready_s: float64 [P, T], of every play or chunk.
+        start_s: float64 [P, T].
+        end_s: float64 [P, T].
+        sent_j: float64 [T]: joules of the sender, once.
+        heard_j: float64 [M]: joules of the receiver, once.
+        messages: in one bar.
+    """
+
+    phase: str
+    air: OnAir
+    ready_s: FloatArray
+    start_s: FloatArray
+    end_s: FloatArray
+    sent_j: FloatArray
+    heard_j: FloatArray
+    messages: int = 1
+
+    def merged(self) -> _Sent:
+        """One bar for all plays or chunks of a transmission."""
+        times = len(self.start_s)
+        return _Sent(
+            self.phase,
+            self.air,
+            self.ready_s[:1],
+            self.start_s[:1],
+            self.end_s[-1:],
+            self.sent_j * times,
+            self.heard_j * times,
+            times,
+        )
+
+    def ends(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Devices and when their bars end."""
+        for end_s in self.end_s:
+            yield self.air.sender, end_s
+            yield self.air.receiver, end_s[self.air.carrier]
+
+    def bars(self, wanted: BoolArray) -> Iterator[Bar]:
+        """The bars of the devices that are wanted, by their beginnings."""
+        air = self.air
+        touched = wanted[air.sender]
+        np.logical_or.at(touched, air.carrier, wanted[air.receiver])
+        carried = np.argsort(air.carrier, kind="stable")
+        cuts = np.searchsorted(air.carrier[carried], np.arange(len(air.sender) + 1))
+        order = np.argsort(self.start_s, axis=None, kind="stable")
+        for number in order[touched[order % len(air.sender)]].tolist():
+            time, one = divmod(number, len(air.sender))
+            messages = carried[cuts[one] : cuts[one + 1]]
+            receivers = air.receiver[messages].tolist()
+            sender, begins = int(air.sender[one]), float(self.start_s[time, one])
+            sent = Bar(
+                "send",
+                self.phase,
+                sender,
+                begins,
+                float(self.end_s[time, one]),
+                float(self.sent_j[one]),
+                others=tuple(receivers),
+                ready_s=float(self.ready_s[time, one]),
+                messages=self.messages,
+                step=int(air.step[one]),
+                time=time,
+            )
+            if wanted[sender]:
+                yield sent
+            for receiver, joules in zip(receivers, self.heard_j[messages].tolist(), strict=True):
+                if wanted[receiver]:
+                    yield replace(
+                        sent,
+                        kind="receive",
+                        device=receiver,
+                        others=(sender,),
+                        ready_s=begins,
+                        joules=joules,
+                    )

@@ -17,7 +17,6 @@ from joulemesh.data.naming import called, named
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.binding import BINDING, bound
 from joulemesh.planning.columns import Ledgered
-from joulemesh.planning.drawn import Drawn
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.timeline import Event, Timeline
@@ -29,6 +28,7 @@ from joulemesh.world import World
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
+    from joulemesh.planning.drawn import Drawn
     from joulemesh.planning.gantt import Gantt
     from joulemesh.planning.safety import Safety
 
@@ -260,9 +260,9 @@ class Plan(Ledgered):
         >>> made.gantt(1).to_dict()["bars"][0]["kind"]
         'train'
         """
-        from joulemesh.planning.drafting import drafted
+        from joulemesh.planning.drafting import Draft
 
-        return drafted(self, iteration, merged=merged)
+        return Draft(self, iteration, merged=merged).gantt()
 
     def to_json(self) -> str:
         """Everything, as JSON; arrays of more than a million entries are left to ``save``."""

@@ -25,7 +25,6 @@ from joulemesh.planning.budget import (
 from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
-from joulemesh.planning.leaving import with_departures
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
 from joulemesh.planning.pricing import Prices
@@ -37,7 +36,6 @@ from joulemesh.planning.remedies import (
     require_somebody,
 )
 from joulemesh.planning.timeline import Timeline
-from joulemesh.planning.traced import causal_planner
 from joulemesh.planning.waiting import Purse, Waiting, least_s
 from joulemesh.scenario import Scenario
 
@@ -89,6 +87,8 @@ def plan_of(ground: Ground) -> Plan:
         try:
             timeline = planner.timeline()
             if world.traces.leaves is not None and not world.changes:
+                from joulemesh.planning.leaving import with_departures  # few plans need it
+
                 timeline, more = with_departures(ground, timeline)
                 planner.notes += more
         except InfeasibleError as refusal:
@@ -134,6 +134,8 @@ class StaticPlanner:
         else:
             leaving = False
         if leaving or self.world.changes:
+            from joulemesh.planning.traced import causal_planner  # few plans need it
+
             # A balance moves with the batteries, and exchanges without a round are no plan: then
             # the figure for a battery has to be tried.
             moves = self.options.gossip_rounds == "balanced" or self.least == 0

@@ -14,7 +14,7 @@ from joulemesh.bibliography import JOULEMESH, PAPER
 from joulemesh.citation import Citation
 from joulemesh.data.catalog import DATASETS
 from joulemesh.data.chosen import spec_for
-from joulemesh.data.hub import PREFIX
+from joulemesh.data.reading import HUB
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import read_json
 from joulemesh.files.limits import RECORD
@@ -114,7 +114,7 @@ def _data(scenario: Scenario) -> Used:
     if name in DATASETS:
         cited = spec_for(scenario).citation
         return Used(f"data set {name}", () if cited is None else (cited,))
-    if name.startswith(PREFIX):
+    if name.startswith(HUB):
         return Used(f"data set {name}", (), "see the citation on its card on the hub")
     return Used(f"data set {Path(name).name}", (), "the user's own file")
 

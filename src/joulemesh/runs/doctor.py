@@ -141,8 +141,8 @@ def _accelerators() -> dict[str, Any]:
 
 def _data() -> dict[str, str]:
     """Where each published data set was found."""
-    from joulemesh.data.load import given_folders
     from joulemesh.data.locate import locate
+    from joulemesh.data.published import given_folders
     from joulemesh.data.sources import SOURCES
     from joulemesh.errors import ScenarioError
 

@@ -20,17 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh import models
-from joulemesh.data import (
-    Dataset,
-    Partition,
-    from_arrays,
-    from_table,
-    load_for,
-    partition_for,
-)
+from joulemesh.data import Dataset, Partition, from_arrays, load_for, partition_for
 from joulemesh.data.columnar import Frame, is_frame
 from joulemesh.data.federated.flower import from_partitions, is_partitioned
 from joulemesh.data.reading import check_only_tables, reading_of
+from joulemesh.data.table import from_table
 from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.losses import AUTO, CROSS_ENTROPY, loss_named, name_of

@@ -15,6 +15,7 @@ from joulemesh.data import Dataset, partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.jax import ahead
+from joulemesh.training.jax import engine as engine_module
 
 
 @pytest.fixture
@@ -86,3 +87,11 @@ def test_a_brief_run_needs_one_program_less_and_gives_the_same_bits(
     (one, _), (other, more) = found
     assert more == 1  # which a brief run goes without
     jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_many_parameters_are_not_measured_to_save_a_program(
+    toy: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine_of(toy, 14, eval_every=2).brief
+    monkeypatch.setattr(engine_module, "_SOONER", 100.0)  # fewer than the toy's devices have
+    assert not engine_of(toy, 14, eval_every=2).brief

@@ -53,6 +53,8 @@ from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.trace import Trace
 
+# So many parameters are rather looked at once too often than another program compiled.
+_SOONER = 1e8
 _BUILT_IN = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
 
 
@@ -164,7 +166,8 @@ class Engine:
                 StreamedEvaluator(self.dataset, *held) if self.pools else Evaluator(*held)
             )
         few = schedule.iterations - evaluated(options, schedule, 0, schedule.iterations).sum()
-        self.brief = bool(few < self.machine.segments_per_call)
+        drifting = few * schedule.devices * seeds * self.model.parameters
+        self.brief = bool(few < self.machine.segments_per_call and drifting <= _SOONER)
         self._prepared, self._compiling = False, Compiling()
         self._read = (0, 0)  # iterations whose samples are in memory
 

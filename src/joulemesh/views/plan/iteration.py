@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.drafting import Draft
 from joulemesh.planning.gantt import Gantt
 from joulemesh.planning.plan import Plan
 
@@ -57,34 +58,31 @@ def iteration_data(plan: Plan, iteration: int, most: int = _MOST_BARS) -> dict[s
     if not 1 <= iteration <= plan.iterations:
         raise ScenarioError(f"iteration {iteration} is not one of 1..{plan.iterations}")
     try:
-        chart = _listed(plan, iteration, most)
+        draft = _draft(plan, iteration, most)
     except ScenarioError:  # of very many messages no time line is drawn
         return None
-    shown = _last(chart, most)
-    bars = tuple(bar for bar in chart.bars if bar.device in set(shown) and bar.kind != "rest")
+    shown = _last(draft, most)
+    chart = draft.gantt(shown)
+    bars = tuple(bar for bar in chart.bars if bar.kind != "rest")
     return {**_short(replace(chart, bars=bars[:most], names=())), "shown": shown}
 
 
-def _listed(plan: Plan, iteration: int, most: int) -> Gantt:
+def _draft(plan: Plan, iteration: int, most: int) -> Draft:
     """Every message, or with many of them every transmission of the pattern."""
     route = plan.route(iteration)
     crowded = route is not None and 2 * route.count > most
-    return plan.gantt(iteration, merged=crowded)
+    return Draft(plan, iteration, merged=crowded)
 
 
-def _last(chart: Gantt, most: int) -> list[int]:
+def _last(draft: Draft, most: int) -> list[int]:
     """All devices, or of many those that finish last, by their numbers."""
-    if chart.devices <= _MOST_ROWS and len(chart.bars) <= most:
-        return list(range(chart.devices))
-    ends: dict[int, tuple[float, int]] = {}
-    for bar in chart.bars:
-        until, bars = ends.get(bar.device, (0.0, 0))
-        if bar.kind != "rest":
-            ends[bar.device] = (max(until, bar.end_s), bars + 1)
-    order = sorted(ends, key=lambda device: (-ends[device][0], device))
-    together = np.cumsum([ends[device][1] for device in order])
-    fitting = max(1, int(np.searchsorted(together, most, side="right")))
-    return sorted(order[: min(_MOST_ROWS, fitting)])
+    devices, bars = len(draft.counts), int(draft.counts.sum()) + len(draft.resting)
+    if devices <= _MOST_ROWS and bars <= most:
+        return list(range(devices))
+    order = np.argsort(-draft.until_s, kind="stable")
+    order = order[draft.counts[order] > 0]
+    fitting = max(1, int(np.searchsorted(np.cumsum(draft.counts[order]), most, side="right")))
+    return sorted(order[: min(_MOST_ROWS, fitting)].tolist())
 
 
 def _short(chart: Gantt) -> dict[str, Any]:
