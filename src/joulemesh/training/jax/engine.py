@@ -251,8 +251,9 @@ class Engine:
         self.compile(start)
         with self.scope():
             state, queued, measured = queue_chunk(self, self.programs, state, start)
-            reports = Reports(*jax.device_get(queued))
-        return state, self._trace(reports, measured, start, int(state.iteration))
+            # In one transfer with the iteration, which whoever calls reads next.
+            reports, done = jax.device_get((queued, state.iteration))
+        return state, self._trace(Reports(*reports), measured, start, int(done))
 
     def compile(self, start: int = 0) -> None:
         """Compile what a run from an iteration on calls, unless that has been done."""
