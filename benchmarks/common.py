@@ -25,8 +25,8 @@ def measure(
 ) -> tuple[float, float, str]:
     """Wall seconds, peak memory in MiB and standard output of a child process.
 
-    It finds its modules compiled if it is not the first, as an installed package has them, also
-    where the environment forbids Python to keep bytecode.
+    Bytecode is kept even where the environment tells Python not to write any, so that all but the
+    first process start as an installed package does.
     """
     own = {**os.environ, "PYTHONPYCACHEPREFIX": str(BENCH / "bytecode"), **(env or {})}
     own.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -130,8 +130,8 @@ else:
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every case by name: changes to the default scenario, and what is timed."""
-    kinds = [("plan", _PLANS), ("train", _TRAINED), ("run", _BEGUN), ("again", _MANY)]
-    kinds.append(("busy", _BUSY))
+    kinds = [("plan", _PLANS), ("train", _TRAINED), ("busy", _BUSY), ("run", _BEGUN)]
+    kinds.append(("again", _MANY))  # what a run takes that finds its programs compiled
     asked = {
         name: {"changes": {**_RICH, **changes}, "kind": kind}
         for kind, some in kinds
@@ -155,6 +155,9 @@ def timed(source: Path, case: dict[str, Any]) -> float:
 
 def main(before: Path, after: Path, turns: int = 5, words: Sequence[str] = ()) -> None:
     """Time the cases whose names hold one of some words, and print the table."""
+    for source in (before, after):
+        if not (source / "joulemesh").is_dir():
+            sys.exit(f"{source} does not hold the package: name the src of a checkout")
     rows = []
     for name, case in cases().items():
         if not (any(word in name for word in words) if words else name not in _BUSY):
@@ -162,7 +165,10 @@ def main(before: Path, after: Path, turns: int = 5, words: Sequence[str] = ()) -
         best: dict[Path, float] = {}
         for turn in range(turns):
             for source in (before, after) if turn % 2 == 0 else (after, before):
-                took = timed(source, case)
+                try:
+                    took = timed(source, case)
+                except RuntimeError:  # the child has said why
+                    sys.exit(f"{source}: {name} failed")
                 best[source] = min(best.get(source, took), took)
         ratio = best[after] / best[before]
         progress(f"{name}: {ratio:.3f}")

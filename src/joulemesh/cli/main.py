@@ -103,7 +103,7 @@ def _built(name: str) -> Any:
 class _OnDemand(UserDict[str, Any]):
     """Commands by name, each imported and built when it is first looked up.
 
-    To build all of them takes longer than to plan.
+    Building all of them takes longer than planning.
     """
 
     def __getitem__(self, name: str) -> Any:
@@ -113,6 +113,8 @@ class _OnDemand(UserDict[str, Any]):
 
 
 class _Commands(TyperGroup):
+    """The top-level commands."""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _OnDemand(dict.fromkeys((*_EXAMPLES, *_GROUPS)))

@@ -100,7 +100,7 @@ def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
     check_name(dataset)
     reading = reading or Reading()
     if dataset not in _SPECS:
-        from joulemesh.data.own import own_spec  # who plans with a known data set reads nothing
+        from joulemesh.data.own import own_spec  # a known data set needs no reader
 
         return own_spec(dataset, reading)
     check_only_tables(dataset, reading)

@@ -51,7 +51,7 @@ def load(
     """
     check_name(dataset)
     reading = reading or Reading()
-    # Readers are imported when there is something to read: who plans loads nothing.
+    # Readers are imported only when there is something to read: planning loads nothing.
     if dataset not in DATASETS:
         from joulemesh.data.own import own_data
 

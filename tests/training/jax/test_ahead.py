@@ -93,5 +93,7 @@ def test_many_parameters_are_not_measured_to_save_a_program(
     toy: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert engine_of(toy, 14, eval_every=2).brief
-    monkeypatch.setattr(engine_module, "_SOONER", 100.0)  # fewer than the toy's devices have
+    monkeypatch.setattr(
+        engine_module, "_QUICKLY_MEASURED", 100.0
+    )  # fewer than the toy's devices have
     assert not engine_of(toy, 14, eval_every=2).brief

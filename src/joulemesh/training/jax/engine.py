@@ -53,8 +53,8 @@ from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.trace import Trace
 
-# So many parameters are rather looked at once too often than another program compiled.
-_SOONER = 1e8
+# Measuring the drift of this many parameters needlessly is quicker than compiling a program.
+_QUICKLY_MEASURED = 1e8
 _BUILT_IN = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
 
 
@@ -167,7 +167,7 @@ class Engine:
             )
         few = schedule.iterations - evaluated(options, schedule, 0, schedule.iterations).sum()
         drifting = few * schedule.devices * seeds * self.model.parameters
-        self.brief = bool(few < self.machine.segments_per_call and drifting <= _SOONER)
+        self.brief = bool(few < self.machine.segments_per_call and drifting <= _QUICKLY_MEASURED)
         self._prepared, self._compiling = False, Compiling()
         self._read = (0, 0)  # iterations whose samples are in memory
 
@@ -251,7 +251,7 @@ class Engine:
         self.compile(start)
         with self.scope():
             state, queued, measured = queue_chunk(self, self.programs, state, start)
-            # In one transfer with the iteration, which whoever calls reads next.
+            # The same transfer fetches the iteration, which the caller reads next.
             reports, done = jax.device_get((queued, state.iteration))
         return state, self._trace(Reports(*reports), measured, start, int(done))
 
