@@ -224,3 +224,31 @@ def test_signatures_stay_small() -> None:
                 if count > MOST_PARAMETERS and f"{name}:{node.name}" not in PUBLIC:
                     wide[f"{name}:{node.name}"] = count
     assert not wide
+
+
+def compared_by_value(source: str) -> list[str]:
+    """Dataclasses with a field that is an array, and with ``==`` of their own."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+        and any(
+            ast.unparse(one).startswith("dataclass") and "eq=False" not in ast.unparse(one)
+            for one in node.decorator_list
+        )
+        and any(
+            isinstance(field, ast.AnnAssign)
+            and re.search(r"Array\b|^Ints\b", ast.unparse(field.annotation))
+            and "Callable" not in ast.unparse(field.annotation)
+            for field in node.body
+        )
+    ]
+
+
+def test_what_holds_arrays_is_not_compared_by_value() -> None:
+    """Two arrays that are compared give an array, of which no one truth can be had."""
+    both = "@dataclass(frozen=True{})\nclass Held:\n    gains: FloatArray | None = None"
+    assert compared_by_value(both.format("")) == ["Held"]
+    assert compared_by_value(both.format(", eq=False")) == []
+    found = {path: compared_by_value(path.read_text("utf-8")) for path in modules()}
+    assert not {path.name: names for path, names in found.items() if names}

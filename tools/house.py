@@ -42,6 +42,7 @@ ORDER = (
         "countable",
         "errors",
         "files",
+        "frames",
         "machine",
         "optional",
         "own_code",

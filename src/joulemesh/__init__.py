@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
+from joulemesh.frames import with_room
 
 if TYPE_CHECKING:
     from joulemesh.calibration.calibrate import calibrate
@@ -97,7 +98,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         try:
-            return getattr(import_module(_HOME[name]), name)
+            return getattr(with_room(lambda: import_module(_HOME[name])), name)
         except ModuleNotFoundError as error:  # the light installation does not train
             from joulemesh.optional import explained
 

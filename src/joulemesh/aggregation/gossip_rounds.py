@@ -16,7 +16,7 @@ from joulemesh.units import counted, energy
 __all__ = ["Balance", "balance"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Balance:
     """The trade-off as a table over the number of gossip rounds.
 

@@ -72,7 +72,7 @@ def most_chunks(
 # Orthogonal links -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Paths:
     """Sum and maximum of the seconds per bit on the path between the root and every device.
 
@@ -151,7 +151,7 @@ def turns_s(route: Route, seconds: FloatArray, devices: int) -> float:
     return float(ready.max())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Lane:
     """Transmissions of the pattern on links that share no device, sorted by step."""
 

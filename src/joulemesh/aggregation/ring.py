@@ -21,7 +21,7 @@ from joulemesh.errors import ScenarioError
 __all__ = ["RingSearch", "chunked_route", "find_ring", "ring_route"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RingSearch:
     """What a search for a ring through all devices came to.
 

@@ -37,7 +37,7 @@ def link_graph(edges: IntArray, weight: FloatArray, devices: int) -> csr_array:
     return csr_array((weight, to, begins), shape=(devices, devices))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rooted:
     """A tree hung from a device: ``levels[d]`` are the devices at depth d."""
 

@@ -25,7 +25,7 @@ Transmission = tuple[int, int, int, float]
 """(step, sender, receiver, bits)"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Route:
     """One exchange, as a pattern of transmissions played ``repeats`` times.
 

@@ -43,7 +43,7 @@ The costs are None if they are as forecast, or if the planner does not see them.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Conditions:
     """What a scheme is chosen and made ready for.
 
@@ -100,7 +100,7 @@ class Conditions:
         return self.medium.among(None if self.graph.part is None else self.graph.members)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """Whether a graph can carry a scheme.
 

@@ -15,7 +15,7 @@ from joulemesh.world.topology import Graph
 __all__ = ["Subgraph"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subgraph:
     """Some devices of a graph and the links among them, under their own numbers.
 

@@ -26,7 +26,7 @@ _SAME = 1e-12  # relative: sums of the same links in another order
 _MOST_TREES = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WeightedTree:
     """A spanning tree, and the weight on seconds for which it is the cheapest.
 

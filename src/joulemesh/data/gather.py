@@ -25,7 +25,7 @@ _SPLITS = {"train": False, "test": True}
 Ints = NDArray[np.int32]
 
 
-@dataclass
+@dataclass(eq=False)
 class Rows:
     """Everything that is read of a table.
 

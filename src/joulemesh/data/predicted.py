@@ -20,7 +20,7 @@ Ints = NDArray[np.int32]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Targets:
     """Targets as a data set holds them.
 

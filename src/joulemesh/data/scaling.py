@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 20  # values looked at together
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moments:
     """Figures of each feature over the training samples; float64 [features] each."""
 

@@ -30,7 +30,7 @@ from joulemesh.training.jax.state import initial_params
 _JAX = ("jax>=0.6", "optax>=0.2.4")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelPart:
     """What an app has of a model.
 

@@ -31,7 +31,7 @@ _MEAN = "model.safetensors"
 _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stored:
     """A trained model, and what is known of it.
 

@@ -47,7 +47,7 @@ def distribution(
     return FadingModel(name, description, make, parameters)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Drawn:
     """Gains that are pure functions of the seed, the block and the link."""
 

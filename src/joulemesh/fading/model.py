@@ -17,7 +17,7 @@ from joulemesh.registries import CHANNELS
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Links:
     """What a fading model is given.
 

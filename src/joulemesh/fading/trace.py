@@ -21,7 +21,7 @@ _GAIN, _RELATIVE = "gain", "relative_gain"
 _MOST = 2**53  # beyond this, float64 skips integers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """Gains of t = 1..T, one t for each coherence block, and those measured before the start.
 

@@ -34,7 +34,7 @@ _TRIED = 6  # lengths of training, where waiting costs energy
 _MOST = 2.0**53
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Merit:
     """What a number of iterations is worth to a planner.
 

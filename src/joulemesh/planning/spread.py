@@ -105,7 +105,7 @@ def _under(cap: IntArray, goal: int, rank: IntArray) -> IntArray:
 # Under a total time ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """How long the training of each iteration is, if devices' rounds are spread.
 

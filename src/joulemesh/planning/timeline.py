@@ -37,7 +37,7 @@ class Event:
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """The whole energy and time timeline of a run, computed before it.
 

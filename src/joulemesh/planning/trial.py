@@ -21,7 +21,7 @@ FACTOR = 4.0
 SETTING, ONE_DEVICE, BUDGET = range(3)  # what a change costs: nothing, one device, all of them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """One change.
 

@@ -23,7 +23,7 @@ _STEPS = 240  # every third is a bisection, and 60 bisections exhaust float64
 _TIE = float(1 << 30)  # remainders closer than 2^-30 are a tie: λ itself carries rounding error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Budget:
     """What each device can afford and has time for, checked for shape, NaN and caps below one.
 

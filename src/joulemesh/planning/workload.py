@@ -22,7 +22,7 @@ TRAINING_OPERATIONS = 6.0
 twice as many in the backward pass."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """Sizes that the planner needs, without any of training's libraries.
 

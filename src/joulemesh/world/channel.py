@@ -38,7 +38,7 @@ def path_gain(distance_m: FloatArray, network: Network) -> FloatArray:
     return np.power(10.0, -loss_db / 10.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Channel:
     """Gains of all links over time.
 

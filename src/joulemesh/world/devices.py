@@ -40,7 +40,7 @@ def round_energy_j(
     return capacitance * cycles_per_sample * samples * cpu_hz**2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DeviceArrays:
     """Per-device figures, each float64 [N].
 

@@ -39,7 +39,7 @@ def seconds_per_bit(
     return np.asarray(np.maximum(shannon, 1.0 / max_rate_bps))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinkCosts:
     """Cost of one bit on every link of the graph, each float64 [E].
 

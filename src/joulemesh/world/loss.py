@@ -76,7 +76,7 @@ def snr_error(
     return np.asarray(ndtr(-margin / np.sqrt(uses * dispersion)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packets:
     """How messages are cut into packets, and how likely a packet is lost.
 

@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredLinks:
     """What the links of a graph cost as measured.
 
@@ -36,7 +36,7 @@ class MeasuredLinks:
     loss: FloatArray | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rows:
     """The rows of a file that hold for each direction of each link: int64 [E, 2]."""
 

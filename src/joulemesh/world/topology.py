@@ -23,7 +23,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """What a topology is given to draw its links.
 
@@ -83,7 +83,7 @@ class Topology:
             object.__setattr__(self, "phrase", f"the topology {self.name}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """The radio graph.
 

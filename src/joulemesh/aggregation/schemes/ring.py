@@ -18,7 +18,7 @@ from joulemesh.world.links import LinkCosts
 __all__ = ["Ring", "RingPeer", "fit_ring", "order_of"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ring(ExactScheme):
     """Whole vectors travel around a ring.
 

@@ -24,7 +24,7 @@ from joulemesh.world.links import LinkCosts
 __all__ = ["RingChunked", "RingChunkedPeer"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RingChunked(ExactScheme):
     """Chunks of the vectors travel around a ring, twice.
 

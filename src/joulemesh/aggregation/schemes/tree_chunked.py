@@ -109,7 +109,7 @@ class TreeChunked(ExactScheme):
 # The choice of the tree and of the chunks ---------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Candidate:
     """A tree of the front, with the chunks that suit it."""
 

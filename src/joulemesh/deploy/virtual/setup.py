@@ -90,7 +90,7 @@ class Setup:
         return LinkCosts(seconds, seconds, forward, backward)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exchanges:
     """The exchanges of some members over some links: what does not depend on joules.
 

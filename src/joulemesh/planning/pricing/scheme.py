@@ -34,7 +34,7 @@ _MOST_PAIRS = 200_000_000  # that meet in a plan: some minutes
 _MOST_SLOTTED = 5_000_000  # the same in a shared medium, where each takes its slots by itself
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prices:
     """What the exchanges of n iterations cost; n = 1 when all are alike.
 

@@ -59,7 +59,7 @@ def device_labels(plan: Account) -> list[str] | None:
     return [name.replace("$", r"\$") for name in short]  # it would begin a formula
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """Rounds as a picture of few rows and columns.
 
