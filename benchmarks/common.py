@@ -20,16 +20,22 @@ OUT = ROOT / "docs" / "benchmarks"
 BENCH = ROOT / ".bench"  # what benchmarks make and may keep: environments, data, bytecode
 
 
+def environment(changes: dict[str, str]) -> dict[str, str]:
+    """The environment of a child process.
+
+    Bytecode is kept even where this one tells Python not to write any, so that all but the first
+    process start as an installed package does.
+    """
+    own = {**os.environ, "PYTHONPYCACHEPREFIX": str(BENCH / "bytecode"), **changes}
+    own.pop("PYTHONDONTWRITEBYTECODE", None)
+    return own
+
+
 def measure(
     *command: str, env: dict[str, str] | None = None, cwd: Path = ROOT
 ) -> tuple[float, float, str]:
-    """Wall seconds, peak memory in MiB and standard output of a child process.
-
-    Bytecode is kept even where the environment tells Python not to write any, so that all but the
-    first process start as an installed package does.
-    """
-    own = {**os.environ, "PYTHONPYCACHEPREFIX": str(BENCH / "bytecode"), **(env or {})}
-    own.pop("PYTHONDONTWRITEBYTECODE", None)
+    """Wall seconds, peak memory in MiB and standard output of a child process."""
+    own = environment(env or {})
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd, env=own)
     assert process.stdout is not None

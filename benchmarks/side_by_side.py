@@ -3,32 +3,36 @@
     python -m benchmarks.side_by_side BEFORE AFTER [TURNS [WORD ...]]
 
 BEFORE and AFTER are folders that hold the package (``src`` of two checkouts). Every case is run by
-one version, then by the other, in a process of its own, TURNS times (5 unless given); a version's
-time is its best, because other work on a machine only ever adds. Prints the ratio after / before,
-which is below 1 where the change is faster. Cases use the public interface and made-up data
-alone. With words, only cases whose names hold one of them; without, all but those for an
-accelerator ("gpu"), whose steps are long enough to keep it busy.
+one version, then by the other, TURNS times (5 unless given). Two ratios after / before are printed,
+below 1 where the change is faster: of the best times, because other work on a machine only ever
+adds, and the median of those of the single turns, for what also varies by itself, such as a GPU's
+clock. Cases use the public interface and made-up data alone. With words, only cases whose names
+hold one of them; without, all but those for an accelerator ("gpu"), whose steps are long enough to
+keep it busy.
 
-Planning is timed when the process has planned once. Training is the median over chunks of seconds
-per device-step; the first chunk and the last are left out, because both compile: the last is
-evaluated on all test samples, which is a program of its own. What compiling takes has cases of its
-own: the whole of a first run. Every process begins with an empty cache of compiled programs: on a
-GPU the compiler times alternatives and keeps what was the quickest at that moment, and a program
-that was unlucky once would be timed in all turns. Start-up is the whole of a process that finds its
-modules compiled.
+Planning and training are timed in one process for each version, which has done the same once
+before. Training is the median over chunks of seconds per device-step; the first chunk and the last
+are left out, because both compile: the last is evaluated on all test samples, which is a program of
+its own. What compiling takes has cases of its own: the whole of a first run, each in a process of
+its own with an empty cache of compiled programs. Start-up is the whole of a process that finds its
+modules compiled. On a GPU the compiler itself times alternatives, and keeps for the whole process
+what was quickest at that moment; ``XLA_FLAGS=--xla_gpu_autotune_level=0`` takes that out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, machine, measure, progress, table
+from benchmarks.common import ROOT, environment, machine, measure, progress, table
 
 _PLANS = {
     "plan: 2,000 devices, geometric": {"devices.count": 2000, "network.topology": "geometric"},
@@ -112,25 +116,26 @@ except joulemesh.ScenarioError:  # a version that called it so
     base = joulemesh.Scenario.preset("default")
 scenario = base.override(case["changes"])
 data = (x, y, x[:1000], y[:1000])
-if case["kind"] in ("train", "busy"):
-    chunks = joulemesh.run(scenario, data=data).chunks[1:-1]
-    print(statistics.median(chunk.wall_s / chunk.device_steps for chunk in chunks))
-else:
-    joulemesh.plan(scenario, parameters=4810)
-    if case["kind"] == "again":
-        joulemesh.run(scenario, data=data)
+def measure():
     begun = time.perf_counter()
     if case["kind"] == "plan":
         joulemesh.plan(scenario, parameters=4810)
     else:
-        joulemesh.run(scenario, data=data)
-    print(time.perf_counter() - begun)
+        result = joulemesh.run(scenario, data=data)
+    if case["kind"] in ("train", "busy"):
+        return statistics.median(one.wall_s / one.device_steps for one in result.chunks[1:-1])
+    return time.perf_counter() - begun
+joulemesh.plan(scenario, parameters=4810)
+if case["kind"] != "first":
+    measure()
+for line in sys.stdin:
+    print("took", measure(), flush=True)
 """
 
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every case by name: changes to the default scenario, and what is timed."""
-    kinds = [("plan", _PLANS), ("train", _TRAINED), ("busy", _BUSY), ("run", _BEGUN)]
+    kinds = [("plan", _PLANS), ("train", _TRAINED), ("busy", _BUSY), ("first", _BEGUN)]
     kinds.append(("again", _MANY))  # what a run takes that finds its programs compiled
     asked = {
         name: {"changes": {**_RICH, **changes}, "kind": kind}
@@ -140,17 +145,56 @@ def cases() -> dict[str, dict[str, Any]]:
     return asked | {name: {"command": command} for name, command in _STARTED.items()}
 
 
-def timed(source: Path, case: dict[str, Any]) -> float:
-    """Seconds of one case (per device-step, if it trains), in a process of its own."""
-    path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {"PYTHONPATH": path}
-    if "command" in case:
-        command = [sys.executable, *case["command"]]
-        measure(*command, env=env, cwd=_PRESETS)
-        return measure(*command, env=env, cwd=_PRESETS)[0]
-    with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-c", _CHILD, json.dumps(case)]
-        return float(measure(*command, env=env | {"XDG_CACHE_HOME": cache})[2].split()[-1])
+class Clock:
+    """Times a case in one version, in a process that is kept unless each has to be a new one."""
+
+    def __init__(self, source: Path, case: dict[str, Any], stack: ExitStack) -> None:
+        path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.env = {"PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        self.case, self.stack = case, stack
+        self.child: subprocess.Popen[str] | None = None
+
+    def __call__(self) -> float:
+        """Seconds of the case; per device-step, if it trains."""
+        if "command" in self.case:
+            command = [sys.executable, *self.case["command"]]
+            measure(*command, env=self.env, cwd=_PRESETS)
+            return measure(*command, env=self.env, cwd=_PRESETS)[0]
+        if self.child is None or self.case["kind"] == "first":
+            self.child = self._started()
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        print(file=self.child.stdin, flush=True)
+        said = next((line for line in self.child.stdout if line.startswith("took ")), None)
+        if said is None:  # the child has said why
+            raise RuntimeError
+        return float(said.split()[1])
+
+    def _started(self) -> subprocess.Popen[str]:
+        cache = self.stack.enter_context(tempfile.TemporaryDirectory())
+        return self.stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", _CHILD, json.dumps(self.case)],
+                env=environment(self.env | {"XDG_CACHE_HOME": cache}),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+
+
+def compared(case: dict[str, Any], sources: Sequence[Path], turns: int) -> list[list[float]]:
+    """What each of two versions takes in every turn."""
+    times: list[list[float]] = [[], []]
+    with ExitStack() as stack:
+        clocks = [Clock(source, case, stack) for source in sources]
+        for turn in range(turns):
+            for k in (0, 1) if turn % 2 == 0 else (1, 0):
+                try:
+                    times[k].append(clocks[k]())
+                except (RuntimeError, BrokenPipeError):
+                    sys.exit(f"{sources[k]}: {case} failed")
+    return times
 
 
 def main(before: Path, after: Path, turns: int = 5, words: Sequence[str] = ()) -> None:
@@ -162,19 +206,14 @@ def main(before: Path, after: Path, turns: int = 5, words: Sequence[str] = ()) -
     for name, case in cases().items():
         if not (any(word in name for word in words) if words else name not in _BUSY):
             continue
-        best: dict[Path, float] = {}
-        for turn in range(turns):
-            for source in (before, after) if turn % 2 == 0 else (after, before):
-                try:
-                    took = timed(source, case)
-                except RuntimeError:  # the child has said why
-                    sys.exit(f"{source}: {name} failed")
-                best[source] = min(best.get(source, took), took)
-        ratio = best[after] / best[before]
-        progress(f"{name}: {ratio:.3f}")
-        rows.append([name, f"{best[before]:.3g} s", f"{best[after]:.3g} s", f"{ratio:.3f}"])
+        old, new = compared(case, (before, after), turns)
+        best = min(new) / min(old)
+        middle = statistics.median(b / a for a, b in zip(old, new, strict=True))
+        progress(f"{name}: {best:.3f}, {middle:.3f}")
+        figures = [f"{min(old):.3g} s", f"{min(new):.3g} s", f"{best:.3f}", f"{middle:.3f}"]
+        rows.append([name, *figures])
     print(json.dumps(machine("jax")))
-    print(table(["case", "before", "after", "after / before"], rows))
+    print(table(["case", "before", "after", "after / before", "median of turns"], rows))
 
 
 if __name__ == "__main__":
