@@ -119,6 +119,8 @@ class Ground:
 
     def costs(self, t: int, snapshot: Snapshot | None = None) -> LinkCosts:
         """Price of a bit on every link in iteration t, as it turns out, where devices stand."""
+        if snapshot is None and not self.world.channel.fading:
+            return self.forecast  # what is forecast comes true
         key = self.world.channel.block(t), snapshot
         if key not in self._latest:
             self._latest.clear()  # iterations come in order: one block is kept

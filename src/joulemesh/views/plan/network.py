@@ -94,7 +94,7 @@ def _cells(plan: Plan, used: IntArray) -> dict[str, Any]:
         kind: np.bincount(cell[plan.binding == kind], minlength=len(there))
         for kind in BINDING_KINDS
     }
-    joints = _joints(cell[graph.edges], used, len(there))
+    joints = _joints(cell.astype(np.int32)[graph.edges], used, len(there))
     return {
         "across": _ACROSS,
         "cells": [
@@ -114,11 +114,11 @@ def _cells(plan: Plan, used: IntArray) -> dict[str, Any]:
     }
 
 
-def _joints(ends: IntArray, used: IntArray, cells: int) -> list[dict[str, Any]]:
+def _joints(ends: NDArray[np.int32], used: IntArray, cells: int) -> list[dict[str, Any]]:
     """Pairs of cells that links join; of very many, those that carry most of the route."""
-    low, high = ends.min(axis=1), ends.max(axis=1)
-    pair, which = np.unique(low * cells + high, return_inverse=True)
-    links, route = np.bincount(which), np.bincount(which[used], minlength=len(pair))
+    joined = ends.min(axis=1) * cells + ends.max(axis=1)
+    pair, links = np.unique(joined, return_counts=True)
+    route = np.bincount(np.searchsorted(pair, joined[used]), minlength=len(pair))
     apart = np.flatnonzero(pair // cells != pair % cells)
     most = apart[np.lexsort((-links[apart], -route[apart]))][:_MOST_JOINTS]
     return [
