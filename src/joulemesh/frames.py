@@ -17,9 +17,9 @@ def with_room(call: Callable[[], T]) -> T:
 
     CPython keeps frames in chunks of 16 KiB, and returns a chunk to the system as soon as the first
     frame in it ends: a loop that calls across the end of a chunk maps and unmaps memory with every
-    call. Nested imports reach that depth, and then spend a tenth of their time so. A frame that
-    needs more than a chunk gets one of twice its size at most, and the frames below share it. This
-    one asks for that much and uses none of it.
+    call. Nested imports reach that depth, which can cost them a tenth of their time. A frame that
+    is larger than a chunk gets a chunk with room to spare, which the frames below it share. This
+    function's frame asks for that much and uses none of it.
 
     >>> with_room(lambda: 3)
     3

@@ -162,9 +162,9 @@ def _options(
 
 
 def _collect_seldom() -> None:
-    """Look for cyclic garbage seldom, and not at exit: that is a tenth of a short command's time.
+    """Look for cyclic garbage less often, and not at exit: it takes a tenth of a short command.
 
-    Nearly all objects are what libraries make when they are imported, and stay.
+    Nearly all objects were made when libraries were imported, and live as long as the process.
     """
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)  # what is frozen is not looked at; the first registered runs last
