@@ -347,6 +347,11 @@ def test_an_unknown_preset_is_refused(command: Command) -> None:
     )
 
 
+def test_a_file_and_a_preset_are_two_scenarios(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("")
+    refused(command("plan", "s.toml", "--preset", "paper"), "s.toml and --preset paper", "--set")
+
+
 @pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder.csv"])
 def test_an_unwritable_out_is_refused_and_nothing_is_half_written(
     where: str, command: Command, tmp_path: Path

@@ -197,3 +197,23 @@ def test_settings_are_shared(small: Scenario) -> None:
     np.testing.assert_array_equal(
         made.ledger().latency_s, build("fixed:3", small, equal="energy").ledger().latency_s
     )
+
+
+def test_spread_keeps_a_number_of_iterations_that_was_given(small: Scenario) -> None:
+    for equal in ("batteries", "budget"):
+        said = small.override({"plan.iterations": 7, "budget.total_s": 1.0})
+        assert build("spread", said, equal=equal).ledger().iterations == 7
+        assert build("spread:5", said, equal=equal).ledger().iterations == 5
+
+
+def test_spread_chooses_where_only_a_preset_has_a_number() -> None:
+    preset = Scenario.preset("adaptive")
+    assert preset.plan.iterations == 100
+    assert build("spread", preset, equal="budget").ledger().iterations > 100
+
+
+def test_a_total_time_is_equal_for_all_unless_told_otherwise(small: Scenario) -> None:
+    timed = small.override({"budget.total_s": 0.01})
+    assert Setting(timed, None).equal == "budget"
+    assert Setting(small, None).equal == "batteries"
+    assert build("d-psgd", Setting(timed, None)).ledger().latency_s.sum() <= 0.01

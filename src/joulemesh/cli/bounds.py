@@ -21,7 +21,7 @@ __all__ = ["bounds"]
 
 def bounds(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     json: JsonOption = False,

@@ -59,7 +59,7 @@ class Order:
     """What is asked for, whoever carries it out."""
 
     file: Path | None
-    preset: str
+    preset: str | None
     changes: list[str] | None
     load: list[Path] | None
     out: Path | None
@@ -93,7 +93,7 @@ def carry_out(
     from joulemesh.runs.over_worlds import over_worlds
     from joulemesh.runs.worlds_folder import Asked, WorldsFolder
 
-    name = order.file.stem if order.file is not None else order.preset
+    name = order.file.stem if order.file is not None else order.preset or "default"
     out = order.out or free_folder(Path("runs"), name)
     folder, several = RunFolder(out), WorldsFolder(out)
     before = None

@@ -42,10 +42,10 @@ FleetArgument = Annotated[
     Path, typer.Argument(metavar="FLEET", help="The folder that `joulemesh deploy init` made.")
 ]
 PresetOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--preset",
-        help="A scenario by name: default, paper, narrowband.",
+        help="A scenario by name, without a FILE: default, adaptive, paper or narrowband.",
         autocompletion=completion.presets,
     ),
 ]
@@ -101,13 +101,18 @@ def load_files(paths: list[Path] | None) -> None:
 
 def read_scenario(
     file: Path | None,
-    preset: str,
+    preset: str | None,
     changes: list[str] | None = None,
     load: list[Path] | None = None,
 ) -> Scenario:
     """The scenario that a command's arguments name, after running the user's own files."""
     load_files(load)
-    scenario = Scenario.preset(preset) if file is None else Scenario.load(file)
+    if file is not None and preset is not None:
+        raise ScenarioError(
+            f"{file} and --preset {preset} are two scenarios; leave one out, or change fields of "
+            "one with --set"
+        )
+    scenario = Scenario.preset(preset or "default") if file is None else Scenario.load(file)
     if changes:
         scenario = scenario.override(
             dict(field_and_value(text) for text in changes), source="--set"

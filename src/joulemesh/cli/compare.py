@@ -47,13 +47,14 @@ def compare(
         ),
     ] = _METHODS,
     equal: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--equal",
-            help="What is equal for all: batteries, time, budget (both) or iterations.",
+            help="What is equal for all: batteries, time, budget (both) or iterations. "
+            "Unless given: budget where the scenario has budget.total_s, otherwise batteries.",
             autocompletion=completion.equalities,
         ),
-    ] = "batteries",
+    ] = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")
     ] = 5,
@@ -96,7 +97,7 @@ def compare(
         ),
     ] = None,
     load: LoadOption = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -172,7 +173,7 @@ def _check_paper(
 def _with_progress(
     scenario: Scenario,
     methods: str,
-    equal: str,
+    equal: str | None,
     seeds: int,
     out: Path | None,
     *,

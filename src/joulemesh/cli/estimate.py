@@ -20,7 +20,7 @@ __all__ = ["estimate"]
 
 def estimate(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     json: JsonOption = False,

@@ -15,7 +15,7 @@ __all__ = ["init"]
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:

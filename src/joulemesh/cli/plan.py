@@ -28,7 +28,7 @@ __all__ = ["plan"]
 
 def plan(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     json: JsonOption = False,

@@ -37,7 +37,7 @@ _SEVERAL = "Several processes"
 
 def run(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     out: Annotated[
@@ -63,8 +63,8 @@ def run(
         str | None,
         typer.Option(
             "--equal",
-            help="How long --method runs, as in compare: batteries (default), time, budget or "
-            "iterations.",
+            help="How long --method runs, as in compare: batteries, time, budget (the default "
+            "where there is a total time) or iterations.",
             autocompletion=completion.equalities,
         ),
     ] = None,

@@ -24,7 +24,7 @@ __all__ = ["studio"]
 
 def studio(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     port: Annotated[

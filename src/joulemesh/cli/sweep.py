@@ -58,14 +58,15 @@ def sweep(
         ),
     ] = _METHODS,
     equal: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--equal",
             help="What is equal for all methods of a combination: batteries, time, budget (both) "
-            "or iterations.",
+            "or iterations. Unless given: budget where there is a budget.total_s, otherwise "
+            "batteries.",
             autocompletion=completion.equalities,
         ),
-    ] = "batteries",
+    ] = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, the same in every combination.")
     ] = 5,
@@ -97,7 +98,7 @@ def sweep(
     formats: FormatOption = None,
     width: WidthOption = None,
     load: LoadOption = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -114,7 +115,7 @@ def sweep(
     if dry_run:
         _look_ahead(scenario, *asked, json=json, **options)
         return
-    place = out or Path("sweeps", file.stem if file is not None else preset)
+    place = out or Path("sweeps", file.stem if file is not None else preset or "default")
     try:
         options |= {"formats": formats, "width": width}
         found = _with_progress(scenario, *asked, quiet=json, out=place, code=load or [], **options)
@@ -153,7 +154,7 @@ def _with_progress(
     scenario: Scenario,
     vary: dict[str, str],
     methods: str,
-    equal: str,
+    equal: str | None,
     seeds: int,
     *,
     quiet: bool,
@@ -204,7 +205,7 @@ def _look_ahead(
     scenario: Scenario,
     vary: dict[str, str],
     methods: str,
-    equal: str,
+    equal: str | None,
     seeds: int,
     *,
     json: bool,

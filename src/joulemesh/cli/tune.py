@@ -80,7 +80,7 @@ def tune(
     formats: FormatOption = None,
     width: WidthOption = None,
     load: LoadOption = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -54,7 +54,8 @@ class Setting:
             iteration that some battery cannot pay; ``"energy"`` is another name for it),
             ``"time"`` (before the first that would exceed the adaptive plan's seconds) or
             ``"budget"`` (before the first that some battery cannot pay or that would exceed
-            ``budget.total_s``, or the adaptive plan's seconds where the scenario has none).
+            ``budget.total_s``, or the adaptive plan's seconds where the scenario has none). None:
+            ``"budget"`` where the scenario has a total time, otherwise ``"batteries"``.
         seeds: repetition seeds.
         model: the user's own model, in place of the scenario's.
         parameters: its size, if the model itself is not at hand.
@@ -67,14 +68,14 @@ class Setting:
     def __init__(
         self,
         scenario: Scenario,
-        equal: str = "iterations",
+        equal: str | None = "iterations",
         seeds: Sequence[int] = (0,),
         *,
         model: Model | TorchModel | None = None,
         parameters: int | None = None,
         data: Dataset | None = None,
     ) -> None:
-        equal = equal_terms(equal)
+        equal = equal_terms(equal, scenario)
         if model is not None and parameters is None:
             parameters = model.parameters
         self.scenario, self.equal, self.seeds = scenario, equal, tuple(seeds)

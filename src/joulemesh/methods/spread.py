@@ -22,7 +22,11 @@ from joulemesh.registries import SCHEMES
 
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
-    iterations = setting.iterations if setting.equal == "iterations" else "auto"
+    iterations: int | str = "auto"
+    if setting.scenario.origin("plan.iterations").kind == "given":
+        iterations = setting.scenario.plan.iterations
+    if setting.equal == "iterations":
+        iterations = setting.iterations
     plan = setting.plan(
         total_s=setting.limit_s if setting.limits_time else None,
         rounds="spread",
@@ -38,7 +42,7 @@ register(
     description="Every device trains at the rate that its battery and the time pay for, in some "
     "iterations not at all, and all average exactly after each of many short iterations.",
     parameters={
-        "iterations": whole(meaning="number of iterations", default='plan.iterations = "auto"'),
+        "iterations": whole(meaning="number of iterations", default="as given, else auto"),
         "scheme": entry(SCHEMES, meaning="aggregation scheme", default="the best for the budgets"),
     },
     main="iterations",

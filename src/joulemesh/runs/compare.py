@@ -20,7 +20,7 @@ from joulemesh.studies.rates import TUNING_SEEDS, Rates
 def compare(
     scenario: Scenario,
     methods: Sequence[str] | str = DEFAULT_METHODS,
-    equal: str = "batteries",
+    equal: str | None = None,
     seeds: int | Sequence[int] = 5,
     *,
     worlds: int = 1,
@@ -44,11 +44,12 @@ def compare(
         scenario: what is asked.
         methods: for instance ``["adaptive", "fixed:3", "balanced:tau1=4,tau2=2"]``, or these in
             one text with commas; differences in the table are against the first.
-        equal: ``"batteries"`` (each method stops before the first iteration that some battery
-            cannot pay; ``"energy"`` is another name for it), ``"time"`` (before it would exceed
-            the adaptive plan's seconds), ``"budget"`` (before either: the same batteries, and
-            the seconds of ``budget.total_s``, or of the adaptive plan without it) or
-            ``"iterations"`` (the adaptive plan's number; overdrafts are reported).
+        equal: unless given, ``"budget"`` where the scenario has ``budget.total_s``, otherwise
+            ``"batteries"``. ``"batteries"`` (each method stops before the first iteration that
+            some battery cannot pay; ``"energy"`` is another name for it), ``"time"`` (before it
+            would exceed the adaptive plan's seconds), ``"budget"`` (before either: the same
+            batteries, and the seconds of ``budget.total_s``, or of the adaptive plan without it)
+            or ``"iterations"`` (the adaptive plan's number; overdrafts are reported).
         seeds: how many repetition seeds, or which; they redraw partition, initial parameters and
             batches, never the world.
         worlds: in how many worlds: the scenario's own, and others whose seeds are higher by whole

@@ -41,8 +41,6 @@ from joulemesh.training.options import Options
 from joulemesh.training.trace import Trace
 from joulemesh.views.words import dataset_words
 
-DEFAULT_EQUAL = "batteries"  # as in a comparison
-
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -215,7 +213,7 @@ def _prepared(
         pricing, schedule, exchange = Pricing(plan), schedule_of(plan), None
         samples = plan.work.round_samples
     else:
-        setting = Setting(scenario, equal or DEFAULT_EQUAL, chosen, model=learned, data=dataset)
+        setting = Setting(scenario, equal, chosen, model=learned, data=dataset)
         contender = build(method, setting)
         pricing, equal = _priced(setting, contender), setting.equal
         schedule, exchange = contender.schedule, contender.exchange

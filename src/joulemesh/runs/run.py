@@ -100,7 +100,7 @@ def run(
             placement, batteries and other ranges, channel. The scenario's own alone unless given.
         method: what to run in place of the plan, for instance ``"fixed:3"`` or ``"d-psgd"``: any
             method of `joulemesh.compare`. Resumed, a run has the method that it was started with.
-        equal: how long a method runs, as in `joulemesh.compare`: ``"batteries"`` unless given.
+        equal: how long a method runs, as in `joulemesh.compare`.
         resume: go on with the run in ``out``, if there is one.
         deterministic: ask XLA for kernels that give the same bits in every run.
         target: accuracy, or other score, to which joules and seconds are reported; 95 % of the

@@ -44,7 +44,7 @@ def sweep(
     scenario: Scenario,
     vary: Mapping[str, Any],
     methods: Sequence[str] | str = DEFAULT_METHODS,
-    equal: str = "batteries",
+    equal: str | None = None,
     seeds: int | Sequence[int] = 5,
     *,
     model: Any = None,

@@ -88,7 +88,7 @@ OnProgress = Callable[[Progress], None]
 def compare_methods(
     scenario: Scenario,
     methods: Sequence[str] | str = DEFAULT_METHODS,
-    equal: str = "batteries",
+    equal: str | None = None,
     seeds: int | Sequence[int] = 5,
     *,
     model: Any = None,
@@ -135,7 +135,7 @@ class Options(TypedDict, total=False):
 def prepare_comparison(
     scenario: Scenario,
     methods: Sequence[str] | str,
-    equal: str,
+    equal: str | None,
     seeds: int | Sequence[int],
     **options: Unpack[Options],
 ) -> Prepared:

@@ -18,7 +18,7 @@ def compare_worlds(
     scenario: Scenario,
     worlds: int,
     methods: Sequence[str] | str,
-    equal: str,
+    equal: str | None,
     seeds: int | Sequence[int],
     *,
     target: float | None = None,

@@ -89,7 +89,7 @@ def ask(
     scenario: Scenario,
     vary: Mapping[str, Any],
     methods: Sequence[str] | str,
-    equal: str,
+    equal: str | None,
     seeds: int | Sequence[int],
 ) -> Asked:
     """Check what a sweep is asked, and make every combination a scenario.
@@ -110,7 +110,8 @@ def ask(
             "seeds"
         )
     varied, made = combinations(scenario, given)
-    return Asked(scenario, varied, made, wanted, equal_terms(equal), chosen)
+    terms = equal_terms(equal, *(one.scenario for one in made if one.scenario is not None))
+    return Asked(scenario, varied, made, wanted, terms, chosen)
 
 
 def outlooks(

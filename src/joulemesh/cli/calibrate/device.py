@@ -31,7 +31,7 @@ _INTERRUPTED = 130
 
 def device(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     which: Annotated[

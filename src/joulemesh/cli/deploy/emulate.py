@@ -32,7 +32,7 @@ __all__ = ["emulate"]
 
 def emulate(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     learner: LearnerOption = None,
@@ -65,7 +65,7 @@ def emulate(
 
     check_emulation()
     scenario = read_scenario(file, preset, changes, load)
-    folder = out or Path(f"{preset if file is None else file.stem}-emulated")
+    folder = out or Path(f"{preset or 'default' if file is None else file.stem}-emulated")
     wanted = Wanted.of(
         scenario,
         folder,

@@ -23,7 +23,7 @@ __all__ = ["init"]
 
 def init(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     out: Annotated[

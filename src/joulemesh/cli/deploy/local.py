@@ -53,7 +53,7 @@ ReportOption = Annotated[
 
 def local(
     file: FileArgument = None,
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
     learner: LearnerOption = None,
@@ -79,7 +79,7 @@ def local(
 
     asked = read_scenario(file, preset, changes, load)
     scenario, trace = steadfast(asked), churn_of(asked)
-    folder = out or Path(f"{preset if file is None else file.stem}-local")
+    folder = out or Path(f"{preset or 'default' if file is None else file.stem}-local")
     if calibrate:
         if learner is not None:
             raise ScenarioError("--calibrate measures the scenario's model; leave out --learner")

@@ -19,7 +19,7 @@ def flower(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder, or an empty one.")
     ] = Path("flower-app"),
-    preset: PresetOption = "default",
+    preset: PresetOption = None,
     changes: SetOption = None,
     load: LoadOption = None,
 ) -> None:
