@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from joulemesh.deploy.effects import (
 from joulemesh.deploy.messages import Beat, Part
 from joulemesh.deploy.transport import Receive
 from joulemesh.deploy.view import View
+from joulemesh.errors import ScenarioError
 from tests.deploy.loopback import Loopback, ToyLearner, tools
 
 VIEW = View(0, 1, (0, 1))
@@ -504,3 +506,46 @@ def test_a_learner_prepares_itself_beside_the_loop_and_before_it_trains(tmp_path
     assert order == ["tick", "prepare", "train"]
     told = next(line for line in lines(tmp_path) if line["kind"] == "not-prepared")
     assert "no such accelerator" in told["reason"]
+
+
+def test_a_training_that_outlasts_its_view_is_told_and_priced_by_its_own_plan(
+    tmp_path: Path,
+) -> None:
+    replanned = threading.Event()
+
+    class Slow(ToyLearner):
+        def train(self, iteration: int, rounds: int) -> None:
+            assert replanned.wait(5)
+            super().train(iteration, rounds)
+
+    class From:
+        """A plan that knows only the iterations of its view."""
+
+        last = 9
+
+        def __init__(self, view: View) -> None:
+            self.view = view
+
+        def price(self, iteration: int) -> Any:
+            if iteration < self.view.start:
+                raise ScenarioError(f"iteration {iteration} is not one of {self.view.start}..9")
+            return SimpleNamespace(iteration_s=0.0)
+
+    class Plans:
+        def answer(self, view: View) -> Planned:
+            return Planned(view, From(view))  # type: ignore[arg-type]
+
+    def answer(event: Event) -> list[Effect]:
+        match event:
+            case Begin():
+                return [Plan(VIEW)]
+            case Planned(view=view) if view == VIEW:
+                return [Train(1, 2, Commit(0, np.zeros(3))), Plan(View(1, 5, (0, 1)))]
+            case Planned():
+                replanned.set()
+            case Trained():
+                return [DONE]
+        return []
+
+    made = tools(tmp_path, learner=Slow(), planner=Plans())  # type: ignore[arg-type]
+    assert drive(Script(answer), made).complete

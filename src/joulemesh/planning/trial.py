@@ -32,7 +32,6 @@ class Trial:
         cost: `SETTING`, `ONE_DEVICE` or `BUDGET`.
         scenario: with the change, except for batteries.
         battery_j: float64 [N]: the batteries.
-        exchange: factor on the price of an exchange.
     """
 
     field: str
@@ -41,7 +40,6 @@ class Trial:
     cost: int
     scenario: Scenario
     battery_j: FloatArray
-    exchange: float = 1.0
 
 
 def with_field(scenario: Scenario, name: str, value: Any) -> Scenario:

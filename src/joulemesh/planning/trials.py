@@ -36,7 +36,6 @@ FloatArray = NDArray[np.float64]
 
 _MOST_ENTRIES = 200_000  # of rounds [n, N], in plans that are made again: some tenths of a second
 _DOMINATES = 0.5
-_FEWER_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,10 @@ class Prospects:
             amount = round(self.amount * self._from_prices(trial) / now) if now else 0
             return (amount, self.alike) if now else None
         devices = replace(self.plan.world.devices, energy_budget_j=trial.battery_j)
-        bits = float(self.plan.work.parameters * trial.scenario.network.bits_per_parameter)
-        work = replace(self.plan.work, model_bits=bits)
         try:
-            made = plan_of(Ground(trial.scenario, work, replace(self.plan.world, devices=devices)))
+            made = plan_of(
+                Ground(trial.scenario, self.plan.work, replace(self.plan.world, devices=devices))
+            )
         except JoulemeshError:
             return None
         return (made.iterations if self.asks_longest else int(made.rounds.sum())), True
@@ -156,11 +155,11 @@ class Prospects:
 
     def _from_prices(self, trial: Trial) -> int:
         """Iterations or rounds that batteries and deadline allow at the plan's mean prices."""
-        options, price_j = trial.scenario.plan, trial.exchange * self.exchange_j
+        options, price_j = trial.scenario.plan, self.exchange_j
         if self.asks_longest:
             most = longest(trial.battery_j, price_j, self._round_j, self.least)
             if (total_s := trial.scenario.budget.total_s) is not None:
-                each_s = trial.exchange * float(self.plan.exchange_s.mean())
+                each_s = float(self.plan.exchange_s.mean())
                 slow_s = float(self._round_s.max())
                 most = min(most, longest_in_time(total_s, each_s, slow_s, self.least))
             return min(most, zeta_limit(options) or most)
@@ -169,7 +168,7 @@ class Prospects:
         if policy.spends == "least":
             return n * len(price_j) * policy.least(options)
         total = rounds_total(trial.battery_j, n * price_j, self._round_j)
-        exchange_s = np.array([trial.exchange * self.exchange_s])
+        exchange_s = np.array([self.exchange_s])
         cap = TimeLimits.of(trial.scenario).caps(exchange_s, self._round_s, n)[0]
         return int(np.clip(np.minimum(total, n * cap), 0, None).sum())
 
@@ -282,11 +281,6 @@ class Prospects:
         """Cheaper exchanges, where they matter."""
         if not (self.dominated_j or self.dominated_s):
             return
-        bits = self.plan.scenario.network.bits_per_parameter
-        if bits > _FEWER_BITS:
-            words = f"{_FEWER_BITS} bits for each parameter in place of {bits}"
-            trial = self._set("network.bits_per_parameter", _FEWER_BITS, words)
-            yield replace(trial, exchange=_FEWER_BITS / bits)
         if not (self.again(self._as_is) and self.plan.timeline.scheme.exact):
             return  # what another scheme costs is not known from this one
         known = self.plan.scenario.network.channel_known

@@ -244,6 +244,7 @@ class Runner:
     def _train(self, effect: Train) -> None:
         self._chores.cancel(_REST)
         began, before_j = self._loop.time(), self._tools.meter.spent_j()
+        plan = self.plan  # a view may change during training, and its plan begins later
 
         def then(event: Event) -> None:
             now, spent_j = self._loop.time(), self._tools.meter.spent_j()
@@ -252,8 +253,8 @@ class Runner:
             joules = spent_j - before_j if meter.measures else meter.train_j(effect.rounds)
             cost = Cost(effect.rounds, joules, round(now - began, 6))
             self.tally.trained(effect.iteration, cost, now=now, spent_j=spent_j)
-            if self.plan is not None:
-                meter.rest(effect.iteration, self.plan.price(effect.iteration).iteration_s)
+            if plan is not None:
+                meter.rest(effect.iteration, plan.price(effect.iteration).iteration_s)
             self.write("trained", {"iteration": effect.iteration, **cost._asdict()})
             self._chores.set(_REST, _REST_S)
             self.take(event)
