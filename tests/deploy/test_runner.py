@@ -547,5 +547,5 @@ def test_a_training_that_outlasts_its_view_is_told_and_priced_by_its_own_plan(
                 return [DONE]
         return []
 
-    made = tools(tmp_path, learner=Slow(), planner=Plans())  # type: ignore[arg-type]
+    made = tools(tmp_path, learner=Slow(), planner=Plans())
     assert drive(Script(answer), made).complete
