@@ -29,7 +29,7 @@ def show_difference(scenario: Scenario, against: Path, *, as_json: bool) -> None
     from joulemesh.studio.difference import plan_difference
     from joulemesh.studio.document import document
 
-    before = read_scenario(against, "default")
+    before = read_scenario(against, None)
     for one in (before, scenario):
         plan(one)  # what cannot be planned is refused as everywhere
     found = plan_difference(document(before), document(scenario))

@@ -243,17 +243,16 @@ class Runner:
 
     def _train(self, effect: Train) -> None:
         self._chores.cancel(_REST)
-        began, before_j = self._loop.time(), self._tools.meter.spent_j()
-        plan = self.plan  # a view may change during training, and its plan begins later
+        plan, began, before_j = self.plan, self._loop.time(), self._tools.meter.spent_j()
 
         def then(event: Event) -> None:
-            now, spent_j = self._loop.time(), self._tools.meter.spent_j()
-            # A model was charged when training was decided on; a sensor has seen it happen.
             meter = self._tools.meter
+            now, spent_j = self._loop.time(), meter.spent_j()
+            # A model was charged when training was decided on; a sensor has seen it happen.
             joules = spent_j - before_j if meter.measures else meter.train_j(effect.rounds)
             cost = Cost(effect.rounds, joules, round(now - began, 6))
             self.tally.trained(effect.iteration, cost, now=now, spent_j=spent_j)
-            if plan is not None:
+            if plan is not None:  # of the view it began in: another's starts later
                 meter.rest(effect.iteration, plan.price(effect.iteration).iteration_s)
             self.write("trained", {"iteration": effect.iteration, **cost._asdict()})
             self._chores.set(_REST, _REST_S)
