@@ -185,47 +185,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded(RUN, "plan") & unused
 
 
-# Tables of data, which are read from top to bottom, may be as long as they are.
-DATA = {"reproduce/sentences.py"}
-LONGEST, MOST_PARAMETERS = 350, 8
-# Signatures that users see: their options are the product.
-PUBLIC = {
-    "calibration/calibrate.py:calibrate",
-    "runs/run.py:run",
-    "runs/compare.py:compare",
-    "runs/sweep.py:sweep",
-    "runs/tune.py:tune",
-    "studies/compare.py:compare_methods",
-    "tuning/tune.py:tune_scenario",
-}
-
-
-def test_modules_stay_small() -> None:
-    long = {}
-    for path in modules():
-        name = path.relative_to(HOME).as_posix()
-        lines = len(path.read_text("utf-8").splitlines())
-        if lines > LONGEST and name not in DATA:
-            long[name] = lines
-    assert not long
-
-
-def test_signatures_stay_small() -> None:
-    wide = {}
-    for path in modules():
-        name = path.relative_to(HOME).as_posix()
-        if name.startswith("cli/"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                spec = node.args
-                given = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
-                count = sum(one.arg not in ("self", "cls") for one in given)
-                if count > MOST_PARAMETERS and f"{name}:{node.name}" not in PUBLIC:
-                    wide[f"{name}:{node.name}"] = count
-    assert not wide
-
-
 def compared_by_value(source: str) -> list[str]:
     """Dataclasses with a field that is an array, and with ``==`` of their own."""
     return [
