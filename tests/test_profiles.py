@@ -61,7 +61,7 @@ def test_a_pi_by_hand() -> None:
     assert pi["capacitance"] == pytest.approx(7.2 / 5.832e27, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", RADIOS)
+@pytest.mark.parametrize("name", [name for name in RADIOS if name != "ideal"])
 def test_a_link_at_the_rated_sensitivity_carries_the_rated_rate(name: str) -> None:
     """The noise is derived so; it is rounded to a hundredth of a decibel."""
     profile = radio(name)
@@ -78,6 +78,16 @@ def test_a_link_at_the_rated_sensitivity_carries_the_rated_rate(name: str) -> No
     )
     assert rate[0] == pytest.approx(said["sensitivity_rate_bps"], rel=3e-3)
     assert profile.devices["transmit_power_w"] > radiated_w  # no radio sends more than it draws
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_ideal_links_are_those_of_a_scenario_without_a_radio(preset: str) -> None:
+    """Whatever radio was named before."""
+    plain = Scenario.preset(preset).override({"network.profile": None})
+    named = plain.override({"network.profile": "wifi"}).override({"network.profile": "ideal"})
+    assert named.devices == plain.devices
+    assert named.network == plain.network.model_copy(update={"profile": "ideal"})
+    assert profile_notes(named.devices, named.network) == []
 
 
 def test_free_space_at_one_metre() -> None:

@@ -64,7 +64,9 @@ def _tables(chosen: Any, console: Any) -> None:
             devices.append([profile.name, *cells, profile.summary])
         else:
             pairs = (("transmit_power_w", "W"), ("max_rate_bps", "bit/s"), ("bandwidth_hz", "Hz"))
-            cells = [si(said[field], unit) for field, unit in pairs]
+            cells = [
+                si(said[field], unit) if field in said else "no limit" for field, unit in pairs
+            ]
             radios.append([profile.name, *cells, profile.summary])
     show_table(console, [Column("device", figures=False), *figures, what], devices)
     show_table(console, [Column("radio", figures=False), *radio_figures, what], radios)

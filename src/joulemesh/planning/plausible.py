@@ -150,8 +150,9 @@ def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]
     rates = 1 / np.minimum(costs.forward_s, costs.backward_s)
     fastest, usual = float(rates.max()), float(np.median(rates))
     name = scenario.network.profile
-    rated = None if name is None else float(radio(name).network["max_rate_bps"])
-    if rated is not None and fastest > rated * _ROUNDING:
+    profile = None if name is None else radio(name)
+    rated = float(profile.network.get("max_rate_bps", np.inf)) if profile else np.inf
+    if fastest > rated * _ROUNDING:
         yield (
             f"the fastest link carries {si(fastest, 'bit/s')}, beyond the {si(rated, 'bit/s')} of "
             f"network.profile = {name!r}; leave network.max_rate_bps to the profile"

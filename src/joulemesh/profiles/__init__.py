@@ -42,7 +42,7 @@ DEVICES = (
     "stm32f411",
     "laptop",
 )
-RADIOS = ("wifi", "bluetooth-le", "zigbee", "lora", "lte")
+RADIOS = ("wifi", "bluetooth-le", "zigbee", "lora", "lte", "ideal")
 
 DEVICE_FIELDS = ("cpu_hz", "capacitance")
 """What a device's profile says, of the section ``devices``."""
@@ -151,7 +151,7 @@ def profiles() -> tuple[Profile, ...]:
     """All profiles, devices first.
 
     >>> [profile.kind for profile in profiles()].count("radio")
-    5
+    6
     """
     return (*map(device, DEVICES), *map(radio, RADIOS))
 
@@ -183,12 +183,14 @@ def _device(name: str, entry: dict[str, Any]) -> Profile:
 
 def _radio(name: str, entry: dict[str, Any]) -> Profile:
     said = {key: value for key, value in entry.items() if key not in ("summary", "sources")}
+    rated = "sensitivity_dbm" in said
     network: dict[str, float | str] = {
         "bandwidth_hz": said["bandwidth_hz"],
-        "noise_dbm_per_hz": _noise_dbm_per_hz(said),
-        "max_rate_bps": said["max_rate_bps"],
+        "noise_dbm_per_hz": _noise_dbm_per_hz(said) if rated else said["noise_dbm_per_hz"],
         "path_loss": said["path_loss"],
     }
+    if "max_rate_bps" in said:
+        network["max_rate_bps"] = said["max_rate_bps"]
     if said["path_loss"] == "power-law":
         free_db = 20 * math.log10(said["carrier_hz"]) + _FREE_SPACE_DB
         network["path_loss_exponent"] = said["path_loss_exponent"]
