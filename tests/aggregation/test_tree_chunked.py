@@ -35,7 +35,7 @@ from joulemesh.aggregation.tree import tree_route
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.scenario import PlanOptions
-from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.topology import Graph
 
 BITS = 1e6
@@ -291,15 +291,37 @@ def test_the_number_of_chunks_can_be_asked_for() -> None:
         ready(net, bits=8.0, chunks=9)
 
 
-def test_no_chunk_is_chosen_that_takes_longer_to_handle_than_to_carry() -> None:
+@pytest.mark.parametrize("duplex", ["orthogonal", "half"])
+@pytest.mark.parametrize(
+    "framing",
+    [
+        Framing(12_000.0, message_s=1e-3),
+        Framing(11_584.0, header_bits=720.0, packet_s=1.8e-4),
+        Framing(928.0, header_bits=136.0, packet_s=2.6e-3, message_s=5e-3),
+    ],
+)
+def test_chunks_are_chosen_with_what_packets_and_messages_cost(
+    framing: Framing, duplex: str
+) -> None:
+    """Nearly the least joules × seconds of all numbers of chunks, found by trying them all."""
     net = path(6)
-    free = ready(net).route(net.costs)
-    message_s = 3.0 * float(free.seconds(net.costs).min()) / free.chunks
-    heeded = ready(net, message_s=message_s).route(net.costs)
-    assert 1 < heeded.chunks < free.chunks
-    assert float(heeded.seconds(net.costs).min()) / heeded.chunks >= message_s * (1 - 1e-9)
-    assert ready(net, message_s=1e9).route(net.costs).chunks == 1
-    assert ready(net, message_s=1e9, chunks=7).route(net.costs).chunks == 7  # as asked for
+    costs = net.costs.framed(net.edges, framing)
+    chosen = ready(replace(net, costs=costs), duplex).route(costs)
+
+    def product(chunks: int) -> float:
+        sent = replace(chosen, chunks=chunks)
+        seconds = exchange_latency_s(sent, costs, 6, "critical-path", Medium(duplex), BITS)
+        return float(exchange_energy_j(sent, costs, 6, "transmitter").sum() * seconds)
+
+    most = max(84, int(BITS // framing.packet_bits))
+    assert product(chosen.chunks) <= 1.02 * min(map(product, range(1, most)))
+    assert ready(replace(net, costs=costs), duplex, chunks=7).route(costs).chunks == 7
+
+
+def test_a_message_that_takes_very_long_to_handle_carries_everything() -> None:
+    net = path(6)
+    costs = net.costs.framed(net.edges, Framing(12_000.0, message_s=1e9))
+    assert ready(replace(net, costs=costs)).route(costs).chunks == 1
 
 
 def path(devices: int) -> Net:

@@ -5,7 +5,7 @@ the scenario. It writes out the paper's equations `ticp`, `eicp`, `ticm`, `eicm`
 with their repairs: n iterations, the network-wide critical path, and joules to the transmitter or
 to both ends. Measured figures take the place of some of them: seconds and joules of a step, joules
 per bit sent and received, and the power at rest, drawn by all who take part during the whole of
-every iteration.
+every iteration. Packets have headers and take channel access, and messages are handled.
 
 "0 tolerance" means exact arithmetic. A float64 is a rational number, and what is spent is the
 rational sum of such numbers: it may not exceed the float64 battery or deadline by anything. Two
@@ -160,6 +160,28 @@ def with_measured(fields: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     return made
 
 
+def with_messages(fields: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The fields with packets and messages that cost something besides their bits."""
+    count, made = fields["devices.count"], dict(fields)
+
+    def each(low: float, high: float) -> dict[str, list[float]]:
+        return {"values": [rng.uniform(low, high) for _ in range(count)]}
+
+    made |= {
+        "network.packet_bits": rng.choice((64, 1000, 11_584, 10**7)),
+        "network.header_bits": rng.choice((0, 112, 720)),
+        "network.packet_s": rng.choice((0.0, 1e-6, 2e-5)),
+        "plan.message_s": rng.choice((0.0, 1e-5, 1e-3)),
+    }
+    if rng.random() < 0.5:
+        made["devices.message_j"] = each(0.0, 1e-4)
+    free = "devices.receive_j_per_bit" not in fields
+    both_ends = made["plan.physics"] == "paper" and made["plan.accounting"] is None
+    if free and not both_ends and made["plan.accounting"] != "both-ends" and rng.random() < 0.7:
+        made["devices.receive_power_w"] = each(0.01, 0.5)
+    return made
+
+
 def figure(fields: dict[str, Any], name: str) -> list[float] | None:
     """A per-device figure of the scenario, if it is given."""
     given = fields.get(f"devices.{name}")
@@ -181,7 +203,7 @@ def round_prices(fields: dict[str, Any]) -> tuple[list[float], list[float]]:
 
 
 class Radio:
-    """Seconds and joules of a message in an iteration: eqs. `ticm` and `eicm`."""
+    """Seconds and joules of a message in an iteration: eqs. `ticm` and `eicm`, in packets."""
 
     def __init__(self, plan: Plan, fields: dict[str, Any], t: int) -> None:
         links = map(tuple, plan.world.graph.edges.tolist())
@@ -190,32 +212,65 @@ class Radio:
         self.send, self.receive = (
             figure(fields, f"{way}_j_per_bit") for way in ("send", "receive")
         )
+        self.receiver_w = figure(fields, "receive_power_w")
+        self.handling_j = figure(fields, "message_j")
         self.hz = plan.scenario.network.bandwidth_hz
         self.noise_w = self.hz * 10 ** (plan.scenario.network.noise_dbm_per_hz / 10) / 1000
+        self.packet_bits = plan.scenario.network.packet_bits
+        self.header_bits = fields.get("network.header_bits", 0)
+        self.packet_s = fields.get("network.packet_s", 0.0)
+        self.message_s = fields.get("plan.message_s", 0.0)
+
+    def bit_s(self, sender: int, receiver: int) -> float:
+        gain = self.gain[min(sender, receiver), max(sender, receiver)]
+        return math.log(2) / (self.hz * math.log1p(self.power[sender] * gain / self.noise_w))
+
+    def packets(self, bits: float) -> int:
+        whole = round(bits / self.packet_bits)  # chunks may be a rounding error above a packet
+        near = abs(bits / self.packet_bits - whole) < 1e-9
+        return whole if near and whole else math.ceil(bits / self.packet_bits)
+
+    def sent_bits(self, bits: float) -> float:
+        return bits + self.packets(bits) * self.header_bits
+
+    def on_air_s(self, sender: int, receiver: int, bits: float) -> float:
+        waits_s = self.packets(bits) * self.packet_s
+        return self.sent_bits(bits) * self.bit_s(sender, receiver) + waits_s
 
     def seconds(self, sender: int, receiver: int, bits: float) -> float:
-        gain = self.gain[min(sender, receiver), max(sender, receiver)]
-        return bits / (self.hz * math.log1p(self.power[sender] * gain / self.noise_w) / math.log(2))
+        return self.on_air_s(sender, receiver, bits) + self.message_s
 
     def joules(self, sender: int, receiver: int, bits: float) -> float:
-        if self.send is not None:
-            return self.send[sender] * bits
-        return float(self.power[sender] * self.seconds(sender, receiver, bits))
+        """Of the sender."""
+        handling_j = 0.0 if self.handling_j is None else self.handling_j[sender]
+        if self.send is not None:  # channel access draws what sending draws
+            power_w = self.send[sender] / self.bit_s(sender, receiver)
+        else:
+            power_w = self.power[sender]
+        return float(power_w * self.on_air_s(sender, receiver, bits) + handling_j)
+
+    def receive_j(self, sender: int, receiver: int, bits: float) -> float:
+        """Of the receiver."""
+        total = 0.0 if self.handling_j is None else self.handling_j[receiver]
+        if self.receive is not None:
+            power_w = self.receive[receiver] / self.bit_s(sender, receiver)
+            total += power_w * self.on_air_s(sender, receiver, bits)
+        if self.receiver_w is not None:
+            total += self.receiver_w[receiver] * self.on_air_s(sender, receiver, bits)
+        return float(total)
 
 
 def exchange_j(
-    messages: list[Message], radio: Radio, both_ends: bool, together: bool
+    messages: list[Message], radio: Radio, both_ends: bool, together: bool, times: int = 1
 ) -> dict[int, Fraction]:
     """Eq. `ecp`, message by message; of a broadcast, for the dearest of its receivers."""
     spent: dict[int, Fraction] = defaultdict(Fraction)
     for one in by_message.transmissions(messages, radio, together=together):
         every = [radio.joules(one.sender, receiver, one.bits) for receiver in one.receivers]
-        spent[one.sender] += Fraction(max(every))
+        spent[one.sender] += times * Fraction(max(every))
         for receiver in one.receivers:
-            if both_ends:
-                spent[receiver] += Fraction(max(every))
-            elif radio.receive is not None:
-                spent[receiver] += Fraction(radio.receive[receiver] * one.bits)
+            heard = max(every) if both_ends else radio.receive_j(one.sender, receiver, one.bits)
+            spent[receiver] += times * Fraction(heard)
     return spent
 
 
@@ -296,7 +351,8 @@ def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
         devices = int(plan.active[t].sum())
         uses = {"ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
         uses |= {"tree": 2, "tree-chunked": 2}
-        slowest = max(radio.seconds(s, r, plan.work.model_bits) for _, s, r, _ in messages)
+        slowest = max(radio.seconds(s, r, bits) / bits for _, s, r, bits in messages)
+        slowest *= plan.work.model_bits
         return float(uses.get(route.scheme, gossip_rounds(plan, t)) * slowest)
     network = plan.scenario.network
     if network.medium == "shared":
@@ -309,10 +365,9 @@ def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
 
 
 def flood(plan: Plan, t: int) -> list[Message]:
-    """Coordination: the 64-bit reports of all live links pass each of them once both ways."""
+    """Coordination: a 64-bit report passes each live link both ways."""
     live = [link for link in plan.world.graph.edges.tolist() if plan.active[t][link].all()]
-    bits = 64.0 * len(live)
-    return [(0, *way, bits) for i, j in live for way in ((i, j), (j, i))]
+    return [(0, *way, 64.0) for i, j in live for way in ((i, j), (j, i))]
 
 
 # The checker -------------------------------------------------------------------------------------
@@ -329,20 +384,22 @@ def iteration_prices(
     both_ends, network = plan.scenario.plan.pays == "both-ends", plan.scenario.network
     if route.chunks > 1:  # a chunk after another: broadcasts carry one each
         messages = [(k - c, i, j, b) for k, c, i, j, b in route.chunk_messages() if c == 0]
-        messages = [(k, i, j, b * route.chunks) for k, i, j, b in messages]
-    joules = exchange_j(messages, radio, both_ends, network.broadcast and route.same_to_all)
+    together = network.broadcast and route.same_to_all
+    joules = exchange_j(messages, radio, both_ends, together, route.chunks)
     seconds = exchange_s(plan, t, route, radio)
     if fresh and plan.scenario.plan.coordination and route.root >= 0:
         reports = flood(plan, t)
-        for device, more in exchange_j(reports, radio, both_ends, network.broadcast).items():
+        times = len(reports) // 2  # the reports of all links, one after another
+        more_j = exchange_j(reports, radio, both_ends, network.broadcast, times)
+        for device, more in more_j.items():
             joules[device] += more
         if network.medium == "shared":
             sent = by_message.transmissions(reports, radio, together=network.broadcast)
-            seconds += by_message.slots_s(by_message.in_slots(sent, hears(plan)))
+            seconds += times * by_message.slots_s(by_message.in_slots(sent, hears(plan)))
         elif network.duplex == "half":
-            seconds += slots_s(reports, radio, False)
+            seconds += times * slots_s(reports, radio, False)
         else:
-            seconds += full_duplex_s(reports, radio)
+            seconds += times * full_duplex_s(reports, radio)
     return joules, seconds
 
 
@@ -435,6 +492,7 @@ def explore(
     timed: bool = False,
     measured: bool = False,
     shared: bool = False,
+    messages: bool = False,
 ) -> Counter[str]:
     """Check so many plans, half of them with budgets that are tight to the last bit."""
     rng, seen = random.Random(seed), Counter[str]()
@@ -442,6 +500,8 @@ def explore(
         fields = draw(rng, timed=timed, shared=shared)
         if measured:
             fields = with_measured(fields, rng)
+        if messages:
+            fields = with_messages(fields, rng)
         for own in (True, False):
             plan = planned(fields)
             if plan is None:
@@ -464,6 +524,10 @@ def explore(
             seen["idle"] += bool(plan.idle_total_j.any())
             seen["receive"] += "devices.receive_j_per_bit" in fields
             seen["step"] += "devices.step_s" in fields
+            seen["coordinated"] += plan.scenario.plan.coordination
+            seen["half"] += plan.scenario.network.duplex == "half"
+            seen["handled"] += "devices.message_j" in fields
+            seen["receiver"] += "devices.receive_power_w" in fields
             fields = tight(plan, fields, rng)
     return seen
 
@@ -508,6 +572,26 @@ def test_nothing_is_overspent_in_a_shared_medium() -> None:
     seen = explore(0, 30, shared=True)
     kinds = ("shared", "broadcast", "fading", "tree", "tree-chunked", "metropolis", "tight")
     assert all(seen[kind] for kind in kinds), seen
+
+
+@pytest.mark.parametrize(("measured", "shared"), [(False, False), (False, True), (True, False)])
+def test_packets_and_messages_are_paid_for(measured: bool, shared: bool) -> None:
+    """Headers, channel access and handling of every message of every scheme, at both ends."""
+    seen = explore(3, 60, measured=measured, shared=shared, messages=True)
+    schemes = ("tree", "tree-chunked", "ring", "ring-chunked", "gossip", "metropolis")
+    kinds = ("handled", "receiver", "coordinated", "fading", "half", "tight")
+    assert all(seen[kind] for kind in (*kinds, *schemes)), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("piece", range(1, 26))
+def test_packets_and_messages_are_paid_for_in_ten_thousand_plans(
+    piece: int, shared: bool, timed: bool
+) -> None:
+    seen = explore(piece, 100, timed=timed, measured=True, shared=shared, messages=True)
+    assert seen["plans"] >= 100
 
 
 @pytest.mark.slow

@@ -153,7 +153,8 @@ def levelled(route: Route, costs: LinkCosts, *, broadcast: bool) -> LinkCosts:
     """Costs of the route's own links, on which all receivers of a broadcast wait for the slowest.
 
     Args:
-        route: it uses each direction of a link at most once, as a tree does.
+        route: it uses each direction of a link at most once, and sends messages of one size, as a
+            tree does.
         costs: price of one bit on every link of the graph.
         broadcast: can one transmission serve several receivers?
 
@@ -164,6 +165,8 @@ def levelled(route: Route, costs: LinkCosts, *, broadcast: bool) -> LinkCosts:
     [2.0, 2.0]
     """
     own = costs.take(route.link_index)
+    if len(route.edge):
+        own = own.for_messages(float(route.message_bits[0]))
     if not (broadcast and route.same_to_all):
         return own
     air = on_air(route, costs, broadcast=True)

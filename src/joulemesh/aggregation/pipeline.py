@@ -2,8 +2,9 @@
 
 A device forwards chunk c to its parent as soon as it has c from all of its children, and the root
 sends chunk c of the mean down as soon as it has it. Every link carries the whole vector once each
-way, whatever the number of chunks, so the joules are the tree's; the seconds fall from those of
-the longest path towards those of the slowest link (notes: pipelined-tree).
+way, whatever the number of chunks, so the joules are the tree's but for more packets and messages;
+the seconds fall from those of the longest path towards those of the slowest link, until packets and
+messages cost more than the pipeline saves (notes: pipelined-tree).
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.medium import Medium
-from joulemesh.aggregation.on_air import levelled, on_air
+from joulemesh.aggregation.on_air import levelled, on_air, route_j
 from joulemesh.aggregation.rooted import half_duplex_s, hang
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.slots import frame, in_frames_s, in_slots
 from joulemesh.aggregation.tree import tree_route
-from joulemesh.world.links import LinkCosts
+from joulemesh.world.links import LinkCosts, packets_of
 
 __all__ = [
     "FRAME_BITS",
     "SMALL_FRAME_BITS",
     "Paths",
+    "choose_chunks",
     "chunked_tree_route",
     "fewest_chunks",
     "least_s",
@@ -40,33 +42,22 @@ FloatArray = NDArray[np.float64]
 
 FRAME_BITS = 12_000.0  # 1,500 bytes: Ethernet and Wi-Fi
 SMALL_FRAME_BITS = 1_016.0  # 127 bytes: IEEE 802.15.4
-_ROUNDING = 1e-12
 _NEAR = 1.01  # fewer chunks are taken for a hundredth of the seconds
 _TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # chunks, in half duplex
+_FINE = 1.2  # from one number of chunks to the next, where packets and messages have a price
+_BEYOND = 1.5  # times the least joules × seconds: more chunks only grow dearer from there on
 
 
-def most_chunks(
-    bits: float, devices: int, *, quickest_s: float = 0.0, message_s: float = 0.0
-) -> int:
-    """The most chunks that are chosen for a vector.
+def most_chunks(bits: float, devices: int, packet_bits: float = FRAME_BITS) -> int:
+    """The most chunks that are considered for a vector.
 
-    The ledger does not charge for headers, so chunks are kept to the size of a network frame, or
-    to that of Ring-AllReduce, the vector in N parts, if that is less; but not below a small frame.
-    A device handles one message while its link carries the next; if the link takes less time for
-    it, the device is what limits the pace, and more chunks make the exchange slower.
-
-    ``quickest_s`` is what the fastest link takes for the whole vector, ``message_s`` what a device
-    takes to handle a message.
+    Chunks are kept to the size of a packet, or to that of Ring-AllReduce, the vector in N parts, if
+    that is less; but not below a small frame, unless packets are smaller.
 
     >>> most_chunks(159_010 * 32.0, 20), most_chunks(60_000.0, 20), most_chunks(100.0, 20)
     (424, 20, 1)
-    >>> most_chunks(159_010 * 32.0, 20, quickest_s=0.1, message_s=0.005)
-    20
     """
-    most = max(int(bits // FRAME_BITS), min(devices, int(bits // SMALL_FRAME_BITS)))
-    if message_s > 0:
-        most = min(most, int(quickest_s / message_s * (1 + _ROUNDING)))
-    return max(1, most)
+    return max(1, int(bits // packet_bits), min(devices, int(bits // SMALL_FRAME_BITS)))
 
 
 # Orthogonal links -------------------------------------------------------------------------------
@@ -282,6 +273,13 @@ def pipelined_s(
     """
     if not len(route.edge):
         return lambda chunks: 0.0
+    if costs.free:  # chunks cost no more than their bits: what is found once serves all of them
+        return _timed(route, costs, devices, medium)
+    return lambda chunks: _timed(replace(route, chunks=chunks), costs, devices, medium)(chunks)
+
+
+def _timed(route: Route, costs: LinkCosts, devices: int, medium: Medium) -> Callable[[int], float]:
+    """Seconds by the number of chunks, with packets and messages of the route's own chunks."""
     if medium.shared:
         return _slotted_s(route, costs, devices, medium)
     own, bits = levelled(route, costs, broadcast=medium.broadcast), float(route.bits[0])
@@ -307,15 +305,70 @@ def _slotted_s(
     return lambda chunks: whole_s if chunks == 1 else in_chunks(chunks)
 
 
+def choose_chunks(route: Route, costs: LinkCosts, devices: int, medium: Medium) -> int:
+    """The number of chunks of a pipelined tree: the fewest that are nearly the fastest.
+
+    Where packets and messages have a price, more chunks cost more joules and may take longer: the
+    fewest are taken that come within 1 % of the least joules × seconds. Those are tried that fill
+    their packets, and numbers in between.
+
+    Args:
+        route: along the tree, with any number of chunks.
+        costs: price of one bit on every link of the graph, of a packet and of a message.
+        devices: number of devices of the graph.
+        medium: of the graph's devices.
+
+    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.full((4, 2), 1e-6))
+    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 1e6, Medium())
+    >>> choose_chunks(route, costs, 3, Medium())
+    46
+    >>> from joulemesh.world.links import Framing
+    >>> dear = costs.framed(edges, Framing(12_000.0, message_s=0.1))
+    >>> choose_chunks(route, dear, 3, Medium())
+    3
+    """
+    if not len(route.edge):
+        return 1
+    bits, seconds = float(route.bits[0]), pipelined_s(route, costs, devices, medium)
+    if costs.free:
+        return fewest_chunks(seconds, most_chunks(bits, devices), medium)
+    most = most_chunks(bits, devices, min(costs.packet_bits, FRAME_BITS))
+    tried: dict[int, float] = {}
+    for chunks in _worth_trying(bits, most, costs.packet_bits):
+        sent = replace(route, chunks=chunks)
+        joules = float(route_j(sent, costs, devices, broadcast=medium.broadcast).sum())
+        tried[chunks] = joules * seconds(chunks)
+        if tried[chunks] > _BEYOND * min(tried.values()):
+            break
+    enough = _NEAR * min(tried.values())
+    return next(chunks for chunks, taken in tried.items() if taken <= enough)
+
+
+def _worth_trying(bits: float, most: int, packet_bits: float) -> list[int]:
+    """Numbers of chunks from 1 to ``most``: a geometric grid, and those that fill their packets.
+
+    >>> _worth_trying(1000.0, 10, 100.0)
+    [1, 2, 3, 4, 5, 6, 7, 9, 10]
+    """
+    grid, last = {1, most}, 1.0
+    while last < most:
+        last *= _FINE
+        grid.add(min(round(last), most))
+    packets = packets_of(bits, packet_bits)
+    each = np.unique(np.ceil(packets / np.arange(1, min(int(packets), most) + 1)))
+    return sorted(grid | {int(chunks) for chunks in each if chunks <= most})
+
+
 def fewest_chunks(seconds: Callable[[int], float], most: int, medium: Medium) -> int:
     """The fewest chunks that come within 1 % of the least seconds, among 1 to ``most``.
 
-    With orthogonal links more chunks never take longer (the sum along a chain is at least its
-    maximum), so the least seconds are those of ``most`` and bisection is exact. In half duplex the
-    seconds fall likewise, but not without exceptions, and are dear to compute. Some numbers up to
-    64 are tried; beyond, the turns of a step have found their pace, so that C chunks take
-    C · seconds(C) = a + b·C, which the last two that were tried decide. In slots the same numbers
-    are tried, and one frame gives the seconds of any.
+    Packets and messages have no price of their own here. With orthogonal links more chunks never
+    take longer (the sum along a chain is at least its maximum), so the least seconds are those of
+    ``most`` and bisection is exact. In half duplex the seconds fall likewise, but not without
+    exceptions, and are dear to compute. Some numbers up to 64 are tried; beyond, the turns of a
+    step have found their pace, so that C chunks take C · seconds(C) = a + b·C, which the last two
+    that were tried decide. In slots the same numbers are tried, and one frame gives the seconds of
+    any.
 
     >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium())
     826

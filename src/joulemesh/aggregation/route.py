@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.world.links import LinkCosts
+from joulemesh.world.links import LinkCosts, packets_of
 
 __all__ = ["IntArray", "Route", "Transmission"]
 
@@ -54,6 +54,8 @@ class Route:
             played once, and uses each link at most once in each direction.
         same_to_all: is all that a device sends in one step the same, so that one broadcast can
             carry it to all of its receivers?
+        often: float [M]: how often each transmission is sent, over the number that its costs
+            expect; None for once.
 
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
     ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
@@ -75,6 +77,7 @@ class Route:
     root: int = -1
     chunks: int = 1
     same_to_all: bool = False
+    often: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if self.chunks == 1:
@@ -163,35 +166,58 @@ class Route:
         """Number of transmissions in the whole exchange."""
         return len(self.edge) * self.repeats * self.chunks
 
+    @property
+    def message_bits(self) -> FloatArray:
+        """float64 [M]: size of the messages of each transmission: of a chunk, if it has several."""
+        return self.bits if self.chunks == 1 else self.bits / self.chunks
+
     def seconds(self, costs: LinkCosts) -> FloatArray:
         """float64 [M]: time that each transmission of the pattern takes, all chunks together.
 
         Args:
-            costs: price of one bit on every link of the graph.
+            costs: price of one bit on every link of the graph, of a packet and of a message.
         """
-        link = self.link_index[self.edge]
-        return np.where(self.forward, costs.forward_s[link], costs.backward_s[link]) * self.bits
+        return self._of(costs, costs.forward_s, costs.backward_s, "s")
 
     def joules(self, costs: LinkCosts) -> FloatArray:
         """float64 [M]: energy that each transmission of the pattern takes, all chunks together.
 
         Args:
-            costs: price of one bit on every link of the graph.
+            costs: price of one bit on every link of the graph, of a packet and of a message.
         """
-        link = self.link_index[self.edge]
-        return np.where(self.forward, costs.forward_j[link], costs.backward_j[link]) * self.bits
+        return self._of(costs, costs.forward_j, costs.backward_j, "j")
 
     def receive_joules(self, costs: LinkCosts) -> FloatArray | None:
         """float64 [M]: energy that receiving each transmission takes; None where it is free.
 
         Args:
-            costs: price of one bit on every link of the graph.
+            costs: price of one bit on every link of the graph, of a packet and of a message.
         """
         forward, backward = costs.forward_receive_j, costs.backward_receive_j
         if forward is None or backward is None:
-            return None
-        link = self.link_index[self.edge]
-        return np.where(self.forward, forward[link], backward[link]) * self.bits
+            if costs.message is None or costs.message.forward_receive_j is None:
+                return None
+            forward = backward = np.zeros_like(costs.forward_s)
+        return self._of(costs, forward, backward, "receive_j")
+
+    def _of(
+        self, costs: LinkCosts, forward: FloatArray, backward: FloatArray, figure: str
+    ) -> FloatArray:
+        """float64 [M]: a figure of each transmission, from that of a bit in both directions."""
+        link, bits = self.link_index[self.edge], self.bits
+        if costs.packet is not None:
+            packets = self.chunks * packets_of(self.message_bits, costs.packet_bits)
+            bits = bits + packets * costs.packet[link, np.where(self.forward, 0, 1)]
+        if self.often is not None:
+            bits = bits * self.often
+        total = np.where(self.forward, forward[link], backward[link]) * bits
+        if costs.message is None:
+            return total
+        there, back = (getattr(costs.message, f"{way}_{figure}") for way in ("forward", "backward"))
+        if there is None:
+            return total
+        handled: FloatArray = np.where(self.forward, there[link], back[link]) * self.chunks
+        return total + (handled if self.often is None else handled * self.often)
 
     def messages(self) -> Iterator[Transmission]:
         """Every transmission of the exchange, one by one, in order."""

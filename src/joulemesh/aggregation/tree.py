@@ -198,7 +198,7 @@ def tree_route(
         bits: size of the parameter vector.
         medium: of the graph's devices.
     """
-    edges, tree_costs = graph_edges[links], costs.take(links)
+    edges, tree_costs = graph_edges[links], costs.take(links).for_messages(bits)
     root = best_root(edges, tree_costs, devices, medium)
     return _rooted_route(edges, tree_costs, devices, bits, root).on_links(links)
 

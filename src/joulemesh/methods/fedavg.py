@@ -36,7 +36,7 @@ from joulemesh.setup.from_plan import require_room
 from joulemesh.world import World
 from joulemesh.world.channel import Channel, path_gain
 from joulemesh.world.devices import DeviceArrays
-from joulemesh.world.links import LinkCosts
+from joulemesh.world.links import Framing, LinkCosts
 from joulemesh.world.loss import Packets
 from joulemesh.world.topology import Graph
 from joulemesh.world.traces import Traces
@@ -97,6 +97,8 @@ def star(setting: Setting, places_m: FloatArray | None = None) -> Ground:
         send_j_per_bit=_with_mean(devices.send_j_per_bit),
         receive_j_per_bit=_with_mean(devices.receive_j_per_bit),
         overhead_s=None if devices.overhead_s is None else np.append(devices.overhead_s, nothing),
+        receive_power_w=_with_mean(devices.receive_power_w),
+        message_j=_with_mean(devices.message_j),
     )
     middle = np.full((1, 2), network.area_m / 2)
     graph = Graph(
@@ -108,6 +110,7 @@ def star(setting: Setting, places_m: FloatArray | None = None) -> Ground:
         graph=graph,
         channel=Channel(path_gain(away_m, network)),
         packets=_packets(world),
+        framing=_framing(world, with_server),
         measured=None,
         traces=Traces(),
         motion=None,
@@ -120,6 +123,13 @@ def star(setting: Setting, places_m: FloatArray | None = None) -> Ground:
 def _with_mean(each: FloatArray | None) -> FloatArray | None:
     """The devices' figures and the server's: their mean."""
     return None if each is None else np.append(each, each.mean())
+
+
+def _framing(world: World, with_server: DeviceArrays) -> Framing | None:
+    """What messages to the server and back cost besides their bits."""
+    if world.framing is None:
+        return None
+    return replace(world.framing, message_j=with_server.message_j)
 
 
 def _packets(world: World) -> Packets | None:

@@ -139,11 +139,13 @@ def tries_of(
         expected of it; and bool [repeats or chunks · M]: is it lost?
     """
     errors = ground.errors(t, stand)
-    error = errors[route.link_index[route.edge], (~route.forward).astype(np.int64)]
+    way = route.link_index[route.edge], (~route.forward).astype(np.int64)
+    error, packet = errors[way], ground.costs(t, stand).packet
+    besides = np.zeros(len(error)) if packet is None else packet[way]
     times = route.repeats * route.chunks
     rng = stream(ground.scenario.seed, "loss", t)
     bits = np.tile(route.bits / route.chunks, times)
-    sent, lost = packets.transmissions(bits, np.tile(error, times), rng)
+    sent, lost = packets.transmissions(bits, np.tile(error, times), rng, np.tile(besides, times))
     return sent.reshape(times, -1) / expected_tries(error, packets.tries), lost
 
 

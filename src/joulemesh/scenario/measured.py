@@ -1,8 +1,8 @@
 """Measured figures in place of modelled ones: a training step's, and the links'.
 
 A step's seconds and joules say what cycles, clock and capacitance only model, and a link's rate
-what path loss does. Where both are given, one would be ignored in silence: that is refused. What
-only a preset says gives way.
+what path loss, headers and channel access do. Where both are given, one would be ignored in
+silence: that is refused. What only a preset says gives way.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _AIR = (
     "network.noise_dbm_per_hz",
     "network.max_rate_bps",
 )
+_FRAMING = ("network.packet_bits", "network.header_bits", "network.packet_s", "plan.message_s")
+_RECEIVING = ("devices.receive_j_per_bit", "devices.receive_power_w")
 REPLACED = ("devices.profile", *_PROCESSOR, "network.profile", *_AIR)
 """Fields that only model what a step's figures and the links' rates say."""
 
@@ -57,8 +59,23 @@ def take_measured(said: dict[str, Said]) -> None:
     links = _value(said, _LINKS)
     if links is not None:
         _give_way(said, f"network.links = {links!r}", "network.profile", _AIR)
+        for name in _FRAMING:  # a measured rate is that of the payload
+            if name in said and said[name].origin.kind == "profile":
+                del said[name]
         _take_topology(said, said[_LINKS])
+    _take_receiving(said)
     _name_sources(said)
+
+
+def _take_receiving(said: dict[str, Said]) -> None:
+    """Let a price of a received bit take the place of a profile's power; refuse both."""
+    if any(_value(said, name) is None for name in _RECEIVING):
+        return
+    if said[_RECEIVING[1]].origin.kind != "profile":
+        raise ScenarioError(
+            f"{_RECEIVING[0]} and {_RECEIVING[1]} are two prices of the same; give either"
+        )
+    del said[_RECEIVING[1]]
 
 
 def _value(said: dict[str, Said], name: str) -> Any:

@@ -79,6 +79,14 @@ class Devices(Section):
     receive_j_per_bit: NonNegativeQuantity | None = Field(
         None, description="joules of a bit that is received; unset: receiving is free"
     )
+    receive_power_w: NonNegativeQuantity | None = Field(
+        None,
+        description="drawn while receiving, in place of receive_j_per_bit; unset: receiving is "
+        "free",
+    )
+    message_j: NonNegativeQuantity | None = Field(
+        None, description="joules of handling a message, at its sender and its receiver; unset: 0"
+    )
     idle_w: NonNegativeQuantity | None = Field(
         None, description="power at rest, drawn for the whole of every iteration; unset: 0"
     )
@@ -179,7 +187,15 @@ class Network(Section):
     packet_error: PacketError = Field(
         0.0, description='probability that a packet is lost, or "snr": from the SNR margin'
     )
-    packet_bits: Count = Field(12_000, description="bits of a packet, where packets are lost")
+    packet_bits: Count = Field(12_000, description="bits of payload that a packet carries")
+    header_bits: Annotated[int, Field(ge=0, le=2**53, strict=True)] = Field(
+        0, description="bits that a packet has besides its payload"
+    )
+    packet_s: NonNegative = Field(
+        0.0,
+        description="time that a packet takes besides its bits: channel access, preamble, "
+        "acknowledgement",
+    )
     tries: Tries = Field(
         8, description="how often a lost packet is sent at most; then its message is lost"
     )
@@ -287,12 +303,14 @@ class PlanOptions(Section):
         False, description="price the flooding of link costs (64 bits per link) for the tree"
     )
     chunks: Count | None = Field(
-        None, description="chunks of tree-chunked; unset: the fewest that are nearly the fastest"
+        None,
+        description="chunks of tree-chunked; unset: the fewest with nearly the least joules × "
+        "seconds",
     )
     message_s: NonNegative = Field(
         0.0,
-        description="time that a device takes to handle a message: chunks of tree-chunked are "
-        "not chosen so small that a link carries one in less",
+        description="time that handling a message takes, besides the time on the air; its link "
+        "is taken for both",
     )
     tree_slack: NonNegative = Field(
         0.05, description="share of joules that a faster tree of tree-chunked may cost more"

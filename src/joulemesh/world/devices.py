@@ -54,6 +54,9 @@ class DeviceArrays:
         send_j_per_bit: joules of a bit that is sent; None: transmit power times its seconds.
         receive_j_per_bit: joules of a bit that is received; None if it is not counted.
         overhead_s: seconds of an iteration besides rounds and sending; None if not counted.
+        receive_power_w: drawn while receiving, in place of ``receive_j_per_bit``; None if it is not
+            counted.
+        message_j: joules of handling a message, at either end; None if it is not counted.
     """
 
     round_samples: FloatArray
@@ -65,6 +68,8 @@ class DeviceArrays:
     send_j_per_bit: FloatArray | None = None
     receive_j_per_bit: FloatArray | None = None
     overhead_s: FloatArray | None = None
+    receive_power_w: FloatArray | None = None
+    message_j: FloatArray | None = None
 
 
 def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
@@ -119,15 +124,16 @@ def _measured_round(
 
 def _radio_and_rest(scenario: Scenario, known: Intervals) -> tuple[FloatArray | None, ...]:
     """Power at rest, joules per bit, and seconds of overhead; None where they are not given."""
-    fields = ("idle_w", "send_j_per_bit", "receive_j_per_bit", "overhead_s")
-    words = (
-        "{} W at rest",
-        "{} J per bit to send",
-        "{} J per bit to receive",
-        "{} s of overhead",
-    )
+    words = {
+        "idle_w": "{} W at rest",
+        "send_j_per_bit": "{} J per bit to send",
+        "receive_j_per_bit": "{} J per bit to receive",
+        "overhead_s": "{} s of overhead",
+        "receive_power_w": "a receiver of {} W",
+        "message_j": "{} J to handle a message",
+    }
     found: list[FloatArray | None] = []
-    for field, what in zip(fields, words, strict=True):
+    for field, what in words.items():
         value = getattr(scenario.devices, field)
         if value is None:
             found.append(None)

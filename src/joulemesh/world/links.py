@@ -1,9 +1,14 @@
-"""What a link costs: eqs. `ticm` and `eicm`, per bit and per direction."""
+"""What a link costs: eqs. `ticm` and `eicm`, per bit and per direction.
+
+Bits travel in packets, and packets in messages. A message of b bits takes p = ceil(b / k) packets
+of k bits of payload; each packet has a header and takes channel access, a preamble and an
+acknowledgement, and each message takes a device some time to handle (`Framing`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.world.limits import usable
 
-__all__ = ["LinkCosts", "link_costs", "require_usable_links", "seconds_per_bit"]
+__all__ = [
+    "Framing",
+    "LinkCosts",
+    "link_costs",
+    "packets_of",
+    "require_usable_links",
+    "seconds_per_bit",
+]
 
 FloatArray = NDArray[np.float64]
+
+_ROUNDING = 1e-12
 
 
 def seconds_per_bit(
@@ -39,6 +53,44 @@ def seconds_per_bit(
     return np.asarray(np.maximum(shannon, 1.0 / max_rate_bps))
 
 
+def packets_of(bits: ArrayLike, packet_bits: float) -> FloatArray:
+    """Number of packets in which messages travel.
+
+    >>> packets_of([1.0, 100.0, 101.0], 100.0).tolist()
+    [1.0, 1.0, 2.0]
+    """
+    return np.ceil(np.asarray(bits, np.float64) / packet_bits * (1 - _ROUNDING))
+
+
+@dataclass(frozen=True, eq=False)
+class Framing:
+    """What messages cost besides their bits.
+
+    Attributes:
+        packet_bits: bits of payload that a packet carries.
+        header_bits: bits that a packet has besides.
+        packet_s: seconds that a packet takes besides its bits: channel access, preamble,
+            acknowledgement. The sender draws what it draws while it sends, the receiver what it
+            draws while it receives, which is an upper bound.
+        message_s: seconds to handle a message, for which its link is taken.
+        message_j: float64 [N]: joules that a device spends on handling a message that it sends or
+            receives; None where that is free.
+    """
+
+    packet_bits: float
+    header_bits: float = 0.0
+    packet_s: float = 0.0
+    message_s: float = 0.0
+    message_j: FloatArray | None = None
+
+    @property
+    def any(self) -> bool:
+        """Does anything cost something?"""
+        return bool(
+            self.header_bits or self.packet_s or self.message_s or self.message_j is not None
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class LinkCosts:
     """Cost of one bit on every link of the graph, each float64 [E].
@@ -54,6 +106,10 @@ class LinkCosts:
         forward_error, backward_error: probability that a packet is lost, where the costs are those
             of the transmissions that are expected; None where they are known.
         tries: how often a packet is sent at most.
+        packet_bits: bits of payload that a packet carries.
+        packet: float64 [E, 2]: bits that a link could carry, forward and backward, in the time
+            that a packet takes besides its payload; None where that is free.
+        message: costs of a message, whatever its size; None where it has none.
     """
 
     forward_s: FloatArray
@@ -65,6 +121,77 @@ class LinkCosts:
     forward_error: FloatArray | None = field(default=None, kw_only=True)
     backward_error: FloatArray | None = field(default=None, kw_only=True)
     tries: int = field(default=1, kw_only=True)
+    packet_bits: float = field(default=np.inf, kw_only=True)
+    packet: FloatArray | None = field(default=None, kw_only=True)
+    message: LinkCosts | None = field(default=None, kw_only=True)
+
+    @property
+    def free(self) -> bool:
+        """Do packets and messages cost nothing but their bits?"""
+        return self.packet is None and self.message is None
+
+    def framed(self, edges: NDArray[np.int64], framing: Framing | None) -> LinkCosts:
+        """These costs, with those of packets and messages.
+
+        Args:
+            edges: int64 [E, 2]: of these links.
+            framing: what messages cost besides their bits; None for nothing.
+
+        >>> one = np.ones(1)
+        >>> costs = LinkCosts(one, one, 2 * one, 2 * one).framed(
+        ...     np.array([[0, 1]]), Framing(100.0, header_bits=10.0, packet_s=5.0, message_s=30.0))
+        >>> of_150 = costs.for_messages(150.0)
+        >>> (150 * of_150.forward_s).round(9).tolist()  # two packets: 150 + 2 · (10 + 5) + 30
+        [210.0]
+        >>> (150 * of_150.forward_j).round(9).tolist()
+        [360.0]
+        """
+        if framing is None or not framing.any:
+            return self
+        packet = message = None
+        if framing.header_bits or framing.packet_s:
+            seconds = np.stack([self.forward_s, self.backward_s], axis=1)
+            packet = framing.header_bits + framing.packet_s / seconds
+        if framing.message_s or framing.message_j is not None:
+            each_s, free = np.full(len(edges), framing.message_s), np.zeros(len(edges))
+            message = LinkCosts(each_s, each_s, free, free)
+            if framing.message_j is not None:
+                first, second = framing.message_j[edges].T
+                message = LinkCosts(each_s, each_s, first, second, second, first)
+        return replace(self, packet_bits=framing.packet_bits, packet=packet, message=message)
+
+    def for_messages(self, bits: float) -> LinkCosts:
+        """Costs of a bit if it travels in messages of so many bits, packets and handling included.
+
+        They are costs without packets and messages, so that this changes nothing twice.
+        """
+        costs = self
+        if self.packet is not None:
+            times = 1.0 + packets_of(bits, self.packet_bits) / bits * self.packet
+            plain = replace(self, packet=None, message=None)
+            costs = replace(plain.scaled(times[:, 0], times[:, 1]), message=self.message)
+        if self.message is not None:
+            costs = replace(costs._plus(self.message, 1.0 / bits), message=None)
+        if costs is self:
+            return self
+        return replace(
+            costs,
+            forward_error=self.forward_error,
+            backward_error=self.backward_error,
+            tries=self.tries,
+        )
+
+    def _plus(self, other: LinkCosts, times: float) -> LinkCosts:
+        """These costs and so many times others."""
+        zero = np.zeros_like(self.forward_s)
+        changed: dict[str, Any] = {}
+        for name in _FIGURES:
+            mine, more = getattr(self, name), getattr(other, name)
+            if mine is not None or more is not None:
+                changed[name] = (zero if mine is None else mine) + (
+                    zero if more is None else times * more
+                )
+        return replace(self, **changed)
 
     def weight(self) -> FloatArray:
         """Joules of one bit both ways, at both ends: the weight of a link in the spanning tree."""
@@ -106,7 +233,8 @@ class LinkCosts:
 
     def take(self, index: NDArray[np.int64]) -> LinkCosts:
         """The costs of some of the links."""
-        some = self._each(lambda name, values: values[index])
+        packet = None if self.packet is None else self.packet[index]
+        some = self._each(lambda name, values: values[index], packet)
         if self.forward_error is None or self.backward_error is None:
             return some
         return some.expected(self.forward_error[index], self.backward_error[index], self.tries)
@@ -116,23 +244,35 @@ class LinkCosts:
         return replace(self, forward_error=forward, backward_error=backward, tries=tries)
 
     def scaled(self, forward: ArrayLike, backward: ArrayLike) -> LinkCosts:
-        """The costs of sending every bit several times, so often, [E] or one number.
+        """The costs of sending everything several times, so often, [E] or one number.
 
         >>> one = np.ones(1)
         >>> LinkCosts(one, one, one, one, one, one).scaled(2.0, 3.0).backward_receive_j
         array([3.])
         """
         ways = {"forward": np.asarray(forward), "backward": np.asarray(backward)}
-        return self._each(lambda name, values: values * ways[name.partition("_")[0]])
+        return self._each(lambda name, values: values * ways[name.partition("_")[0]], self.packet)
 
-    def _each(self, change: Callable[[str, FloatArray], FloatArray]) -> LinkCosts:
+    def _each(
+        self, change: Callable[[str, FloatArray], FloatArray], packet: FloatArray | None
+    ) -> LinkCosts:
         """Every figure changed, by its name; those that are not counted stay so."""
-        every = {one.name: getattr(self, one.name) for one in fields(self)}
-        figures = {name: one for name, one in every.items() if name.endswith(("_s", "_j"))}
+        figures = {name: getattr(self, name) for name in _FIGURES}
         changed: dict[str, Any] = {
             name: change(name, one) for name, one in figures.items() if one is not None
         }
-        return LinkCosts(**changed)
+        message = None if self.message is None else self.message._each(change, None)
+        return LinkCosts(**changed, packet_bits=self.packet_bits, packet=packet, message=message)
+
+
+_FIGURES = (
+    "forward_s",
+    "backward_s",
+    "forward_j",
+    "backward_j",
+    "forward_receive_j",
+    "backward_receive_j",
+)
 
 
 def link_costs(
@@ -145,6 +285,7 @@ def link_costs(
     *,
     send_j: FloatArray | None = None,
     receive_j: FloatArray | None = None,
+    receive_w: FloatArray | None = None,
 ) -> LinkCosts:
     """Price every link of a graph for its present gains.
 
@@ -158,6 +299,7 @@ def link_costs(
         send_j: float64 [N]: joules of a bit that a device sends, as measured, in place of its
             transmit power times the seconds.
         receive_j: float64 [N]: joules of a bit that a device receives; none unless given.
+        receive_w: float64 [N]: in its place, what a device draws while it receives.
 
     Raises:
         ScenarioError: a link is so weak that its rate is zero in floating point.
@@ -175,6 +317,13 @@ def link_costs(
     if receive_j is not None:
         heard = receive_j[edges]
         costs = replace(costs, forward_receive_j=heard[:, 1], backward_receive_j=heard[:, 0])
+    elif receive_w is not None:
+        draws = receive_w[edges]
+        costs = replace(
+            costs,
+            forward_receive_j=draws[:, 1] * forward_s,
+            backward_receive_j=draws[:, 0] * backward_s,
+        )
     require_usable_links(
         edges,
         costs,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
+from joulemesh.world.links import packets_of
 
 __all__ = ["Packets", "build_packets", "expected_tries", "snr_error"]
 
@@ -81,7 +82,7 @@ class Packets:
     """How messages are cut into packets, and how likely a packet is lost.
 
     Attributes:
-        bits: size of a packet.
+        bits: payload of a packet.
         tries: how often a packet is sent at the most.
         error: probability that a transmission is lost: one for all links, float64 [E, 2] per link
             and direction, or None where it follows from the SNR.
@@ -108,10 +109,14 @@ class Packets:
         >>> Packets(100.0, 2, 0.5).arrival(np.array([100.0, 150.0]), np.array([0.5, 0.5])).tolist()
         [0.75, 0.5625]
         """
-        return np.asarray((1.0 - error**self.tries) ** np.ceil(bits / self.bits))
+        return np.asarray((1.0 - error**self.tries) ** packets_of(bits, self.bits))
 
     def transmissions(
-        self, bits: FloatArray, error: FloatArray, rng: np.random.Generator
+        self,
+        bits: FloatArray,
+        error: FloatArray,
+        rng: np.random.Generator,
+        besides: FloatArray | float = 0.0,
     ) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Draw how often messages are sent, and which of them are lost.
 
@@ -124,9 +129,11 @@ class Packets:
             bits: float64 [messages].
             error: float64 [messages]: of the message's link.
             rng: of one exchange; it is read try by try.
+            besides: float64 [messages]: what each packet of a message takes besides its payload,
+                in bits of the message's link.
 
         Returns:
-            float64 [messages]: bits on the air over bits of the message (1 where nothing failed),
+            float64 [messages]: what is on the air over what the message takes if nothing fails,
             and bool [messages]: is the message lost?
 
         >>> packets, rng = Packets(100.0, 2, 0.5), np.random.default_rng(0)
@@ -134,15 +141,16 @@ class Packets:
         >>> times.tolist(), lost.tolist()
         ([2.0, 1.0, 1.0, 1.0], [True, False, False, False])
         """
-        full = np.maximum(np.ceil(bits / self.bits) - 1, 0).astype(np.int64)
+        packets = packets_of(bits, self.bits)
+        full = np.maximum(packets - 1, 0).astype(np.int64)
         last_bits = bits - full * self.bits
         on_air = np.zeros(len(bits))
         last = np.ones(len(bits), np.int64)
         for _ in range(self.tries):
-            on_air += full * self.bits + last * last_bits
+            on_air += full * (self.bits + besides) + last * (last_bits + besides)
             full, last = rng.binomial(full, error), rng.binomial(last, error)
         with np.errstate(invalid="ignore"):
-            times = np.where(bits > 0, on_air / bits, 1.0)
+            times = np.where(bits > 0, on_air / (bits + packets * besides), 1.0)
         return times, (full + last) > 0
 
 

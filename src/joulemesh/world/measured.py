@@ -83,11 +83,14 @@ class _Rows:
             ScenarioError: the devices have such a figure as well.
         """
         found = self.column(column, zero=column.startswith("receive"))
-        if found is not None and getattr(scenario.devices, field) is not None:
-            raise ScenarioError(
-                f"{self.path} has a column {column!r} and devices.{field} is given; one of them "
-                "would be ignored: drop one"
-            )
+        other = "receive_power_w" if field == "receive_j_per_bit" else field
+        for name in (field, other):
+            given = getattr(scenario.devices, name) is not None
+            if found is not None and given and scenario.origin(f"devices.{name}").kind != "profile":
+                raise ScenarioError(
+                    f"{self.path} has a column {column!r} and devices.{name} is given; one of "
+                    "them would be ignored: drop one"
+                )
         return found
 
 
@@ -117,6 +120,8 @@ def measured_links(scenario: Scenario, graph: Graph, devices: DeviceArrays) -> M
     heard = rows.energy(scenario, "receive_j_per_bit", "receive_j_per_bit")
     if heard is None and devices.receive_j_per_bit is not None:
         heard = devices.receive_j_per_bit[ends[:, ::-1]]
+    elif heard is None and devices.receive_power_w is not None:
+        heard = devices.receive_power_w[ends[:, ::-1]] * seconds
     costs = LinkCosts(
         seconds[:, 0],
         seconds[:, 1],

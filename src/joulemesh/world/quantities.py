@@ -37,6 +37,8 @@ _PURPOSES = (
     "overhead_s",
     "harvest_w",
     "capacity_j",
+    "receive_power_w",
+    "message_j",
 )
 
 

@@ -12,7 +12,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.devices import DeviceArrays, build_devices
 from joulemesh.world.limits import LEAST, MOST, usable
-from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.loss import Packets, build_packets, expected_tries, snr_error
 from joulemesh.world.measured import MeasuredLinks, measured_links
 from joulemesh.world.motion import Motion, build_motion
@@ -35,6 +35,7 @@ class World:
     noise_w_per_hz: float
     max_rate_bps: float = np.inf
     packets: Packets | None = None
+    framing: Framing | None = None
     measured: MeasuredLinks | None = None
     traces: Traces = field(default_factory=Traces)
     motion: Motion | None = None
@@ -49,7 +50,8 @@ class World:
 
         Where packets are lost, of all the transmissions that one bit is expected to take.
         """
-        once = self._costs_of_once(gain, links)
+        edges = self.graph.edges if links is None else self.graph.edges[links]
+        once = self._costs_of_once(gain, links).framed(edges, self.framing)
         if self.packets is None:
             return once
         lost, tries = self._errors(once, gain, links), self.packets.tries
@@ -73,7 +75,8 @@ class World:
         noise_w = self.bandwidth_hz * self.noise_w_per_hz
         snr = self.devices.transmit_power_w[edges] * both / noise_w
         rate_bps = 1.0 / np.stack([once.forward_s, once.backward_s], axis=1)
-        return snr_error(snr, rate_bps, self.bandwidth_hz, self.packets.bits)
+        header_bits = 0.0 if self.framing is None else self.framing.header_bits
+        return snr_error(snr, rate_bps, self.bandwidth_hz, self.packets.bits + header_bits)
 
     def _costs_of_once(self, gain: FloatArray, links: NDArray[np.int64] | None) -> LinkCosts:
         """Price of sending one bit once."""
@@ -89,6 +92,7 @@ class World:
             self.max_rate_bps,
             send_j=self.devices.send_j_per_bit,
             receive_j=self.devices.receive_j_per_bit,
+            receive_w=self.devices.receive_power_w,
         )
 
 
@@ -107,11 +111,13 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
     devices = build_devices(scenario, round_samples)
     measured = measured_links(scenario, graph, devices)
     heard = measured is not None and measured.costs.forward_receive_j is not None
-    if (heard or devices.receive_j_per_bit is not None) and scenario.plan.pays == "both-ends":
+    priced = "receive_power_w" if devices.receive_power_w is not None else "receive_j_per_bit"
+    heard = heard or devices.receive_j_per_bit is not None or devices.receive_power_w is not None
+    if heard and scenario.plan.pays == "both-ends":
         raise ScenarioError(
-            "receive_j_per_bit gives receiving its own price, and both ends pay the sender's "
+            f"{priced} gives receiving its own price, and both ends pay the sender's "
             '(plan.physics = "paper" or plan.accounting = "both-ends"); set plan.accounting = '
-            '"transmitter", or leave receive_j_per_bit out'
+            f'"transmitter", or {_leave_out(scenario, priced)}'
         )
     traces, motion = build_traces(scenario, devices.energy_budget_j, graph.positions_m), None
     if traces.positions is not None:
@@ -124,10 +130,30 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
         noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
         max_rate_bps=scenario.network.max_rate_bps or np.inf,
         packets=build_packets(scenario, None if measured is None else measured.loss),
+        framing=_framing(scenario, devices),
         measured=measured,
         traces=traces,
         motion=motion,
     )
+
+
+def _leave_out(scenario: Scenario, field: str) -> str:
+    if scenario.origin(f"devices.{field}").kind == "profile":  # which is not left out so easily
+        return f"devices.{field} = 0"
+    return f"leave {field} out"
+
+
+def _framing(scenario: Scenario, devices: DeviceArrays) -> Framing | None:
+    """What messages cost besides their bits; None where they cost nothing."""
+    network = scenario.network
+    framing = Framing(
+        packet_bits=float(network.packet_bits),
+        header_bits=float(network.header_bits),
+        packet_s=network.packet_s,
+        message_s=scenario.plan.message_s,
+        message_j=devices.message_j,
+    )
+    return framing if framing.any else None
 
 
 def _noise_w_per_hz(noise_dbm_per_hz: float) -> float:

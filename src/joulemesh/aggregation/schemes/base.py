@@ -93,6 +93,10 @@ class SchemeBase(ABC):
         """The scheme itself: it has no gossip rounds."""
         return self
 
+    def whole(self, costs: LinkCosts) -> LinkCosts:
+        """Price of a bit on the subgraph's links, in messages that carry the whole vector."""
+        return self.graph.own(costs).for_messages(self.bits)
+
     @abstractmethod
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """What is sent in an iteration (counted from 0), under the whole graph's numbers."""

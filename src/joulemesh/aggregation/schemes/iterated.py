@@ -84,7 +84,7 @@ class IteratedScheme(SchemeBase):
         None when a battery does not hold one gossip round in each iteration: there is nothing to
         balance then, and whether the plan can be paid is not for aggregation to say.
         """
-        graph, own = self.graph, self.graph.own(costs)
+        graph, own = self.graph, self.whole(costs)
         active = activity(graph.edges, graph.devices, self.schedule)
         spent = own.device_j(graph.edges, graph.devices, active)
         if self.broadcast and not self.random:  # every device sends to all of its neighbours

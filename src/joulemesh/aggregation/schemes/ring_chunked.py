@@ -113,7 +113,8 @@ def _least(conditions: Conditions) -> tuple[float, float]:
     slowest link is not faster than that of the tree whose slowest link is the fastest.
     """
     graph = conditions.graph
-    own, count = graph.own(conditions.costs), graph.devices
+    count = graph.devices
+    own = graph.own(conditions.costs).for_messages(conditions.bits / count)
     cheapest = np.full(count, np.inf)
     forward_j, backward_j = own.both_ends_j()
     np.minimum.at(cheapest, graph.edges[:, 0], forward_j)

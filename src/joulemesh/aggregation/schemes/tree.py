@@ -38,7 +38,7 @@ class Tree(ExactScheme):
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """Along the minimum spanning tree by these costs."""
-        return self._along(self._links(costs), self.graph.own(costs))
+        return self._along(self._links(costs), self.whole(costs))
 
     def routes(self, forecast: LinkCosts) -> RoutesToTry:
         """The tree of now, that of the forecast and a quick one, if the planner sees the costs.
@@ -49,7 +49,7 @@ class Tree(ExactScheme):
 
         def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
             # The root, too, is chosen by the gains that the planner may see.
-            own = graph.own(forecast if seen is None else seen)
+            own = self.whole(forecast if seen is None else seen)
             if seen is not None:
                 yield self.route(seen, iteration)
             yield self._along(links, own)
@@ -61,7 +61,7 @@ class Tree(ExactScheme):
     def _links(self, costs: LinkCosts) -> IntArray:
         """The minimum spanning tree, as positions in the subgraph's edge list."""
         graph = self.graph
-        return spanning_tree(graph.edges, graph.own(costs).weight(), graph.devices)
+        return spanning_tree(graph.edges, self.whole(costs).weight(), graph.devices)
 
     def _along(self, links: IntArray, own: LinkCosts) -> Route:
         """The tree over some links of the subgraph, with its best root."""

@@ -18,10 +18,9 @@ from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
 from joulemesh.aggregation.medium import Medium
 from joulemesh.aggregation.on_air import route_j
 from joulemesh.aggregation.pipeline import (
+    choose_chunks,
     chunked_tree_route,
-    fewest_chunks,
     least_s,
-    most_chunks,
     pipelined_s,
 )
 from joulemesh.aggregation.route import IntArray, Route
@@ -66,15 +65,14 @@ class TreeChunked(ExactScheme):
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """Along the tree that is the cheapest by these costs, seconds weighed in."""
         own = self.graph.own(costs)
-        return self._along(self._links(own), own)
+        return self._along(self._links(costs), own)
 
     def routes(self, forecast: LinkCosts) -> RoutesToTry:
         """The tree of now, that of the forecast and a quick one, if the planner sees the costs.
 
         Otherwise the tree of the forecast alone.
         """
-        graph = self.graph
-        links = self._links(graph.own(forecast))
+        graph, links = self.graph, self._links(forecast)
 
         def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
             own = graph.own(forecast if seen is None else seen)
@@ -82,14 +80,15 @@ class TreeChunked(ExactScheme):
                 yield self.route(seen, iteration)
             yield self._along(links, own)
             if seen is not None:
-                yield self._along(shortest_path_tree(graph.edges, own, graph.devices), own)
+                quick = shortest_path_tree(graph.edges, self.whole(seen), graph.devices)
+                yield self._along(quick, own)
 
         return to_try
 
-    def _links(self, own: LinkCosts) -> IntArray:
+    def _links(self, costs: LinkCosts) -> IntArray:
         """The tree, as positions in the subgraph's edge list."""
         graph = self.graph
-        return weighted_tree(graph.edges, own, graph.devices, self.weight_w).links
+        return weighted_tree(graph.edges, self.whole(costs), graph.devices, self.weight_w).links
 
     def _along(self, links: IntArray, own: LinkCosts) -> Route:
         """The pipelined tree over some links of the subgraph, with its best root."""
@@ -128,16 +127,11 @@ class _Candidate:
 def _candidate(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> _Candidate:
     graph, bits, medium = conditions.graph, conditions.bits, conditions.own_medium
     route = chunked_tree_route(graph.edges, tree.links, own, graph.devices, bits, medium)
-    seconds = pipelined_s(route, own, graph.devices, medium)
-    most = most_chunks(
-        bits,
-        graph.devices,
-        quickest_s=float(route.seconds(own).min()) if len(route.edge) else 0.0,
-        message_s=conditions.options.message_s,
-    )
-    chunks = conditions.options.chunks or fewest_chunks(seconds, most, medium)
-    spent = route_j(route, own, graph.devices, broadcast=medium.broadcast)
-    return _Candidate(tree, chunks, seconds(chunks), spent)
+    asked = conditions.options.chunks
+    chunks = asked or choose_chunks(route, own, graph.devices, medium)
+    seconds = pipelined_s(route, own, graph.devices, medium)(chunks)
+    spent = route_j(replace(route, chunks=chunks), own, graph.devices, broadcast=medium.broadcast)
+    return _Candidate(tree, chunks, seconds, spent)
 
 
 def _least_s(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> float:
@@ -146,12 +140,15 @@ def _least_s(conditions: Conditions, own: LinkCosts, tree: WeightedTree) -> floa
     return least_s(graph.edges[links], prices, graph.devices, conditions.bits, conditions.medium)
 
 
-def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
+def _front(conditions: Conditions) -> list[_Candidate]:
     """The trees that may be taken, from the fewest joules on; each is faster than those before.
 
     Neither the joules of all devices nor the largest share of any battery may exceed those of the
-    minimum spanning tree by more than ``plan.tree_slack``.
+    minimum spanning tree by more than ``plan.tree_slack``. Links are weighed by what the whole
+    vector takes in one message; chunks take no less.
     """
+    costs = conditions.graph.own(conditions.costs)
+    own = costs.for_messages(conditions.bits)
     graph, more = conditions.graph, 1.0 + conditions.options.tree_slack
     least = weighted_tree(graph.edges, own, graph.devices, 0.0)
     trees = [least]
@@ -167,7 +164,7 @@ def _front(conditions: Conditions, own: LinkCosts) -> list[_Candidate]:
             or _least_s(conditions, own, tree) >= kept[-1].seconds  # it cannot be faster
         ):
             continue
-        one = _candidate(conditions, own, tree)
+        one = _candidate(conditions, costs, tree)
         # The joules of broadcasts depend on the root, and are known only now.
         if kept and broadcast and not one.within(more, kept[0], battery_j):
             continue
@@ -195,7 +192,7 @@ def _ready(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
             f"plan.chunks = {asked:,} cuts a vector of {bits:,.0f} bits into chunks of less than "
             f"one bit; lower plan.chunks to {max(int(bits), 1):,} at most, or leave it out"
         )
-    front = _front(conditions, graph.own(conditions.costs))
+    front = _front(conditions)
     best = front[-1]
     said = [reason, f"{best.chunks:,} chunks of {bits / best.chunks:,.0f} bits"]
     if best is not front[0]:
@@ -221,7 +218,7 @@ TREE_CHUNKED = SCHEMES.register(
         _ready,
         words="along a tree in chunks",
         floods_costs=True,
-        parameters=("chunks", "message_s", "tree_slack"),
+        parameters=("chunks", "tree_slack"),
         advised=True,
     )
 )

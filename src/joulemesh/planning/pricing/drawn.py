@@ -94,7 +94,7 @@ def _scaled(route: Route, costs: LinkCosts, often: FloatArray) -> tuple[Route, L
     Costs are scaled where each direction of a link is used once, since closed forms look at them.
     """
     if len(np.unique(2 * route.edge + route.forward)) < len(route.edge):
-        return replace(route, bits=route.bits * often), costs.scaled(1.0, 1.0)
+        return replace(route, often=often), costs.scaled(1.0, 1.0)
     ways = np.ones((2, len(costs.forward_s)))
     ways[(~route.forward).astype(np.int64), route.link_index[route.edge]] = often
     return route, costs.scaled(ways[0], ways[1])

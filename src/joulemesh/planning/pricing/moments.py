@@ -183,7 +183,7 @@ def _in_turns(
 
 
 def _tree_order(route: Route, costs: LinkCosts, devices: int) -> Iterator[tuple[int, int]]:
-    own = costs.take(route.link_index)
+    own = costs.take(route.link_index).for_messages(float(route.bits[0]))
     rows = {ends: row for row, ends in enumerate(zip(route.sender, route.receiver, strict=True))}
     for ends in half_duplex_order(route.edges, own, devices, route.root):
         yield 0, rows[ends]

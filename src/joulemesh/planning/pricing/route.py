@@ -147,7 +147,8 @@ def _half_duplex_latency_s(
         return turns_s(route, seconds, devices)
     if is_tree(route):
         bits = float(route.bits[0])
-        return bits * half_duplex_s(route.edges, costs.take(route.link_index), devices, route.root)
+        own = costs.take(route.link_index).for_messages(bits)
+        return bits * half_duplex_s(route.edges, own, devices, route.root)
     if route.steps == 1:  # links that share a device take turns, colour after colour
         per_link = np.bincount(route.edge, seconds, len(route.edges))
         colour = edge_colours(route.edges, devices)
@@ -198,7 +199,7 @@ def pairwise_parts_j(
     Returns:
         float64 [n, N]: joules, and what of these is for receiving.
     """
-    exchanges = len(pairs)
+    exchanges, costs = len(pairs), costs.for_messages(bits)
     row = np.repeat(np.arange(exchanges), pairs.shape[1])
     link = pairs.ravel()
     row, link = row[link >= 0], link[link >= 0]
@@ -229,7 +230,7 @@ def pairwise_latency_s(
 
     Not for a shared medium, where each sequence takes slots of its own.
     """
-    exchanges = len(pairs)
+    exchanges, costs = len(pairs), costs.for_messages(bits)
     every = np.arange(exchanges)
     ready = np.zeros((exchanges, devices))
     busy = np.zeros((2, exchanges, len(edges)))

@@ -136,7 +136,8 @@ class Pricer:
         bits = scheme.bits
         spent, heard = pairwise_parts_j(self.edges, pairs, costs, self.devices, bits, self.pays)
         if self.clock == "paper":
-            slower = np.append(np.maximum(costs.forward_s, costs.backward_s), 0.0)
+            each = costs.for_messages(bits)
+            slower = np.append(np.maximum(each.forward_s, each.backward_s), 0.0)
             latency = scheme.rounds * slower[pairs].max(axis=1) * self.model_bits
         else:
             latency = pairwise_latency_s(self.edges, pairs, costs, self.devices, bits, self.medium)
@@ -145,8 +146,9 @@ class Pricer:
     def coordination(self, scheme: Scheme, costs: LinkCosts) -> Prices:
         """Price of flooding every link's cost over every link, before a tree is computed.
 
-        All reports pass each link once in each direction, one after another, so the slowest link
-        is the critical path (the few bits of one hop are nothing beside all the reports).
+        All reports pass each link once in each direction, one after another and each in a message
+        of its own, so the slowest link is the critical path (one hop is nothing beside all the
+        reports).
         """
         return self._priced(self.flood(scheme), costs, "critical-path")
 
@@ -169,8 +171,8 @@ class Pricer:
             edge=np.repeat(np.arange(len(links)), 2),
             forward=np.arange(count) % 2 == 0,
             step=0,
-            bits=LINK_REPORT_BITS * len(links),
-            repeats=1,
-            uses=1,
+            bits=LINK_REPORT_BITS,
+            repeats=len(links),
+            uses=len(links),
         ).on_links(links)
         return flood.for_all()
