@@ -77,7 +77,7 @@ class NoPlans:
         return Planned(view, None, "none here")
 
 
-FREE = Tariff(1.0, lambda to, t: 0.5, lambda sender, t: 0.0)
+FREE = Tariff(1.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0)
 
 
 def tools(

@@ -16,9 +16,17 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.static import plan_of
 from joulemesh.scenario import Scenario
 
-TOY = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.25)
+TOY = Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.25)
 
 
+MESSAGES: dict[str, object] = {
+    "network.packet_bits": 8000,
+    "network.header_bits": 720,
+    "network.packet_s": 2e-6,
+    "plan.message_s": 1e-5,
+    "devices.message_j": 1e-5,
+    "devices.receive_power_w": 0.2,
+}
 CAST: dict[str, object] = {"network.broadcast": True, "network.topology": "complete"}
 
 
@@ -36,6 +44,12 @@ CAST: dict[str, object] = {"network.broadcast": True, "network.topology": "compl
         {**CAST, "plan.aggregation": "metropolis", "plan.accounting": "both-ends"},
         {**CAST, "plan.aggregation": "metropolis", "network.fading": "rayleigh"},
         {**CAST, "plan.aggregation": "tree-chunked", "devices.receive_j_per_bit": 1e-8},
+        MESSAGES,
+        {**MESSAGES, "plan.aggregation": "ring-chunked"},
+        {**MESSAGES, "plan.aggregation": "tree-chunked"},
+        {**MESSAGES, "plan.aggregation": "gossip", "plan.gossip_rounds": 3},
+        {**MESSAGES, **CAST, "plan.aggregation": "metropolis", "plan.gossip_rounds": 3},
+        {**MESSAGES, **CAST, "plan.aggregation": "tree-chunked", "network.packet_error": 0.1},
     ],
 )
 def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) -> None:
@@ -77,7 +91,7 @@ def test_a_broadcast_is_charged_once_and_what_is_sent_again_by_itself() -> None:
     assert route is not None
     assert "by unicast" in tariff.source
     near = [int(to) for to in route.receiver[route.sender == 0]]
-    each_j = [tariff.send_j(to, 1) for to in near]
+    each_j = [tariff.send_j(to, 1, 6400.0) for to in near]
     assert len(near) == 5
     meter = Modelled(1e9, tariff)
     meter.exchange(route, 1)

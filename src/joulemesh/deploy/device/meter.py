@@ -1,9 +1,9 @@
 """What a device has spent: by a model of its rounds and bytes, or by a meter where there is one.
 
-A plan's joules are modelled: so many for a local round, so many for a byte to each neighbour, or to
-all of them at once where the plan broadcasts. A `Modelled` meter counts rounds and bytes at those
-prices. A `Measured` one reads a meter of
-`joulemesh.meters`, which sees everything that the machine draws.
+A plan's joules are modelled: so many for a local round, so many for a message to each neighbour, or
+to all of them at once where the plan broadcasts, with the headers of its packets, their time on the
+air and its handling. A `Modelled` meter counts rounds and messages at those prices. A `Measured`
+one reads a meter of `joulemesh.meters`, which sees everything that the machine draws.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
+import numpy as np
+
 from joulemesh import meters
 from joulemesh.aggregation.route import Route
 from joulemesh.deploy.device.cast import Cast, cast_of
@@ -47,20 +49,23 @@ class Tariff:
 
     Attributes:
         round_j: joules of one local round.
-        send_j: joules of a byte to a neighbour, in an iteration (from 1).
-        receive_j: joules of a byte from one.
+        send_j: joules of a byte to a neighbour, in an iteration (from 1), in a message of so many
+            bits.
+        receive_j: joules of a byte from one, likewise.
         source: where the figures come from.
         idle_w: watts that it draws at rest, through every iteration.
         cast: prices of an exchange along a route, in an iteration (from 1), as joules of a byte;
             None where every message is paid for by itself.
+        byte_bits: bits that the plan counts for a byte.
     """
 
     round_j: float
-    send_j: Callable[[int, int], float]
-    receive_j: Callable[[int, int], float]
+    send_j: Callable[[int, int, float], float]
+    receive_j: Callable[[int, int, float], float]
     source: str = "modelled"
     idle_w: float = 0.0
     cast: Callable[[Route, int], Cast] | None = None
+    byte_bits: float = 8.0
 
     @classmethod
     def of(cls, ground: Ground, device: int, parameter_bytes: float) -> Tariff:
@@ -87,17 +92,17 @@ class Tariff:
         def costs_in(iteration: int) -> LinkCosts:
             return ground.costs(iteration - 1) if first is None else first
 
-        def prices(sender: int, receiver: int, iteration: int) -> tuple[float, float]:
-            """Joules of a byte at the sender and at the receiver."""
-            costs = costs_in(iteration)
+        def prices(sender: int, receiver: int, iteration: int, size: float) -> tuple[float, float]:
+            """Joules of a byte at the sender and at the receiver, in a message of so many bits."""
             forward = (sender, receiver) in ends
             link = ends[(sender, receiver) if forward else (receiver, sender)]
+            costs = costs_in(iteration).take(np.array([link])).for_messages(size)
             send = costs.forward_j if forward else costs.backward_j
             receive = costs.forward_receive_j if forward else costs.backward_receive_j
-            return bits * float(send[link]), 0.0 if receive is None else bits * float(receive[link])
+            return bits * float(send[0]), 0.0 if receive is None else bits * float(receive[0])
 
-        def receive_j(sender: int, iteration: int) -> float:
-            sent, received = prices(sender, device, iteration)
+        def receive_j(sender: int, iteration: int, size: float) -> float:
+            sent, received = prices(sender, device, iteration, size)
             return sent if both else received
 
         def cast(route: Route, iteration: int) -> Cast:
@@ -109,12 +114,13 @@ class Tariff:
         once = "; a broadcast once, though its bytes go to each neighbour by unicast"
         return cls(
             round_j=float(devices.round_energy_j[device]),
-            send_j=lambda to, iteration: prices(device, to, iteration)[0],
+            send_j=lambda to, iteration, size: prices(device, to, iteration, size)[0],
             receive_j=receive_j,
-            source=f"modelled: the plan's joules per round and per bit ({scenario.plan.pays} pays)"
-            + (once if broadcast else ""),
+            source="modelled: the plan's joules per round and per message "
+            f"({scenario.plan.pays} pays)" + (once if broadcast else ""),
             idle_w=0.0 if devices.idle_w is None else float(devices.idle_w[device]),
             cast=cast if broadcast else None,
+            byte_bits=bits,
         )
 
 
@@ -148,7 +154,7 @@ class Modelled:
         tariff: the prices.
         spent_j: joules spent before.
 
-    >>> meter = Modelled(10.0, Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.0))
+    >>> meter = Modelled(10.0, Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0))
     >>> meter.train(3)
     >>> meter.send(1, 4)
     >>> meter.spent_j(), meter.left_j()
@@ -161,6 +167,7 @@ class Modelled:
         self.when_unread: Callable[[str], None] = lambda reason: None
         self._spent_j, self._rested = spent_j, 0
         self._cast: Cast | None = None
+        self._message_bits: float | None = None  # of the exchange, where all are of one size
 
     def rest(self, iteration: int, seconds: float) -> None:
         """An iteration is under way: what is drawn at rest goes on through all of it."""
@@ -178,7 +185,8 @@ class Modelled:
 
     def exchange(self, route: Route, iteration: int) -> None:
         """An exchange begins along a route."""
-        self._cast = None
+        self._cast, sizes = None, np.unique(route.message_bits)
+        self._message_bits = float(sizes[0]) if len(sizes) == 1 else None
         if self.tariff.cast is not None and route.same_to_all:
             self._cast = self.tariff.cast(route, iteration)
 
@@ -187,9 +195,15 @@ class Modelled:
         each_j = None
         if self._cast is not None and step is not None:
             each_j = self._cast.send_j.get((step, to))
-        return payload_bytes * (
-            self.tariff.send_j(to, self.iteration) if each_j is None else each_j
-        )
+        if each_j is None:
+            each_j = self.tariff.send_j(to, self.iteration, self._size(payload_bytes, step))
+        return payload_bytes * each_j
+
+    def _size(self, payload_bytes: int, step: int | None) -> float:
+        """Bits of a message: those that the plan counts for one of its exchange."""
+        if step is not None and self._message_bits is not None:
+            return self._message_bits
+        return max(payload_bytes, 1) * self.tariff.byte_bits
 
     def train(self, rounds: int) -> None:
         """Local rounds are begun."""
@@ -204,7 +218,9 @@ class Modelled:
         each_j = None
         if self._cast is not None and step is not None:
             each_j = self._cast.heard_j.get((step, sender))
-        each_j = self.tariff.receive_j(sender, self.iteration) if each_j is None else each_j
+        if each_j is None:
+            size = self._size(payload_bytes, step)
+            each_j = self.tariff.receive_j(sender, self.iteration, size)
         self._spent_j += payload_bytes * each_j
 
     def spent_j(self) -> float:
@@ -225,7 +241,7 @@ class Measured(Modelled):
         spent_j: joules spent before.
         clock: seconds of a clock that nobody sets.
 
-    >>> tariff = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.0)
+    >>> tariff = Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0)
     >>> seconds = iter([0.0, 0.0, 0.0, 9.0, 9.0]).__next__
     >>> declared = meters.open_meter("declared", MeterOptions(watts=5.0, clock=seconds))
     >>> meter = Measured(100.0, tariff, declared, clock=seconds)
@@ -302,7 +318,7 @@ def make_meter(
         MeterError: the meter that is asked for cannot be used here.
         ScenarioError: there is no such meter.
 
-    >>> tariff = Tariff(2.0, lambda to, t: 0.5, lambda sender, t: 0.0)
+    >>> tariff = Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0)
     >>> make_meter("modelled", 5.0, tariff).left_j()
     5.0
     >>> make_meter("auto", 5.0, tariff, options=MeterOptions(watts=6.5)).source
