@@ -87,7 +87,7 @@ def test_ideal_links_are_those_of_a_scenario_without_a_radio(preset: str) -> Non
     named = plain.override({"network.profile": "wifi"}).override({"network.profile": "ideal"})
     assert named.devices == plain.devices
     assert named.network == plain.network.model_copy(update={"profile": "ideal"})
-    assert profile_notes(named.devices, named.network) == []
+    assert profile_notes(named.devices, named.network, named.plan) == []
 
 
 def test_free_space_at_one_metre() -> None:
@@ -133,15 +133,15 @@ def test_what_is_given_wins() -> None:
     assert (one.devices.cpu_hz, one.devices.transmit_power_w) == (80e6, 0.1)
     assert one.network.bandwidth_hz == 40e6
     assert one.network.max_rate_bps == 65e6
-    notes = profile_notes(one.devices, one.network)
+    notes = profile_notes(one.devices, one.network, one.plan)
     assert [note.split(" ")[0] for note in notes] == [
         "devices.cpu_hz",
         "devices.transmit_power_w",
         "network.bandwidth_hz",
     ]
     plain = Scenario(devices={"profile": "esp32"}, network={"profile": "wifi"})
-    assert profile_notes(plain.devices, plain.network) == []
-    assert profile_notes(Scenario().devices, Scenario().network) == []
+    assert profile_notes(plain.devices, plain.network, plain.plan) == []
+    assert profile_notes(Scenario().devices, Scenario().network, Scenario().plan) == []
 
 
 def test_what_is_said_last_wins() -> None:

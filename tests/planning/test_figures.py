@@ -107,6 +107,41 @@ def test_nothing_is_printed_when_all_is_given() -> None:
     assert shown(whole) == ""
 
 
+IDEAL = {
+    "network.medium": ("orthogonal", "shared", "each link has a band of its own"),
+    "network.duplex": ("orthogonal", "half", "a device serves all of its links at once"),
+    "network.max_rate_bps": ("none", 1e8, "links reach Shannon's rate"),
+    "network.packet_error": (0.0, 0.1, "no packet is lost"),
+    "network.header_bits": (0.0, 720, "packets have no headers"),
+    "network.packet_s": (0.0, 1e-4, "channel access takes no time"),
+    "plan.message_s": (0.0, 5e-3, "handling a message takes no time"),
+    "devices.receive_power_w": (0.0, 0.2, "receiving is free"),
+    "devices.idle_w": (0.0, 0.2, "idling is free"),
+}
+
+
+@pytest.mark.parametrize("name", IDEAL)
+def test_what_the_radio_is_assumed_to_do_is_named_with_the_field_that_changes_it(name: str) -> None:
+    assumed, other, means = IDEAL[name]
+    found = {figure.name: figure for figure in figures(Scenario())}
+    assert (found[name].value, found[name].means) == (assumed, means)
+    assert str(found[name].origin) == "assumed"
+    field = name.partition(".")[2]
+    changed = Scenario(budget={"deadline_s": 100.0}).override({name: other})
+    assert f"({means})" not in shown(changed)
+    assert f"{field} " in (text := shown(Scenario()))
+    assert f"({means})" in text
+
+
+def test_a_radio_that_is_named_is_not_called_ideal() -> None:
+    named = {figure.name: figure for figure in figures(Scenario(network={"profile": "wifi"}))}
+    for name in ("header_bits", "packet_s", "max_rate_bps"):
+        assert not named[f"network.{name}"].means
+        assert str(named[f"network.{name}"].origin) == "from profile wifi"
+    for name in ("receive_power_w", "idle_w"):
+        assert not named[f"devices.{name}"].means
+
+
 # In records ------------------------------------------------------------------------------------
 
 

@@ -76,7 +76,7 @@ def _one(profile: Any, console: Any) -> None:
     from rich.text import Text
 
     lines = [f"{profile.name}: {profile.summary}", "", "In a scenario:"]
-    for section in ("devices", "network"):
+    for section in ("devices", "network", "plan"):
         fields = getattr(profile, section)
         lines += [f"  {section}.{field} = {value!r}" for field, value in fields.items()]
     lines += ["", "As the sources say it:"]

@@ -118,6 +118,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
                 "value": one.value,
                 "origin": str(one.origin),
                 **({} if one.within is None else {"interval_within": one.within}),
+                **({"means": one.means} if one.means else {}),
             }
             for one in plan.figures
         ],

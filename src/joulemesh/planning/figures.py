@@ -16,14 +16,32 @@ __all__ = ["Figure", "figures"]
 
 _PROCESSOR = ("devices.cycles_per_sample", "devices.cpu_hz", "devices.capacitance")
 _STEP = ("devices.step_s", "devices.step_j")
-_IF_GIVEN = ("idle_w", "send_j_per_bit", "receive_j_per_bit")
+_IF_GIVEN = ("send_j_per_bit", "receive_j_per_bit", "message_j")
 _PER_DEVICE = (
     "budget.energy_j",
     *_PROCESSOR,
     *_STEP,
     *(f"devices.{field}" for field in _IF_GIVEN),
     "devices.transmit_power_w",
+    "devices.receive_power_w",
+    "devices.idle_w",
 )
+_MEANS: dict[tuple[str, float | str], str] = {
+    ("network.medium", "orthogonal"): "each link has a band of its own",
+    ("network.duplex", "orthogonal"): "a device serves all of its links at once",
+    ("network.max_rate_bps", "none"): "links reach Shannon's rate",
+    ("network.packet_error", 0.0): "no packet is lost",
+    ("network.header_bits", 0.0): "packets have no headers",
+    ("network.packet_s", 0.0): "channel access takes no time",
+    ("plan.message_s", 0.0): "handling a message takes no time",
+    ("devices.receive_power_w", 0.0): "receiving is free",
+    ("devices.idle_w", 0.0): "idling is free",
+}
+_UNSET: dict[str, float | str] = {
+    "network.max_rate_bps": "none",
+    "devices.receive_power_w": 0.0,
+    "devices.idle_w": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -36,29 +54,35 @@ class Figure:
         origin: where it comes from; of a measured one, how it was measured.
         within: half the widest 95 % interval of a measured figure, as a share of it; None where no
             interval is known.
+        means: what an idealisation of the radio leaves out, in words; empty for other figures.
     """
 
     name: str
     value: float | str | tuple[float, float]
     origin: Origin
     within: float | None = None
+    means: str = ""
 
 
 def figures(scenario: Scenario) -> tuple[Figure, ...]:
     """The figures that decide what a scenario's plan comes to.
 
     Left out is what the scenario does not use: path loss where gains are given, the batch where a
-    round is an epoch, the consensus error where no gossip is asked for.
+    round is an epoch, the consensus error where no gossip is asked for. What the radio is assumed
+    to do is among them, with what an idealisation means.
 
     >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0, "deadline_s": 2.0})
     >>> [figure.name for figure in figures(one) if figure.origin.kind == "assumed"][:3]
     ['devices.count', 'devices.cycles_per_sample', 'devices.transmit_power_w']
     """
     known = Intervals(scenario)
-    return tuple(
-        Figure(name, _value(scenario, name), scenario.origin(name), _within(known, name))
-        for name in _deciding(scenario)
-    )
+    found = []
+    for name in _deciding(scenario):
+        value = _value(scenario, name)
+        means = "" if isinstance(value, tuple) else _MEANS.get((name, value), "")
+        origin = scenario.origin(name)
+        found.append(Figure(name, value, origin, _within(known, name), means))
+    return tuple(found)
 
 
 def _within(known: Intervals, name: str) -> float | None:
@@ -68,7 +92,10 @@ def _within(known: Intervals, name: str) -> float | None:
         return known.widest_of_links()
     if section != "devices" or field not in DEVICE_FIGURES:
         return None
-    values = resolve(known.scenario, field, getattr(known.scenario.devices, field), minimum=-1.0)
+    given = getattr(known.scenario.devices, field)
+    if given is None:
+        return None
+    values = resolve(known.scenario, field, given, minimum=-1.0)
     spread = known.of_device(field, values)
     return None if spread is None else widest(spread, values)
 
@@ -81,14 +108,10 @@ def _deciding(scenario: Scenario) -> list[str]:
     devices = scenario.devices
     names += list(_STEP if devices.step_s is not None else _PROCESSOR)
     names += [f"devices.{field}" for field in _IF_GIVEN if getattr(devices, field) is not None]
-    names += ["devices.transmit_power_w", "network.topology"]
+    names += ["devices.transmit_power_w", *_of_radio(scenario), "network.topology"]
     if network.links is not None:
         return [*names, "network.links", *_of_plan(scenario)]
-    names += ["network.bandwidth_hz"]
-    if network.max_rate_bps is not None:
-        names.append("network.max_rate_bps")
-    if network.packet_error != 0:
-        names += ["network.packet_error", "network.packet_bits", "network.tries"]
+    names += ["network.bandwidth_hz", "network.max_rate_bps"]
     if network.gains is None:
         names.append("network.path_loss")
         if network.path_loss == "power-law":
@@ -96,6 +119,24 @@ def _deciding(scenario: Scenario) -> list[str]:
         if scenario.devices.x_m is None or scenario.devices.y_m is None:
             names.append("network.area_m")
     return [*names, *_of_plan(scenario)]
+
+
+def _of_radio(scenario: Scenario) -> list[str]:
+    """What decides the price of messages besides the rate of a link."""
+    network, devices, names = scenario.network, scenario.devices, ["devices.idle_w"]
+    measured = network.links is not None  # it may have columns of what is received and lost
+    own = devices.receive_j_per_bit is not None or scenario.plan.pays == "both-ends"
+    if devices.receive_power_w is not None or not (own or measured):
+        names.append("devices.receive_power_w")
+    names.append("network.medium")
+    if network.medium != "shared":  # where a device takes part in one transmission at a time
+        names.append("network.duplex")
+    if not (measured and network.packet_error == 0):
+        names.append("network.packet_error")
+    packets = network.packet_error != 0 or network.header_bits or network.packet_s
+    names += ["network.packet_bits"] if packets else []
+    names += ["network.tries"] if network.packet_error != 0 else []
+    return [*names, "network.header_bits", "network.packet_s", "plan.message_s"]
 
 
 def _of_plan(scenario: Scenario) -> list[str]:
@@ -114,6 +155,8 @@ def _of_plan(scenario: Scenario) -> list[str]:
 def _value(scenario: Scenario, name: str) -> float | str | tuple[float, float]:
     section, _, field = name.partition(".")
     value: Any = getattr(getattr(scenario, section), field)
+    if value is None:
+        return _UNSET[name]
     spread = isinstance(value, dict | tuple) or (isinstance(value, str) and name in _PER_DEVICE)
     if name in _PER_DEVICE and spread and not (isinstance(value, tuple) and len(value) == 2):
         each = resolve(scenario, field, value, minimum=-1.0)  # a list, or a column of the table

@@ -51,11 +51,12 @@ def plan_graph(plan: Plan) -> Any:
             **({"name": plan.names[i]} if plan.names else {}),
         )
     slower_s = np.maximum(costs.forward_s, costs.backward_s)
+    weight = costs.for_messages(plan.work.model_bits).weight()
     columns = {
         "gain": channel.mean_gain,
         "rate_bps": 1.0 / slower_s,
-        "energy_j_per_bit": costs.weight() / 2,
-        "weight": costs.weight(),
+        "energy_j_per_bit": weight / 2,
+        "weight": weight,
     }
     for k, (i, j) in enumerate(graph.edges.tolist()):
         figures = {name: float(values[k]) for name, values in columns.items()}

@@ -53,8 +53,11 @@ RADIO_FIELDS = (
     "path_loss",
     "path_loss_exponent",
     "path_loss_reference_db",
+    "packet_bits",
+    "header_bits",
+    "packet_s",
 )
-"""What a radio's profile says, of the section ``network``; and ``devices.transmit_power_w``."""
+"""What a radio's profile says, of the section ``network``; and what it draws, of ``devices``."""
 
 _FREE_SPACE_DB = -147.55  # 20 log10(4 pi / c): the loss at 1 m and 1 Hz
 
@@ -89,6 +92,7 @@ class Profile:
         said: the figures as the sources give them.
         devices: fields of the section ``devices`` that follow.
         network: fields of the section ``network`` that follow.
+        plan: fields of the section ``plan`` that follow.
         sources: where the figures come from.
     """
 
@@ -98,6 +102,7 @@ class Profile:
     said: Mapping[str, float | str]
     devices: Mapping[str, float]
     network: Mapping[str, float | str]
+    plan: Mapping[str, float]
     sources: tuple[Source, ...]
 
 
@@ -178,7 +183,7 @@ def _device(name: str, entry: dict[str, Any]) -> Profile:
         "cpu_hz": said["cpu_hz"],
         "capacitance": said["power_w"] / said["cpu_hz"] ** 3,  # P = theta f^3
     }
-    return Profile(name, "device", entry["summary"], said, figures, {}, _sources(entry))
+    return Profile(name, "device", entry["summary"], said, figures, {}, {}, _sources(entry))
 
 
 def _radio(name: str, entry: dict[str, Any]) -> Profile:
@@ -189,14 +194,16 @@ def _radio(name: str, entry: dict[str, Any]) -> Profile:
         "noise_dbm_per_hz": _noise_dbm_per_hz(said) if rated else said["noise_dbm_per_hz"],
         "path_loss": said["path_loss"],
     }
-    if "max_rate_bps" in said:
-        network["max_rate_bps"] = said["max_rate_bps"]
+    asked = ("max_rate_bps", "packet_bits", "header_bits", "packet_s")
+    network |= {field: said[field] for field in asked if field in said}
     if said["path_loss"] == "power-law":
         free_db = 20 * math.log10(said["carrier_hz"]) + _FREE_SPACE_DB
         network["path_loss_exponent"] = said["path_loss_exponent"]
         network["path_loss_reference_db"] = said.get("path_loss_reference_db", round(free_db, 2))
-    power = {"transmit_power_w": said["transmit_power_w"]}
-    return Profile(name, "radio", entry["summary"], said, power, network, _sources(entry))
+    draws = ("transmit_power_w", "receive_power_w", "idle_w")
+    power = {field: said[field] for field in draws if field in said}
+    plan = {"message_s": said["message_s"]} if "message_s" in said else {}
+    return Profile(name, "radio", entry["summary"], said, power, network, plan, _sources(entry))
 
 
 def _noise_dbm_per_hz(said: Mapping[str, Any]) -> float:

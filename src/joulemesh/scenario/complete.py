@@ -18,7 +18,7 @@ from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
 from joulemesh.scenario.given import Layer, Said, latest
 from joulemesh.scenario.measured import take_measured
 from joulemesh.scenario.origin import Origin
-from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Devices, Network
+from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Devices, Network, PlanOptions
 from joulemesh.tables import read_table
 
 __all__ = ["completed", "own_statements", "profile_notes"]
@@ -135,10 +135,9 @@ def _take_profiles(said: dict[str, Said]) -> None:
         for field, figure in _hardware_figures(hardware.value, table).items():
             _take_figure(said, f"devices.{field}", Said(figure, hardware.rank, origin))
     if air is not None and isinstance(air.value, str):
-        known, origin = radio(air.value), Origin("profile", air.value)
-        for section, figures in (("devices", known.devices), ("network", known.network)):
-            for field, figure in figures.items():
-                _take_figure(said, f"{section}.{field}", Said(figure, air.rank, origin))
+        origin = Origin("profile", air.value)
+        for name, figure in _radio_figures(air.value).items():
+            _take_figure(said, name, Said(figure, air.rank, origin))
 
 
 def _take_figure(said: dict[str, Said], name: str, profile: Said) -> None:
@@ -182,16 +181,27 @@ def _hardware_figures(value: Any, table: Any) -> dict[str, Any]:
     return {field: {"values": [one[field] for one in found]} for field in DEVICE_FIELDS if found}
 
 
+def _radio_figures(name: str) -> dict[str, Any]:
+    """Fields that a radio's profile gives, by their full names."""
+    known = radio(name)
+    return {
+        f"{section}.{field}": figure
+        for section in ("devices", "network", "plan")
+        for field, figure in getattr(known, section).items()
+    }
+
+
 def _listed(names: Sequence[str]) -> str:
     """The different names, the first few of many."""
     unlike = list(dict.fromkeys(names))
     return ", ".join(unlike[:_MOST_NAMES]) + (", …" if len(unlike) > _MOST_NAMES else "")
 
 
-def profile_notes(devices: Devices, network: Network) -> list[str]:
+def profile_notes(devices: Devices, network: Network, plan: PlanOptions) -> list[str]:
     """One line for each figure of a profile that a given field overrules.
 
-    >>> profile_notes(Devices(profile="raspberry-pi-4", cpu_hz=1e9, capacitance=1e-27), Network())
+    >>> mine = Devices(profile="raspberry-pi-4", cpu_hz=1e9, capacitance=1e-27)
+    >>> profile_notes(mine, Network(), PlanOptions())
     ["devices.cpu_hz is given as 1e+09, so the profile's 1.8e+09 is not used",
      "devices.capacitance is given as 1e-27, so the profile's 1.23e-27 is not used"]
     """
@@ -200,14 +210,15 @@ def profile_notes(devices: Devices, network: Network) -> list[str]:
         for field, figure in _hardware_figures(devices.profile, devices.table).items()
     }
     if network.profile is not None:
-        known = radio(network.profile)
-        figures |= {f"devices.{field}": figure for field, figure in known.devices.items()}
-        figures |= {f"network.{field}": figure for field, figure in known.network.items()}
-    sections = {"devices": devices, "network": network}
+        figures |= _radio_figures(network.profile)
+    sections = {"devices": devices, "network": network, "plan": plan}
     notes = []
     for name, figure in figures.items():
         section, _, field = name.partition(".")
         mine = getattr(sections[section], field)
+        replaced = name == "devices.receive_power_w" and devices.receive_j_per_bit is not None
+        if mine is None and replaced:
+            name, mine = "devices.receive_j_per_bit", devices.receive_j_per_bit
         if mine != figure:
             notes.append(
                 f"{name} is given as {_brief(mine)}, so the profile's {_brief(figure)} is not used"
@@ -216,6 +227,6 @@ def profile_notes(devices: Devices, network: Network) -> list[str]:
 
 
 def _brief(value: Any) -> str:
-    if isinstance(value, float):
+    if isinstance(value, int | float):
         return f"{value:.3g}"
     return repr(value) if isinstance(value, str) else "a list"

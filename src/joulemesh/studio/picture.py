@@ -40,7 +40,8 @@ def map_of_ground(ground: Ground) -> dict[str, Any] | None:
     x, y = ((low + high) / 2).tolist()
     links = every(len(graph.edges), _MOST_LINKS)
     payers = 2.0 if ground.scenario.plan.pays == "both-ends" else 1.0
-    energy = ground.forecast_at(0, links).weight() * ground.work.model_bits * payers
+    bits = ground.work.model_bits
+    energy = ground.forecast_at(0, links).for_messages(bits).weight() * bits * payers
     return {
         "frame": few_digits(np.array([x - half, x + half, y - half, y + half]), 6),
         "energy": few_digits(np.array([energy.min(), energy.max()])),

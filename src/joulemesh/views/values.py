@@ -46,13 +46,15 @@ def value_words(field: str, value: Any) -> str:
 
 
 def figure_words(field: str, figure: Figure) -> str:
-    """A figure's value, and how far from it a measured one may be.
+    """A figure's value, what it means, and how far from it a measured one may be.
 
     >>> from joulemesh.scenario import Origin
     >>> figure_words("step_s", Figure("devices.step_s", 0.02, Origin("given"), 0.031))
     '20 ms (95 % interval within ±3.1 %)'
     """
     words = value_words(field, figure.value)
+    if figure.means:
+        return f"{words} ({figure.means})"
     if figure.within is None:
         return words
     return f"{words} (95 % interval within ±{100 * figure.within:.2g} %)"

@@ -160,6 +160,13 @@ class LinkCosts:
                 message = LinkCosts(each_s, each_s, first, second, second, first)
         return replace(self, packet_bits=framing.packet_bits, packet=packet, message=message)
 
+    def payload_bps(self) -> tuple[FloatArray, FloatArray]:
+        """Bits of payload per second, forward and backward, in messages of many full packets."""
+        if self.packet is None:
+            return 1.0 / self.forward_s, 1.0 / self.backward_s
+        there, back = (1.0 + self.packet / self.packet_bits).T
+        return 1.0 / (self.forward_s * there), 1.0 / (self.backward_s * back)
+
     def for_messages(self, bits: float) -> LinkCosts:
         """Costs of a bit if it travels in messages of so many bits, packets and handling included.
 

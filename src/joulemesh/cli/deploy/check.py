@@ -70,9 +70,10 @@ def _planned_bps(operator: Operator) -> Callable[[str, str], float | None]:
     from joulemesh.planning.static import plan_of
 
     plan = plan_of(operator.fleet.ground())
-    costs, route, fleet = plan.ground.forecast, plan.timeline.route, operator.fleet
+    route, fleet = plan.timeline.route, operator.fleet
+    there_bps, back_bps = plan.ground.forecast.payload_bps()
     rates: dict[tuple[str, str], float] = {}
     for k in set(route.link_index.tolist()):
         i, j = (fleet.names[one] for one in plan.world.graph.edges[k].tolist())
-        rates[i, j], rates[j, i] = float(1 / costs.forward_s[k]), float(1 / costs.backward_s[k])
+        rates[i, j], rates[j, i] = float(there_bps[k]), float(back_bps[k])
     return lambda here, there: rates.get((here, there))

@@ -65,11 +65,10 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
 def _rates_bps(ground: Ground, device: int) -> dict[int, float]:
     """The rates of the links to a device's neighbours, as forecast."""
     found = {}
-    costs = ground.forecast
+    there_bps, back_bps = ground.forecast.payload_bps()
     for k, (i, j) in enumerate(ground.world.graph.edges.tolist()):
         if device in (i, j):
-            seconds = costs.forward_s[k] if device == i else costs.backward_s[k]
-            found[i + j - device] = float(1 / seconds)
+            found[i + j - device] = float(there_bps[k] if device == i else back_bps[k])
     return found
 
 

@@ -74,6 +74,8 @@ class LinkRate:
 def links_of(ground: Ground, slow_down: float = 1.0) -> tuple[LinkRate, ...]:
     """Every link of a scenario's graph, with its rates; under fading, with those of the forecast.
 
+    They are rates of payload: headers and channel access of the plan's radio are left out of them.
+
     Args:
         ground: the scenario, made ready.
         slow_down: rates are divided by it.
@@ -88,12 +90,11 @@ def links_of(ground: Ground, slow_down: float = 1.0) -> tuple[LinkRate, ...]:
     """
     if not slow_down > 0:
         raise ScenarioError(f"links cannot be slowed down by a factor of {slow_down:g}; give 1 up")
-    costs = ground.forecast
-    rows = zip(ground.world.graph.edges.tolist(), costs.forward_s, costs.backward_s, strict=True)
+    rows = zip(ground.world.graph.edges.tolist(), *ground.forecast.payload_bps(), strict=True)
     return tuple(
-        LinkRate((i, j), 1 / (there * slow_down), 1 / (back * slow_down))
+        LinkRate((i, j), there / slow_down, back / slow_down)
         if i < j
-        else LinkRate((j, i), 1 / (back * slow_down), 1 / (there * slow_down))
+        else LinkRate((j, i), back / slow_down, there / slow_down)
         for (i, j), there, back in rows
     )
 

@@ -167,11 +167,11 @@ def link_rates(plan: Plan, histories: Sequence[History]) -> tuple[LinkRate, ...]
     Under fading the plan's rate is that of its forecast.
     """
     edges = plan.world.graph.edges
-    costs = plan.ground.forecast_at(0, np.arange(len(edges)))
+    there_bps, back_bps = plan.ground.forecast_at(0, np.arange(len(edges))).payload_bps()
     planned = {
-        (int(i), int(j)): 1.0 / seconds
-        for pairs, rows in ((edges, costs.forward_s), (edges[:, ::-1], costs.backward_s))
-        for (i, j), seconds in zip(pairs.tolist(), rows.tolist(), strict=True)
+        (int(i), int(j)): rate
+        for pairs, rows in ((edges, there_bps), (edges[:, ::-1], back_bps))
+        for (i, j), rate in zip(pairs.tolist(), rows.tolist(), strict=True)
     }
     return tuple(
         LinkRate(one.device, to, planned.get((one.device, to)), sent)

@@ -141,7 +141,8 @@ def link_energy_j(plan: Plan, links: IntArray) -> FloatArray:
     True
     """
     payers = 2.0 if plan.scenario.plan.pays == "both-ends" else 1.0
-    return plan.ground.forecast_at(0, links).weight() * plan.work.model_bits * payers
+    bits = plan.work.model_bits
+    return plan.ground.forecast_at(0, links).for_messages(bits).weight() * bits * payers
 
 
 def departed(plan: Plan) -> NDArray[np.bool_]:
