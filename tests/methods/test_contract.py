@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
@@ -197,24 +198,39 @@ CASES: tuple[dict[str, Any], ...] = (
     {"network.fading": "rayleigh", "budget.energy_j": 50.0, "budget.deadline_s": 1.0},
     {"network.fading": "rician", "budget.energy_j": 50.0, "budget.deadline_s": 1.0},
     {"plan.aggregation": "gossip", "plan.gossip_rounds": 9, "plan.gossip_mode": "matchings"},
+    {
+        "network.packet_bits": 3000,
+        "network.header_bits": 720,
+        "network.packet_s": 2e-5,
+        "plan.message_s": 1e-4,
+        "devices.message_j": 1e-5,
+        "devices.receive_power_w": 0.2,
+        "budget.energy_j": 50.0,
+        "budget.deadline_s": 1.0,
+    },
 )
 
 
 def _check(setting: Setting, ledger: Ledger, t: int, messages: list[Message]) -> None:
-    world = setting.world
+    world, network, devices = setting.world, setting.scenario.network, setting.scenario.devices
     costs = world.costs(world.channel.gain(t))
     link = {tuple(edge): k for k, edge in enumerate(world.graph.edges.tolist())}
     spent, slowest = np.zeros(6), 0.0
     for i, j, bits in messages:
         k = link[min(i, j), max(i, j)]
-        joules = bits * (costs.forward_j[k] if i < j else costs.backward_j[k])
-        slowest = max(slowest, bits * (costs.forward_s[k] if i < j else costs.backward_s[k]))
+        seconds = float(costs.forward_s[k] if i < j else costs.backward_s[k])
+        packets = math.ceil(bits / network.packet_bits)
+        on_air_s = seconds * (bits + packets * network.header_bits) + packets * network.packet_s
+        slowest = max(slowest, on_air_s + setting.scenario.plan.message_s)
+        handling_j = devices.message_j or 0.0
+        joules = float(world.devices.transmit_power_w[i]) * on_air_s + handling_j
         spent[i] += joules
+        spent[j] += handling_j + on_air_s * (devices.receive_power_w or 0.0)
         if setting.scenario.plan.pays == "both-ends":
             spent[j] += joules
     np.testing.assert_allclose(ledger.exchange_j[t], spent, rtol=1e-12)
     np.testing.assert_allclose(ledger.bits[t], sum(bits for _, _, bits in messages), rtol=1e-12)
-    assert ledger.latency_s[t] >= slowest
+    assert ledger.latency_s[t] >= slowest * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))

@@ -134,6 +134,54 @@ def test_transmissions_of_a_message_by_hand() -> None:
     assert lost.tolist() == [True, False]
 
 
+def test_what_a_packet_takes_besides_its_payload_is_sent_again_with_it() -> None:
+    """Of packets of 100, 100 and 50 bits, each 20 more, one full one fails once: 310 and 120."""
+
+    class OneFails:
+        def binomial(self, count: NDArray[np.int64], error: FloatArray) -> NDArray[np.int64]:
+            return np.minimum(count, 1) if count[0] == 2 else np.zeros_like(count)
+
+    one: Any = OneFails()
+    times, lost = Packets(100.0, 2, 0.5).transmissions(
+        np.array([250.0]), np.array([0.5]), one, np.array([20.0])
+    )
+    assert times.tolist() == [pytest.approx((310 + 120) / 310)]
+    assert not lost.any()
+
+
+MESSAGES: dict[str, Any] = {
+    "network__packet_bits": 8000,
+    "network__header_bits": 720,
+    "network__packet_s": 2e-5,
+    "plan__message_s": 1e-4,
+    "devices__message_j": 1e-5,
+    "devices__receive_power_w": 0.2,
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.names())
+def test_drawn_exchanges_cost_what_is_expected_of_them_on_average(scheme: str) -> None:
+    """With packets and messages that cost something, over 300 exchanges of one plan."""
+    plan = _plan(
+        **MESSAGES,
+        devices__count=5,
+        network__packet_error=0.2,
+        plan__aggregation=scheme,
+        plan__gossip_rounds=4,
+        plan__iterations=300,
+        plan__rounds="uniform",
+        budget__energy_j=1e4,
+        budget__deadline_s=10.0,
+    )
+    drawn = carried_out(plan)
+    found = (drawn.exchange_j, drawn.receive_j, plan.exchange_j, plan.receive_j)
+    spent_j, heard_j, planned_j, expected_j = (
+        np.broadcast_to(one, plan.rounds.shape).sum(axis=0) for one in found
+    )
+    np.testing.assert_allclose(spent_j, planned_j, rtol=0.02)
+    np.testing.assert_allclose(heard_j, expected_j, rtol=0.02)
+
+
 def test_drawn_transmissions_have_the_expected_mean_and_share_of_losses() -> None:
     """p = 0.3, two tries, three packets: 1.3 on average; a message is whole with (1 − 0.09)³."""
     many = 40_000

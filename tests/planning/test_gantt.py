@@ -36,6 +36,13 @@ MEDIA: dict[str, dict[str, object]] = {
     "shared broadcast": {"network.medium": "shared", "network.broadcast": True},
     "paper": {"plan.physics": "paper"},
 }
+MESSAGES: dict[str, object] = {
+    "network.header_bits": 720,
+    "network.packet_s": 2e-5,
+    "plan.message_s": 1e-3,
+    "devices.message_j": 1e-5,
+    "devices.receive_power_w": 0.2,
+}
 WORLDS: dict[str, dict[str, object]] = {
     "receiving": {"devices.receive_j_per_bit": 1e-8},
     "rest": {"devices.idle_w": 0.01},
@@ -43,6 +50,10 @@ WORLDS: dict[str, dict[str, object]] = {
     "flooding": {"plan.coordination": True, "network.medium": "shared"},
     "fading": {"network.fading": "rayleigh", "plan.coordination": True},
     "lost packets": {"network.packet_error": 0.1, "network.broadcast": True},
+    "messages": MESSAGES,
+    "messages in turns": {**MESSAGES, "network.duplex": "half"},
+    "messages in slots": {**MESSAGES, "network.medium": "shared", "network.broadcast": True},
+    "messages lost": {**MESSAGES, "network.packet_error": 0.1, "network.broadcast": True},
     "seldom": {"plan.exchange": {"every": 2}, "plan.rounds": "spread"},
 }
 

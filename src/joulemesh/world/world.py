@@ -139,7 +139,7 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
 
 def _leave_out(scenario: Scenario, field: str) -> str:
     if scenario.origin(f"devices.{field}").kind == "profile":  # which is not left out so easily
-        return f"devices.{field} = 0"
+        return f"set devices.{field} = 0"
     return f"leave {field} out"
 
 
