@@ -299,6 +299,12 @@ def _theorem(policy: str) -> Table:
     return _rows("table1")(part="theorem 4", policy=policy)
 
 
+def sentences(verdict: str = "", parts: Sequence[str] = ()) -> int:
+    """How many sentences of the paper have that verdict, or any; of some parts or of all."""
+    rows = [row for row in _rows("claims").rows if not parts or row["figure"] in parts]
+    return len({r["sentence"] for r in rows if verdict in ("", r["sentence_verdict"])})
+
+
 def effect(claim: str, column: str = "effect") -> float:
     """A figure of claims.csv."""
     return _rows("claims")(id=claim).one(column)
@@ -309,7 +315,7 @@ NAMES = {
     for function in (
         above_zero, accuracy, effect, energy_ratios, energy_table, excess, fewest_over_most, gap,
         gossip_below_ring, gossip_lag, half_way, lead, lead_table, leads, lengths, mean_models,
-        metropolis_lag, more_ticks, most_over_fewest, never_there, order, order_table, skew,
-        smaller_error, spent, time_ratios, to_target, undefined, unused,
+        metropolis_lag, more_ticks, most_over_fewest, never_there, order, order_table, sentences,
+        skew, smaller_error, spent, time_ratios, to_target, undefined, unused,
     )
 } | {"ADAPTIVE": ADAPTIVE, "CNN": CNN, "MLP": MLP, "MEAN": MEAN}  # fmt: skip

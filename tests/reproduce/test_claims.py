@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
+import re
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.reproduce import FIGURES
+from joulemesh.reproduce import FIGURES, fig5, fig6, fig8, fig9
 from joulemesh.reproduce.claims import (
     COLUMNS,
     LEAST_SEEDS,
+    VERDICTS,
     Claim,
     claims_csv,
     exact,
     judge,
+    open_constant,
     read_claims,
+    sentence_verdict,
+    sentences,
 )
 from joulemesh.reproduce.sentences import SENTENCES
-from joulemesh.reproduce.verdicts import MARKS, effect_words
+from joulemesh.reproduce.verdicts import MARKS, effect_words, tally_words
 
-CLAIM = Claim("c", "fig8", "V", "x beats y", "accuracy of x − y", "accuracy", "")
+CLAIM = Claim("c", "fig8", "V", "x beats y", "loss of y − x", "loss", "")
+REPRODUCTION = Path(__file__).parents[2] / "docs" / "reproduction"
 
 # Mean 3, standard deviation √2.5, t(0.975, 4) = 2.7764: 3 ± 2.7764·√(2.5/5) = 3 ± 1.9632.
 ONE_TO_FIVE = [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -72,7 +86,13 @@ def test_one_bad_case_of_many_must_be_worse_to_refute() -> None:
 def test_a_margin_lets_a_small_shortfall_pass() -> None:
     short = [-0.001, 0.001, -0.002, 0.002, 0.0]
     assert judge(CLAIM, {"case": short}).verdict == "undecided"
-    assert judge(CLAIM, {"case": short}, margin=0.005).verdict == "holds"
+    assert judge(replace(CLAIM, needs="> -0.005"), {"case": short}).verdict == "holds"
+
+
+def test_accuracies_are_told_in_points() -> None:
+    points = judge(replace(CLAIM, unit="points"), {"case": [0.01 * x for x in ONE_TO_FIVE]})
+    assert (points.effect, points.low) == pytest.approx((3.0, 1.0368), abs=1e-4)
+    assert effect_words(points.row()) == "+3.00 points [+1.04, +4.96]"
 
 
 @settings(max_examples=50, deadline=None)
@@ -93,19 +113,90 @@ def test_a_claim_and_its_opposite_never_both_hold(cases: list[list[float]]) -> N
         assert other.verdict == "does not hold"
 
 
-def test_exact_claims() -> None:
-    found = exact(CLAIM, {"a": 2.0, "b": 0.5})
-    assert (found.verdict, found.effect, found.low, found.high) == ("holds", 0.5, 0.5, 2.0)
-    assert exact(CLAIM, {"a": 0.0}).verdict == "does not hold"
-    assert exact(CLAIM, {"a": 0.0}, strict=False).verdict == "holds"
-    assert exact(CLAIM, {"a": 1.0, "b": -1.0}, strict=False).verdict == "does not hold"
+@pytest.mark.parametrize(
+    ("needs", "values", "verdict", "effect"),
+    [
+        ("> 0", {"a": 2.0, "b": 0.5}, "holds", 0.5),
+        ("> 0", {"a": 0.0}, "does not hold", 0.0),
+        (">= 0", {"a": 0.0}, "holds", 0.0),
+        ("> 1", {"a": 1.5, "b": 0.9}, "does not hold", 0.9),
+        ("<= 0", {"a": 0.0, "b": 138.0}, "does not hold", 138.0),
+        ("< 0.1", {"a": 0.05, "b": 0.01}, "holds", 0.05),
+    ],
+)
+def test_exact_claims(needs: str, values: dict[str, float], verdict: str, effect: float) -> None:
+    found = exact(replace(CLAIM, needs=needs), values)
+    assert (found.verdict, found.effect) == (verdict, effect)
+    assert (found.low, found.high) == (min(values.values()), max(values.values()))
+
+
+def test_what_an_open_constant_decides_is_not_refuted() -> None:
+    one = replace(CLAIM, needs="", unit="")
+    found = open_constant(one, {"a": 0.4, "b": 15.6})
+    assert (found.verdict, found.effect) == ("depends", 15.6)
+    assert effect_words(found.row()) == "15.6"
+    assert open_constant(one, {"a": 0.0}).verdict == "holds"  # whatever the constant
+
+
+@given(st.lists(st.sampled_from(VERDICTS), min_size=1, max_size=5))
+def test_a_sentence_has_one_verdict(verdicts: list[str]) -> None:
+    """Tests that agree decide; tests that differ make it depend, and never count twice."""
+    rows = [{"sentence": "s", "verdict": verdict} for verdict in verdicts]
+    ((found, tests),) = sentences([*rows])
+    assert found == sentence_verdict(verdicts)
+    assert found == (verdicts[0] if len(set(verdicts)) == 1 else "depends")
+    assert len(tests) == len(verdicts)
+    assert sum(int(n) for n in re.findall(r"\d+", tally_words(rows))) == 1
+
+
+def test_a_sentence_is_quoted_alike_in_all_its_tests() -> None:
+    """A quotation within another, as of one with its beginning, would be counted twice."""
+    quoted = {one.sentence for one in SENTENCES}
+    assert not [(a, b) for a in quoted for b in quoted if a != b and a in b]
+    for text in quoted:
+        assert len({one.section for one in SENTENCES if one.sentence == text}) == 1
+
+
+def test_the_published_verdicts_count_sentences() -> None:
+    rows = read_claims((REPRODUCTION / "claims.csv").read_text("utf-8"))
+    counted = sentences(rows)
+    assert [row["id"] for row in rows] == [one.id for one in SENTENCES]
+    assert len(counted) == len({row["sentence"] for row in rows}) < len(rows)
+    page = (REPRODUCTION / "README.md").read_text("utf-8")
+    assert f"Of {len(counted)} sentences that can be tested, by {len(rows)} tests" in page
+    assert f"**{tally_words(rows)}**" in page
+    file = list(csv.DictReader(io.StringIO((REPRODUCTION / "claims.csv").read_text("utf-8"))))
+    each = {row["sentence"]: row["sentence_verdict"] for row in file}
+    assert all(row["sentence_verdict"] == each[row["sentence"]] for row in file)
+
+
+def test_published_effects_are_plain_numbers() -> None:
+    """One number with a unit, of at most four figures, and what it had to be."""
+    for row in read_claims((REPRODUCTION / "claims.csv").read_text("utf-8")):
+        words = effect_words(row)
+        assert abs(float(row["effect"])) < 1000, words
+        assert "{" not in row["quantity"] and "the same" not in row["quantity"]
+        if row["basis"] == "exact":
+            assert row["verdict"] == "depends" or "(must be " in words
+            assert " to " not in words
+        if row["verdict"] in ("holds", "does not hold"):
+            assert row["unit"], row["id"]
+
+
+def test_only_what_the_paper_states_is_refuted() -> None:
+    """Eq. s1 prints O(ln 1/ε): a constant of ours refutes nothing, nor does less data."""
+    rows = {row["id"]: row for row in read_claims((REPRODUCTION / "claims.csv").read_text("utf-8"))}
+    for name in ("gossip-dearer-printed", "smaller-epsilon-printed"):
+        assert rows[name]["verdict"] == "depends"
+    assert rows["fig5-fewer"]["verdict"] == "undecided"
+    assert not [name for name in rows if "local" in name]
 
 
 def test_rows_survive_the_file() -> None:
     row = judge(CLAIM, {"a, with comma": ONE_TO_FIVE}).row()
     assert tuple(row) == COLUMNS
-    assert list(read_claims(claims_csv([row]))) == [row]
-    assert effect_words(row) == "+3 [+1.04, +4.96] accuracy"
+    assert read_claims(claims_csv([row])) == [row]
+    assert effect_words(row) == "+3.00 loss [+1.04, +4.96]"
 
 
 def test_a_finding_without_figure_says_so() -> None:
@@ -120,3 +211,39 @@ def test_every_claim_has_its_own_id_and_a_figure_that_decides_it() -> None:
     assert len(set(names)) == len(names)
     assert {one.figure for one in SENTENCES} == set(FIGURES)
     assert all(one.sentence and one.quantity and one.section for one in SENTENCES)
+
+
+class Flat:
+    """A curve of five seeds, the same everywhere."""
+
+    iteration = np.array([1, 2])
+    curves: ClassVar[Any] = defaultdict(lambda: np.full((2, 5), 0.5))
+    final: ClassVar[Any] = defaultdict(lambda: np.full(5, 0.5))
+
+
+@pytest.mark.parametrize("module", [fig5, fig6, fig8, fig9])
+def test_a_test_names_what_was_run(module: Any) -> None:
+    """Numbers of a quick reproduction are its own, not those of the full one."""
+    curves: dict[Any, Flat] = defaultdict(Flat)
+    if module is fig9:  # it goes through the curves that there are
+        keys = itertools.product((0, 1), module.QUICK.rounds, module.EQUAL, ("adaptive", "GL"))
+        curves |= {key: Flat() for key in keys} | {
+            (k, r, "iterations", name): Flat()
+            for k in (0, 1) for r in module.QUICK.rounds for name in ("balanced DFL", "PENS")
+        }  # fmt: skip
+    if module is fig6:
+        curves |= {(kind, n): Flat() for kind, counts in fig6._kinds(fig6.QUICK).items()
+                   for n in counts}  # fmt: skip
+    quick = {
+        found.claim.id: found.claim.quantity for found in module._findings(module.QUICK, curves)
+    }
+    wanted = {
+        fig5: ["N = 3 − N = 6", "after 16 iterations − after 8"],
+        fig6: ["N = 6 − N = 4"],
+        fig8: ["T = 16", "2 rounds × 12 iterations − 4 rounds × 6", "over 12 iterations"],
+        fig9: ["4 − 2 rounds", "digits again, MLP − digits, MLP"],
+    }[module]
+    told = " | ".join(quick.values())
+    assert [words for words in wanted if words not in told] == []
+    for full in ("T = 400", "N = 40", "N = 30", "× 100", "9 rounds", "CIFAR", "MNIST"):
+        assert full not in told

@@ -261,10 +261,12 @@ def test_every_claim_has_a_verdict_and_two_seeds_decide_nothing(quick: Quick) ->
             assert row["verdict"] == "undecided", row
             assert row["basis"] == "2 seeds"
         else:
-            assert row["verdict"] in ("holds", "does not hold"), row
+            assert row["verdict"] in ("holds", "does not hold", "depends"), row
             assert row["basis"] == "exact"
     assert (quick.out / "claims.md").read_text("utf-8").count("\n") == len(rows) + 2
-    assert f"of {len(rows)} claims" in quick.result.stdout
+    count = len({row["sentence"] for row in rows})
+    assert f"of {count} sentences ({len(rows)} tests)" in quick.result.stdout
+    assert not [row for row in rows if "T = 400" in row["quantity"]]
 
 
 @pytest.mark.slow
@@ -458,7 +460,12 @@ def test_the_page_says_where_evaluating_cannot_be_told_apart() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
-    [("holds", "✓ holds"), ("does not hold", "✗ does not hold"), ("undecided", "? undecided")],
+    [
+        ("holds", "✓ holds"),
+        ("does not hold", "✗ does not hold"),
+        ("undecided", "? undecided"),
+        ("depends", "◐ depends"),
+    ],
 )
 def test_the_page_takes_no_result_for_granted(verdict: str, words: str) -> None:
     one = next(claim for claim in SENTENCES if claim.id == "fig8-adaptive-best")
@@ -471,11 +478,12 @@ def test_the_page_takes_no_result_for_granted(verdict: str, words: str) -> None:
         "low": "-0.01",
         "high": "0.03",
         "unit": one.unit,
+        "needs": one.needs,
         "basis": "5 seeds",
         "sentence": one.sentence,
         "quantity": one.quantity,
         "detail": "iid",
     }
     page = write_page([row], pictures={}, notes={}, failures={}, timings={})
-    assert f"**Found:** {words}." in page
-    assert sum(mark in page for mark in ("✓", "✗", "? undecided")) == 1
+    assert f"**Verdict:** {words}\n" in page
+    assert sum(mark in page for mark in ("✓", "✗", "◐", "? undecided")) == 1

@@ -153,14 +153,21 @@ def _findings(config: Config, curves: Curves) -> tuple[Finding, ...]:
         - curves[0, skewed, first].final[ACCURACY]
         for skewed in every[1:]
     }
+    skew = " and ".join(map(skew_words, every[1:]))
+    run = {"n": config.halves[0].iterations, "skew": skew}
+    one, other = (f"{r} rounds × {config.halves[1].total // r}" for r in config.halves[1].fixed)
+    totals = {"first": f"{one} iterations", "second": other, "skew": skew}
     return (
-        judge(claim("fig8-adaptive-best"), better(0, ADAPTIVE, rivals, plain)),
-        judge(claim("fig8-adaptive-best-skewed"), better(0, ADAPTIVE, rivals, every[1:])),
-        judge(claim("fig8-adaptive-loss"), better(0, ADAPTIVE, rivals, every, LOSS)),
-        judge(claim("fig8-inverse-worse"), better(0, first, [INVERSE], every)),
-        judge(claim("fig8-excessive"), better(1, three, [six], every)),
-        judge(claim("fig8-adaptive-300"), better(1, ADAPTIVE, [three, six], every)),
-        judge(claim("noniid-damage"), damage),
+        judge(claim("fig8-adaptive-best", **run), better(0, ADAPTIVE, rivals, plain)),
+        judge(claim("fig8-adaptive-best-skewed", **run), better(0, ADAPTIVE, rivals, every[1:])),
+        judge(claim("fig8-adaptive-loss", **run), better(0, ADAPTIVE, rivals, every, LOSS)),
+        judge(claim("fig8-inverse-worse", **run), better(0, first, [INVERSE], every)),
+        judge(claim("fig8-excessive", **totals), better(1, three, [six], every)),
+        judge(
+            claim("fig8-adaptive-300", n=config.halves[1].iterations, **totals),
+            better(1, ADAPTIVE, [three, six], every),
+        ),
+        judge(claim("noniid-damage", fixed=first, **run), damage),
     )
 
 

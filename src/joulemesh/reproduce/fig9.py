@@ -220,13 +220,14 @@ def _findings(config: Config, curves: dict[Key, Entry]) -> tuple[Finding, ...]:
         - finals[number, few, "iterations", ADAPTIVE]
         for number, title in enumerate(titles)
     }
-    note = f"{many} rounds against {few}"
+    rounds_run = {"few": few, "many": many}
+    tasks = {"simpler": titles[0], "harder": titles[1]}
     return (
         judge(claim("fig9-outperforms"), ahead("iterations")),
         judge(claim("fig9-outperforms-energy"), ahead("energy")),
-        judge(claim("fig9-gap-narrows"), narrows, note=note),
-        judge(claim("fig9-complex-tasks"), pronounced),
-        judge(claim("more-rounds-help"), more, note=note),
+        judge(claim("fig9-gap-narrows", **rounds_run), narrows),
+        judge(claim("fig9-complex-tasks", **tasks), pronounced),
+        judge(claim("more-rounds-help", **rounds_run), more),
     )
 
 

@@ -20,7 +20,7 @@ from joulemesh.files.bounded import read_bounded, read_json
 from joulemesh.files.limits import RECORD, STUDY_TABLE
 from joulemesh.machine import cpus
 from joulemesh.reproduce import FIGURES, LEARNED, redo, redraw
-from joulemesh.reproduce.claims import claims_csv, read_claims
+from joulemesh.reproduce.claims import claims_csv, read_claims, sentences
 from joulemesh.reproduce.clock import Account, compilations
 from joulemesh.reproduce.outcome import Outcome, Picture, rows_csv
 from joulemesh.reproduce.page import write_page
@@ -92,7 +92,7 @@ class Reproduction:
         }
         table = self.folder / "claims.csv"
         if same and table.is_file():
-            self.claims = list(read_claims(_text(table)))
+            self.claims = read_claims(_text(table))
 
     def file(self, outcome: Outcome, account: Account) -> None:
         """Write one part's numbers and figures."""
@@ -155,6 +155,7 @@ class Reproduction:
             "failures": self.failures,
             "computed": self.computed,
             "claims": self.claims,
+            "sentences": {tests[0]["sentence"]: found for found, tests in sentences(self.claims)},
             "timings": self.timings,
         }
 
@@ -238,7 +239,11 @@ def redraw_folder(folder: str | Path, printing: Printing | None = None) -> Repro
         kept.setdefault(name, {})
     seeds, told = tuple(kept["seeds"]), kept["command"]
     made = Reproduction(place, kept["size"], seeds, told, timings=kept, printing=printing)
-    made.claims = list(read_claims(_text(table)))
+    made.claims = read_claims(_text(table))
+    if not made.claims:
+        raise ScenarioError(
+            f"claims.csv in {place} was written by another version of Joulemesh: run it again"
+        )
     for name in kept["figures"]:
         try:
             rows = list(csv.DictReader(io.StringIO(_text(place / f"{name}.csv"), newline="")))

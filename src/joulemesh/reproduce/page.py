@@ -7,8 +7,9 @@ __all__ = ["REPAIRS", "write_page"]
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joulemesh.reproduce.claims import sentences
 from joulemesh.reproduce.sentences import SENTENCES
-from joulemesh.reproduce.verdicts import MARKS, ClaimRow, effect_words
+from joulemesh.reproduce.verdicts import MARKS, ClaimRow, effect_words, tally_words
 from joulemesh.views.markdown import Markdown, code, escape, table
 
 # What each part of the paper shows, in a line.
@@ -73,6 +74,7 @@ def write_page(
     '# Reproduction'
     """
     parts = [_head(rows, timings, discussed), _verdicts(rows)]
+    verdicts = {tests[0]["sentence"]: verdict for verdict, tests in sentences(rows)}
     for name, title in _PARTS.items():
         mine = [row for row in rows if row["figure"] == name]
         if name in failures:
@@ -80,13 +82,12 @@ def write_page(
         elif mine:
             setup = timings.get("setups", {}).get(name, "")
             shown = _figures(name, title, pictures.get(name, ()), setup, notes.get(name, ()))
-            parts.append(shown + _claims(mine))
+            parts.append(shown + _claims(mine, verdicts))
     parts += [_repairs(), _time(timings)]
     return "\n".join(parts)
 
 
 def _head(rows: Sequence[ClaimRow], timings: Mapping[str, Any], discussed: bool) -> str:
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in MARKS}
     lines = [
         "# Reproduction\n",
         "Yan, Li: “Adaptive Decentralized Federated Learning in Energy and Latency Constrained "
@@ -98,21 +99,25 @@ def _head(rows: Sequence[ClaimRow], timings: Mapping[str, Any], discussed: bool)
             "This is the quick form: digits in place of the paper's data sets, few devices and "
             "seeds. It shows that everything runs; what it says of learning means nothing.\n"
         )
+    of = f"{len(sentences(rows))} sentences that can be tested, by {len(rows)} tests,"
     lines.append(
-        f"Of {len(rows)} sentences that can be tested **{counts['holds']} hold, "
-        f"{counts['does not hold']} do not, and {counts['undecided']} are undecided**."
+        f"Of {of} **{tally_words(rows)}**."
         + (" What that means, in words: [discussion](discussion.md).\n" if discussed else "\n")
     )
     lines += _origin(timings)
     lines += [
         "## How verdicts are reached\n",
-        "A sentence about learning *holds* if the 95 % t interval of its quantity, paired over "
-        "seeds, lies above 0 in every case that it speaks of; it *does not hold* if in some case "
-        "the interval lies below 0 at a confidence raised for the number of cases (Bonferroni); "
-        "otherwise, or with fewer than 5 seeds, it is *undecided*. The effect is that of the case "
-        "where the sentence does worst. Energies and formulas are exact: the range over all cases "
-        "is given, and one case against the sentence refutes it. Quantities are signed so that "
-        "positive speaks for the sentence.\n",
+        "A test about learning *holds* if the 95 % t interval of its quantity, paired over seeds, "
+        "lies above 0 in every case that the sentence speaks of; it *does not hold* if in some "
+        "case the interval lies below 0 at a confidence raised for the number of cases "
+        "(Bonferroni); otherwise, or with fewer than 5 seeds, it is *undecided*. Energies and "
+        "formulas are exact: what the quantity must be is given beside it, and one case against "
+        "the sentence refutes it. Where the paper leaves a constant open that decides, the test "
+        "*depends*, and the effect is the value that the constant must exceed. The effect is that "
+        "of the case where the sentence does worst, which makes it look worse than it is on "
+        "average.\n",
+        "A sentence with several tests has the verdict that they agree on; where they differ it "
+        "*depends*, and the tests say on what.\n",
     ]
     return "\n".join(lines)
 
@@ -133,23 +138,29 @@ def _origin(timings: Mapping[str, Any]) -> list[str]:
 
 
 def _verdicts(rows: Sequence[ClaimRow]) -> str:
-    """Every claim in a line; the quantities' details are with the figures."""
+    """Every sentence in a line; the quantities' details are with the figures."""
     order = list(_PARTS)
-    header = ("part", "the paper says", "decided by", "verdict", "effect [95 % interval]")
+    header = ("part", "the paper says", "verdict", "tests: effect [95 % interval]")
+    ordered = sorted(rows, key=lambda row: order.index(row["figure"]))
     cells = (
         (
-            row["figure"],
-            f"“{row['sentence']}” ({row['section']})",
-            row["quantity"],
-            MARKS[row["verdict"]],
-            effect_words(row),
+            ", ".join(dict.fromkeys(row["figure"] for row in tests)),
+            f"“{tests[0]['sentence']}” ({tests[0]['section']})",
+            MARKS[verdict],
+            Markdown("<br>".join(_line(row) for row in tests)),
         )
-        for row in sorted(rows, key=lambda row: order.index(row["figure"]))
+        for verdict, tests in sentences(ordered)
     )
     return (
-        "## All claims\n\nWith all details: [claims.md](claims.md), [claims.csv](claims.csv).\n\n"
+        "## All sentences\n\nWith all details: [claims.md](claims.md), [claims.csv](claims.csv).\n\n"
         f"{table(header, cells)}\n"
     )
+
+
+def _line(row: ClaimRow) -> str:
+    """One test in a line."""
+    said = f"{_sentence(row['quantity'])}: {effect_words(row)}"
+    return escape(f"{MARKS[row['verdict']]}. {said}")
 
 
 def _figures(
@@ -164,22 +175,23 @@ def _figures(
     return "\n".join(lines) + "\n"
 
 
-def _claims(rows: Sequence[ClaimRow]) -> str:
+def _claims(rows: Sequence[ClaimRow], verdicts: Mapping[str, str]) -> str:
     why = {one.id: one.why for one in SENTENCES}
     lines = []
-    for row in rows:
-        said, section = escape(row["sentence"]), escape(row["section"])
-        quantity = escape(_sentence(row["quantity"]))
-        detail = escape(f"{row['basis']}; {row['detail']}")
+    for _, tests in sentences(rows):
+        said, section = escape(tests[0]["sentence"]), escape(tests[0]["section"])
+        verdict = verdicts[tests[0]["sentence"]]
         lines.append(f"**The paper says** ({section}): “{said}”\n")
-        lines.append(
-            f"**Found:** {MARKS[row['verdict']]}. {quantity}: "
-            f"**{escape(effect_words(row))}** ({detail}).\n"
-        )
-        if why.get(row["id"]):
-            refuted = row["verdict"] == "does not hold"
-            word = "Why" if refuted else "To bear in mind"
-            lines.append(f"**{word}:** {escape(why[row['id']])}\n")
+        lines.append(f"**Verdict:** {escape(MARKS[verdict])}\n")
+        for row in tests:
+            quantity = escape(_sentence(row["quantity"]))
+            detail = escape(f"{row['basis']}; {row['detail']}")
+            lines.append(
+                f"- {escape(MARKS[row['verdict']])}. {quantity}: "
+                f"**{escape(effect_words(row))}** ({detail})."
+                + (f" {escape(why[row['id']])}" if why.get(row["id"]) else "")
+            )
+        lines.append("")
     return "\n".join(lines) + "\n"
 
 
