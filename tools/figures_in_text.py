@@ -3,16 +3,17 @@
     python -m tools.figures_in_text            write every figure again
     python -m tools.figures_in_text --check    only say which would change
 
-A figure is followed by a comment that names it, as in `17.7<!--= peers... -->`; `tools/records.py`
-says what names there are. It keeps the number of decimals that it is shown with. A number with a
-unit that no file holds, because it is a setting or arithmetic, is followed by `<!-- given -->`;
-`unfounded` finds those that are followed by neither. A table between `<!--# name() -->` and
-`<!-- end -->` is written as a whole.
+On a page of docs a figure is followed by a comment that names it, as in `17.7<!--= peers... -->`;
+`tools/records.py` says what names there are. It keeps the number of decimals that it is shown with.
+A number with a unit that no file holds, because it is a setting or arithmetic, is followed by
+`<!-- given -->`; `unfounded` finds those that are followed by neither. A table between
+`<!--# name() -->` and `<!-- end -->` is written as a whole. The README has no comments: what stands
+behind its figures is in `tools/readme_figures.py`.
 """
 
 from __future__ import annotations
 
-__all__ = ["OF_RESULTS", "PAGES", "figures", "rewritten", "unfounded"]
+__all__ = ["BESIDE", "OF_RESULTS", "PAGES", "figures", "rewritten", "unfounded"]
 
 import re
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tools import readme_figures
 from tools.records import records
 from tools.reproduction_numbers import NAMES
 
@@ -57,6 +59,8 @@ ACCOUNTED = re.compile(
     rf"{NUMBER}(?:\s±\s{NUMBER})?(?:<!--=.*?-->|[^\d<]{{0,20}}<!-- given -->)", re.DOTALL
 )
 TABLE = re.compile(r"<!--#\s*(.*?)\s*-->(.*?)<!-- end -->", re.DOTALL)
+# Figures that are named beside the page, by phrases, and phrases whose numbers are given.
+BESIDE = {ROOT / "README.md": (readme_figures.FIGURES, readme_figures.GIVEN)}
 CODE = re.compile(r"^( *)```.*?^\1```$|`[^`]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -81,16 +85,36 @@ def _number(value: float, shown: str) -> str:
     return text.replace("-", "−")
 
 
+def phrase(text: str, words: str, page: str) -> re.Match[str]:
+    """Where a phrase stands in a text, once; a group for each `{}`, which is a number."""
+    parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in words.split("{}")]
+    found = [*re.finditer(rf"({NUMBER})".join(parts), text)]
+    if len(found) != 1:
+        raise ValueError(f"{page}: {words!r} stands there {len(found)} times, not once")
+    return found[0]
+
+
+def named(page: Path) -> list[tuple[int, int, str]]:
+    """(start, end, expression) of every figure and table of a page, in order."""
+    text = page.read_text("utf-8")
+    known = [(*found.span(1), found[2]) for found in FIGURE.finditer(text)]
+    known += [(*found.span(2), found[1]) for found in TABLE.finditer(text)]
+    for words, *expressions in BESIDE.get(page, ((), ()))[0]:
+        found = phrase(text, words, page.name)
+        spans = [found.span(k + 1) for k in range(len(expressions))]
+        known += [(*span, one) for span, one in zip(spans, expressions, strict=True)]
+    return sorted(known)
+
+
 def figures(page: Path) -> Iterator[tuple[int, str, str]]:
     """Line, figure or table as shown and as its record has it, for all of a page."""
     text = page.read_text("utf-8")
     names = {"__builtins__": {}, **records(), **NAMES}
-    for found in (*FIGURE.finditer(text), *TABLE.finditer(text)):
-        line = text.count("\n", 0, found.start()) + 1
-        is_table = found[0].startswith("<")
-        expression, shown = found.groups() if is_table else found.groups()[::-1]
+    for start, end, expression in named(page):
+        line, shown = text.count("\n", 0, start) + 1, text[start:end]
         try:
             value = eval(expression, names)  # from our own pages
+            is_table = text[:start].endswith("-->")
             yield line, shown, f"\n\n{value}\n\n" if is_table else as_shown(value, shown)
         except Exception as error:
             raise ValueError(f"{page.name}, line {line}: {expression}: {error}") from error
@@ -99,16 +123,25 @@ def figures(page: Path) -> Iterator[tuple[int, str, str]]:
 def rewritten(page: Path) -> str:
     """The page with all figures and tables as their records have them."""
     text = page.read_text("utf-8")
-    wanted = iter([new for _, _, new in figures(page)])
-    text = FIGURE.sub(lambda found: next(wanted) + found[0][len(found[1]) :], text)
-    return TABLE.sub(lambda found: f"<!--# {found[1]} -->{next(wanted)}<!-- end -->", text)
+    wanted = [new for _, _, new in figures(page)]
+    for (start, end, _), new in reversed([*zip(named(page), wanted, strict=True)]):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 def unfounded(page: Path) -> list[str]:
     """Numbers with a unit that neither a file of results nor the word "given" stands behind."""
     text = page.read_text("utf-8")
+    told, given = BESIDE.get(page, ((), ()))
+    known = [phrase(text, words, page.name).span() for words in (*(one[0] for one in told), *given)]
+
+    def blank(part: str) -> str:
+        return re.sub(r"[^\n]", " ", part)
+
+    for start, end in known:
+        text = text[:start] + blank(text[start:end]) + text[end:]
     for pattern in (CODE, TABLE, ACCOUNTED):
-        text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        text = pattern.sub(lambda found: blank(found[0]), text)
     return [
         f"{page.name}, line {text.count(chr(10), 0, found.start()) + 1}: {found[0]}"
         for found in MEASURED.finditer(text)

@@ -3,7 +3,8 @@
 Blocks of a page run in order, in one folder. A block with a title is a file of that name; `$` lines
 are commands, and what follows them is what they print; a `text` block right after a `python` block
 is what that prints. `…` stands for anything in a line, and alone on a line for any lines. A block
-behind `<!-- needs NAME -->` is passed over where there is no such package.
+behind `<!-- needs NAME -->`, or that names a file of the page which imports an optional package, is
+passed over where there is no such package.
 
 Figures of a plan must agree to the digit. What was learned depends on the processor in its last
 digits, so of a command that trains figures may differ by a quarter; seconds of the wall clock and
@@ -25,7 +26,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import joulemesh
@@ -59,6 +60,7 @@ NOT_HERE = (
     "tensorboard",
 )
 ELSEWHERE = ("--hosts", "--coordinator", "reproduce all")
+OPTIONAL = ("torch",)
 WIDTH = 88
 TRAINS = re.compile(r"joulemesh( --\w+)* (run|compare|estimate|bounds|doctor|reproduce)\b")
 BLOCK = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -117,7 +119,25 @@ def blocks(page: str) -> list[Block]:
             )
         )
         before = match.start()
-    return found[::-1]
+    return _with_needs(found[::-1])
+
+
+def _with_needs(found: list[Block]) -> list[Block]:
+    """Blocks that name a file of the page need what the file imports, itself or by another one."""
+    files = {block.title: block.text for block in found if block.title.endswith(".py")}
+    needs: dict[str, str] = {}
+    for title, text in files.items():
+        imported = set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE))
+        known = {Path(name).stem: package for name, package in needs.items()}
+        known |= {name: name for name in OPTIONAL}
+        needs.update((title, known[name]) for name in imported & set(known))
+
+    def need(block: Block) -> str:
+        if block.needs or block.title:
+            return block.needs
+        return next((package for title, package in needs.items() if title in block.text), "")
+
+    return [replace(block, needs=need(block)) for block in found]
 
 
 def commands(text: str) -> Iterator[tuple[str, str, str]]:

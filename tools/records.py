@@ -30,6 +30,7 @@ BENCHMARKS = (
     "torch",
     "torch-gpu",
     "training",
+    "trees",
 )
 
 
@@ -61,6 +62,10 @@ class Record:
 
     def __getitem__(self, index: int) -> Any:
         return _wrapped(self._content[index])
+
+    def names(self) -> list[str]:
+        """The names of a dictionary's entries."""
+        return list(self._content)
 
     def __iter__(self) -> Iterator[Any]:
         """The entries of a list, or of a dictionary."""
@@ -156,8 +161,23 @@ def records() -> dict[str, Any]:
     named |= {path.stem: read_table(path) for path in sorted(reproduction.glob("*.csv"))}
     named["timings"] = _json(reproduction / "timings.json")
     named["comparison"] = _comparison
-    functions: list[Any] = [apart, bytes_per_device, counted, first_calls, found, grown, mean]
-    functions += [paired, significant, steps, abs, len, max, min, round, sum]
+    functions: list[Any] = [apart, at_rate, auto_lag, bytes_per_device, counted, exchange_shares]
+    functions += [
+        first_calls,
+        found,
+        grown,
+        mean,
+        paired,
+        shares,
+        significant,
+        steps,
+        abs,
+        len,
+        max,
+        min,
+        round,
+        sum,
+    ]
     return named | {function.__name__: function for function in functions}
 
 
@@ -224,6 +244,46 @@ def apart(equal: str, scenarios: str = "", only: str = "", without: str = "") ->
 def found(scenario: str, equal: str, method: str, column: str, scale: float = 1) -> float:
     """One figure of a comparison's table."""
     return scale * _comparison(scenario, equal)(method=method).one(column)
+
+
+def shares(*methods: str) -> list[float]:
+    """Joules of rivals over the tuned plan's, within one budget, in every scenario."""
+    return [
+        float(row["energy_j"]) / float(table.rows[0]["energy_j"])
+        for table in _plans().values()
+        for row in table.rows
+        if (row["method"] in methods if methods else not row["method"].startswith("spread"))
+    ]
+
+
+def exchange_shares() -> list[float]:
+    """Joules that the tuned plan's exchanges take of all that it spends, in every scenario."""
+    best = [table.rows[0] for table in _plans().values()]
+    return [float(row["exchange_j"]) / float(row["energy_j"]) for row in best]
+
+
+def at_rate(rate: float, method: str = "", scenario: str = "") -> int:
+    """How often a learning rate was the best, within one budget: of a method, in a scenario."""
+    return sum(
+        row["learning_rate"] == str(rate)
+        for name, table in _plans().items()
+        for row in table.rows
+        if scenario in name and row["method"] == (method or row["method"])
+        if method or not row["method"].startswith("spread")
+    )
+
+
+def _plans() -> dict[str, Table]:
+    found = sorted((DOCS / "comparison" / "results").glob("*-plans-budget.csv"))
+    return {path.stem: read_table(path) for path in found}
+
+
+def auto_lag(case: str) -> float:
+    """Points that the best number of iterations tried is ahead of "auto", in one medium."""
+    methods = _json(DOCS / "comparison" / "results" / "medium.json").trained(case).methods
+    ours = [name for name in methods.names() if name.startswith("spread")]
+    ours = [name for name in ours if methods(name).status == "ran"]
+    return 100 * float(max(methods(name).accuracy for name in ours) - methods("spread").accuracy)
 
 
 def _comparison(scenario: str, equal: str) -> Table:

@@ -99,6 +99,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name} links to {link}"
 
 
+@pytest.mark.parametrize("folder", ["comparison", "reproduction", "decisions"])
+def test_a_folder_of_results_links_all_its_pages(folder: str) -> None:
+    first = (DOCS / folder / "README.md").read_text("utf-8")
+    linked = {one or other for one, other in LINK.findall(first)}
+    pages = {page.name for page in (DOCS / folder).glob("*.md")} - {"README.md"}
+    assert pages <= {link.partition("#")[0] for link in linked}
+
+
 def test_code_fits_a_laptop() -> None:
     """What ``test_site`` sees in a browser, where there is none: 101 letters fit 1280 px."""
     wide = [
@@ -150,6 +158,17 @@ def test_what_needs_a_package_that_is_not_here_is_passed_over(tmp_path: Path) ->
     (block,) = blocks(page.replace("no_such_package", "json"))
     with pytest.raises(ValueError):
         Reader(tmp_path / "page.md", compare).follow(block)
+
+
+def test_what_a_file_of_the_page_imports_is_needed() -> None:
+    files = ("from torch import nn", "from net import Net", "import numpy")
+    page = "".join(
+        f'```python title="{name}.py"\n{text}\n```\n'
+        for name, text in zip(("net", "train", "data"), files, strict=True)
+    )
+    typed = ("python data.py", "python data.py && python train.py", "joulemesh run net.py:Net")
+    page += "".join(f"```console\n$ {line}\n```\n" for line in typed)
+    assert [block.needs for block in blocks(page)] == ["", "", "", "", "torch", "torch"]
 
 
 @pytest.mark.parametrize(

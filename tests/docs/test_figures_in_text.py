@@ -131,3 +131,36 @@ def test_differences_are_paired_by_seed() -> None:
     middle, half = paired(first, second, "y", scale=1)
     assert (middle, round(half, 3)) == (2.0, 2.484)
     assert interval([1.0, 2.0, 3.0]) == (middle, half)
+
+
+def test_the_readme_is_plain_text() -> None:
+    """No comments for machines: people read it in an editor."""
+    assert "<!--" not in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A page without comments, whose figures are named beside it."""
+    page = tmp_path / "page.md"
+    told = (("It took {} of them and {} more", "2 + 2", "10 / 4"),)
+    monkeypatch.setitem(figures_in_text.BESIDE, page, (told, ("weighs 3 GB",)))
+    return page
+
+
+def test_figures_named_beside_a_page_are_written_and_founded(plain: Path) -> None:
+    plain.write_text("It took 9\nof them and 1.0 more. It weighs\n3 GB.\n", "utf-8")
+    assert [(line, shown, new) for line, shown, new in figures(plain)] == [
+        (1, "9", "4"),
+        (2, "1.0", "2.5"),
+    ]
+    assert rewritten(plain) == "It took 4\nof them and 2.5 more. It weighs\n3 GB.\n"
+    assert unfounded(plain) == []
+    plain.write_text(plain.read_text("utf-8") + "And 5 MiB.\n", "utf-8")
+    assert unfounded(plain) == ["page.md, line 4: 5 MiB"]
+
+
+@pytest.mark.parametrize("text", ["It weighs 3 GB.", "It took 9 of them and 1 more. " * 2])
+def test_a_phrase_that_does_not_stand_there_once_is_an_error(plain: Path, text: str) -> None:
+    plain.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match="times, not once"):
+        [*figures(plain)]

@@ -11,7 +11,7 @@ from types import ModuleType
 import markdown
 import pytest
 
-from benchmarks import comparison, medium, plans
+from benchmarks import comparison, joules, medium, plans
 from benchmarks.pages import PAGES, from_record
 from joulemesh.reproduce.claims import read_claims
 from joulemesh.reproduce.page import write_page
@@ -144,3 +144,12 @@ def test_a_comparison_made_in_pieces_is_recorded_whole(
     assert comparison.with_earlier(terms, [again]) == [again]
     # Another machine's, or another number of seeds, is another measurement.
     assert comparison.with_earlier({**terms, "seeds": 3}, [ring]) == [ring]
+
+
+def test_joule_for_joule_runs_the_scenarios_that_it_publishes() -> None:
+    """More scenarios lie beside them; a glob would take those, too."""
+    published = sorted((DOCS / "comparison" / "results").glob("*-joules.csv"))
+    assert [f"{name}-joules" for name in sorted(joules.SCENARIOS)] == [p.stem for p in published]
+    record = json.loads((DOCS / "comparison" / "results" / "joules.json").read_text("utf-8"))
+    assert {run["name"] for run in record["runs"]} == set(joules.SCENARIOS)
+    assert all((DOCS / "comparison" / f"{name}.toml").is_file() for name in joules.SCENARIOS)

@@ -272,8 +272,8 @@ def setup(config: Config) -> str:
         "devices. Open in the paper: bandwidth, path loss, area, and what a quasi-ring is (here a "
         "ring with two chords). (a) and (b): the transmitter pays, and gossip runs until its "
         "consensus error is ε, by the spectral gap of the graph. (c) and (d): the paper's own "
-        "equations, by which both ends pay and gossip uses every link O(ln 1/ε) times; the paper gives "
-        "no constant, and 1 is drawn: ⌈ln 1/ε⌉ times."
+        "equations, by which both ends pay and gossip uses every link O(ln 1/ε) times; the paper "
+        "gives no constant, and 1 is drawn: ⌈ln 1/ε⌉ times."
     )
 
 

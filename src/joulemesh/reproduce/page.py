@@ -152,7 +152,8 @@ def _verdicts(rows: Sequence[ClaimRow]) -> str:
         for verdict, tests in sentences(ordered)
     )
     return (
-        "## All sentences\n\nWith all details: [claims.md](claims.md), [claims.csv](claims.csv).\n\n"
+        "## All sentences\n\n"
+        "With all details: [claims.md](claims.md), [claims.csv](claims.csv).\n\n"
         f"{table(header, cells)}\n"
     )
 
