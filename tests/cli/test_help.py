@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import joulemesh
 from joulemesh.cli.main import app, main
 from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.runs import doctor
+from joulemesh.scenario import PRESETS
 
 Command: TypeAlias = Callable[..., SimpleNamespace]
 
@@ -54,6 +56,28 @@ def command(
         return SimpleNamespace(code=code, out=caught.out, err=caught.err)
 
     return run
+
+
+def test_help_begins_with_what_most_people_need(command: Command) -> None:
+    told = command("--help").out
+    first, *others = re.findall(r"╭─ (\w+) ─+╮\n(.*?)╰", told, re.DOTALL)[1:]
+    assert first[0] == "Commands"
+    assert re.findall(r"^│ (\w+)", first[1], re.MULTILINE) == [
+        "plan", "run", "compare", "tune", "deploy"
+    ]  # fmt: skip
+    listed = [name for _, text in (first, *others) for name in re.findall(r"^│ (\w+)", text, re.M)]
+    assert sorted(listed) == sorted(TOP)
+    modules = Path(joulemesh.__file__).parent / "cli"
+    assert all((modules / f"{name}.py").is_file() for name in listed)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in COMMANDS.items() if any(o.name == "preset" for o in one.params)]
+)
+def test_every_preset_is_named_in_help(command: Command, name: str) -> None:
+    told = " ".join(command(*name.split(), "--help").out.replace("│", " ").split())
+    (listed,) = re.findall(r"A scenario by name, without a FILE: ([\w, ]+)\.", told)
+    assert sorted(re.split(r", | or ", listed)) == sorted(PRESETS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

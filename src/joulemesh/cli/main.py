@@ -20,8 +20,7 @@ from joulemesh.frames import with_room
 
 __all__ = ["app", "main"]
 
-# Commands in the order of their use, each with what to type to try it; then groups of commands.
-# Each has the module of its name.
+# Commands with what to type to try them; then groups of commands. Each has the module of its name.
 _EXAMPLES: dict[str, tuple[str, ...]] = {
     "new": ("joulemesh new fleet",),
     "init": (
@@ -80,6 +79,14 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
 }
 _GROUPS = ("export", "calibrate", "deploy", "node")
+# The panels of --help, in order, and the commands of each; what most people need comes first.
+_PANELS: dict[str, tuple[str, ...]] = {
+    "Commands": ("plan", "run", "compare", "tune", "deploy"),
+    "Scenarios": ("new", "init", "studio", "profiles", "schema"),
+    "Studies": ("sweep", "methods", "metrics", "estimate", "bounds", "reproduce"),
+    "Results": ("report", "cite", "verify", "export"),
+    "Machines": ("doctor", "calibrate", "node", "watch"),
+}
 _STYLE: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 
@@ -100,7 +107,9 @@ def _built(name: str) -> Any:
         part = typer.Typer(name=name, add_completion=False, **options, **_STYLE)
     for command, lines in commands.items():
         part.command(command.__name__, epilog=_examples(lines))(command)
-    return typer.main.get_command(part)
+    made: Any = typer.main.get_command(part)
+    made.rich_help_panel = next(panel for panel, names in _PANELS.items() if name in names)
+    return made
 
 
 class _OnDemand(UserDict[str, Any]):
@@ -120,7 +129,9 @@ class _Commands(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = _OnDemand(dict.fromkeys((*_EXAMPLES, *_GROUPS)))
+        self.commands = _OnDemand(
+            dict.fromkeys(name for names in _PANELS.values() for name in names)
+        )
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)

@@ -64,8 +64,8 @@ def reproduce(
 ) -> None:
     """Redo the paper's tables and figures, and say of each of its sentences whether it holds.
 
-    Every run is kept: interrupted and called again, it computes only what is missing. Data that
-    cannot be had cost their own figures only; the exit code is then 2.
+    Every run is kept: interrupted and called again, it computes only what is missing. Figures whose
+    data are not available are left out, and the exit code is then 2.
 
     `--format` and `--width` draw the figures for a paper too, in the folder `paper` of the results;
     with `--redraw` from the numbers of an earlier run.
