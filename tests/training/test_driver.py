@@ -193,3 +193,23 @@ def test_a_saved_state_is_loaded_with_the_same_bits(trained: Any) -> None:
         np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match="not those of this run"):
         engine.load({name: arrays[name] for name in list(arrays)[1:]})
+
+
+@pytest.mark.parametrize("at", [0, 6])
+def test_training_ends_its_chunk_before_it_is_interrupted(at: int) -> None:
+    """Nothing is being computed any more when a program is left, whoever trains."""
+    ended = []
+
+    class Stopped(Counter):
+        def advance(self, state: Any) -> Any:
+            if state.iteration == at:
+                os.kill(os.getpid(), signal.SIGINT)
+            found = super().advance(state)
+            ended.append(found)
+            return found
+
+    seen: list[TrainedChunk[Any]] = []
+    with pytest.raises(KeyboardInterrupt):
+        train(driven(Stopped()), [seen.append])
+    assert len(ended) == len(seen) == at // 3 + 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

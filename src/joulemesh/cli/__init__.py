@@ -2,6 +2,6 @@
 May not know: any science (``world``, ``aggregation``, ``theory``); commands only join other rooms.
 """
 
-from joulemesh.cli.main import main
+from joulemesh.cli.main import program as main
 
 __all__ = ["main"]

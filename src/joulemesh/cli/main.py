@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections import UserDict
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -18,7 +19,9 @@ from joulemesh._version import __version__
 from joulemesh.cli import completion, failure
 from joulemesh.frames import with_room
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "program"]
+
+_INTERRUPTED = 130  # exit code of a command that Ctrl-C stopped
 
 # Commands with what to type to try them; then groups of commands. Each has the module of its name.
 _EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -202,3 +205,21 @@ def main() -> None:
         if not failure.tell(error):
             raise
         sys.exit(2)
+
+
+def program() -> None:
+    """Be the process of a command: `main`, and an end of its own for one that is interrupted.
+
+    An interrupted command does not wait for what XLA is still computing in its threads. A process
+    that ends in the ordinary way frees the machine code that they are executing, and crashes in
+    them; this one ends without the destructors of libraries.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        if end.code != _INTERRUPTED:
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # closed, or the reader is gone
+                stream.flush()
+        os._exit(_INTERRUPTED)

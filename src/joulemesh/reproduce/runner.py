@@ -39,7 +39,15 @@ from joulemesh.studies.fingerprint import (
 )
 from joulemesh.studies.record import Record
 from joulemesh.studies.sinks import Accuracy, records_of
-from joulemesh.training.driver import DivergedError, TrainedChunk, train, train_seeds
+from joulemesh.training.driver import (
+    DivergedError,
+    Sink,
+    TrainedChunk,
+    interrupts,
+    train,
+    train_seeds,
+)
+from joulemesh.training.interrupt import Interrupt
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
@@ -131,9 +139,13 @@ class Runner:
                 self.on_step(Step(job.label, number, jobs, completed, n, accuracy, paid))
 
         if missing:
-            for seed, record in self._run(job, model, dataset, missing, tell).items():
-                self._cache.keep(keys[seed], record)
-                records[seed] = record
+            with interrupts() as interrupt:
+                new = self._run(job, model, dataset, missing, tell, interrupt)
+                for seed, record in new.items():
+                    self._cache.keep(keys[seed], record)
+                if interrupt.asked:  # in the last chunk: what it gave is kept first
+                    raise KeyboardInterrupt
+            records |= new
             self.account.computed += len(missing)
         found = {seed: record for seed, record in records.items() if record is not None}
         tell(job.contender.schedule.iterations, float("nan"))
@@ -158,9 +170,10 @@ class Runner:
         dataset: Dataset,
         seeds: tuple[int, ...],
         tell: Callable[[int, float], None],
+        interrupt: Interrupt,
     ) -> dict[int, Record]:
         """Train seeds together; for one that diverges another stands in."""
-        once = partial(self._together, job, model, dataset, tell)
+        once = partial(self._together, job, model, dataset, tell, interrupt)
         return {
             seed: Record(diverged=found.iteration) if isinstance(found, DivergedError) else found
             for seed, found in train_seeds(once, seeds, stand_ins=True)
@@ -172,12 +185,14 @@ class Runner:
         model: Model,
         dataset: Dataset,
         tell: Callable[[int, float], None],
+        interrupt: Interrupt,
         seeds: tuple[int, ...],
     ) -> list[Record]:
         engine = self._engine(job, model, dataset, seeds)
         tell(0, math.nan)
         state = engine.begin()
-        _, traces = train(engine, [_Charge(self.account, engine), Accuracy(tell)], state=state)
+        sinks: list[Sink] = [_Charge(self.account, engine), Accuracy(tell)]
+        _, traces = train(engine, sinks, state=state, interrupt=interrupt)
         return records_of(job.contender, Trace.join(traces), samples=False)
 
     def _engine(self, job: Job, model: Model, dataset: Dataset, seeds: tuple[int, ...]) -> Engine:

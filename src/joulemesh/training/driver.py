@@ -99,9 +99,10 @@ def train(
         learner: what trains.
         sinks: called after every chunk, in this order.
         state: where to go on from; the beginning unless given.
-        interrupt: entered by the caller (`interrupts`): Ctrl-C or SIGTERM then stops training
-            after the chunk that is under way, once the sinks have had it. Of several processes
-            each may be asked.
+        interrupt: entered by the caller (`interrupts`), who keeps what the last chunk gave before
+            it stops; entered here unless given. Ctrl-C or SIGTERM then stops training after the
+            chunk that is under way, once the sinks have had it. Of several processes each may be
+            asked.
 
     Returns:
         The final state, and the evaluations of every chunk.
@@ -122,18 +123,24 @@ def train(
     3 False
     6 True
     """
+    if interrupt is None:
+        with interrupts() as own:
+            found = train(learner, sinks, state=state, interrupt=own)
+        if own.asked:  # in the last chunk
+            raise KeyboardInterrupt
+        return found
     alone, traces = hosts.alone(), []
     state = learner.begin() if state is None else state
     start, clock = int(state.iteration), time.perf_counter()
     # Each state consumes the one before.
     for state, trace in chunks(learner, state):  # noqa: B020
         wall_s, completed = time.perf_counter() - clock, int(state.iteration)
-        stop = interrupt is not None and hosts.any_of(interrupt.asked)[0]
+        stop = hosts.any_of(interrupt.asked)[0]
         traces.append(trace)
         chunk = TrainedChunk(learner, state, trace, start, completed, wall_s, stop)
         for sink in sinks:
             sink(chunk)
-        late = alone and interrupt is not None and interrupt.asked
+        late = alone and interrupt.asked
         if (stop or late) and not chunk.finished:
             raise KeyboardInterrupt
         start, clock = completed, time.perf_counter()
