@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from joulemesh.methods import Method
+    from joulemesh.methods.parameters import Parameter
 
 __all__ = ["methods"]
+
+_WORDS = {("jax",): "JAX and Flax", ("jax", "torch"): "JAX, Flax and PyTorch"}
 
 
 def methods(
@@ -31,7 +34,7 @@ def methods(
     load: LoadOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the methods that `joulemesh compare` knows, with their parameters and citations.
+    """List the methods that `joulemesh compare` knows, with parameters, models and citations.
 
     A method is written `name`, `name:value` (the value of the parameter that is listed first) or
     `name:parameter=value,parameter=value`.
@@ -52,9 +55,37 @@ def methods(
         _show(method, console, whole=name is not None)
 
 
+def _with(method: Method, name: str, parameter: Parameter) -> tuple[str, ...]:
+    """The libraries whose models every value of a parameter leaves to a method."""
+    from joulemesh.methods import libraries
+
+    found = libraries(method.name)
+    for value in parameter.words or filter(None, (parameter.example,)):
+        kept = libraries(f"{method.name}:{name}={value}")
+        found = tuple(one for one in found if one in kept)
+    return found
+
+
+def _models(method: Method) -> str:
+    """Whose models a method trains, in a line; empty if that is not known."""
+    from joulemesh.methods import libraries
+
+    found = libraries(method.name)
+    if not found:
+        return ""
+    if "torch" not in found:
+        return f"models: {_WORDS[found]} (its exchange is written for JAX)"
+    less = [name for name, one in method.listed if _with(method, name, one) == ("jax",)]
+    only = f"; with {' or '.join(less)}: {_WORDS[('jax',)]}" if less else ""
+    return f"models: {_WORDS[found]}{only}"
+
+
 def _record(method: Method) -> dict[str, Any]:
+    from joulemesh.methods import libraries
+
     cited = method.citation
     return {
+        "libraries": list(libraries(method.name)),
         "name": method.name,
         "description": method.description,
         "citation": None
@@ -68,6 +99,7 @@ def _record(method: Method) -> dict[str, Any]:
                 "default": parameter.default,
                 "meaning": parameter.meaning,
                 "values": parameter.what,
+                "libraries": list(_with(method, name, parameter)),
             }
             for name, parameter in method.listed
         ],
@@ -92,6 +124,8 @@ def _show(method: Method, console: Console, *, whole: bool) -> None:
             meaning = "; ".join(filter(None, (parameter.meaning, values)))
             table.add_row(Text(name), Text(parameter.default or "–"), Text(meaning))
         console.print(Padding(table, (0, 0, 0, 2)))
+    if words := _models(method):
+        console.print(Padding(Text(words), (0, 0, 0, 2)))
     if method.citation is not None:
         cited = method.citation
         line = Text(str(cited), style=f"link {cited.url}" if cited.url else "")

@@ -8,7 +8,16 @@ from __future__ import annotations
 from joulemesh.citation import Citation
 from joulemesh.methods.base import Contender, Ledger
 from joulemesh.methods.parameters import Parameter, choice, number, whole
-from joulemesh.methods.registry import Method, build, citations, lookup, names, register, split
+from joulemesh.methods.registry import (
+    Method,
+    build,
+    citations,
+    libraries,
+    lookup,
+    names,
+    register,
+    split,
+)
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.terms import EQUAL
 
@@ -23,6 +32,7 @@ __all__ = [
     "build",
     "choice",
     "citations",
+    "libraries",
     "lookup",
     "names",
     "number",

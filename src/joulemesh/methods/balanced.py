@@ -281,6 +281,7 @@ register(
             "(arXiv:1902.00340), which also makes up for lost ones",
             default="none",
             cites=lambda sent: (KOLOSKOVA, ALISTARH) if sent.kind == "qsgd" else (KOLOSKOVA,),
+            example="topk:0.1",
         ),
         "gamma": number(
             meaning="compress: step towards the neighbours' public copies",

@@ -26,6 +26,7 @@ class Parameter:
         default: what holds if it is not given: a text that ``read`` takes, or words.
         words: all texts that may be given, if they can be listed.
         cites: publications that a value rests on, besides the method's own.
+        example: a text that may be given, where they cannot be listed.
     """
 
     read: Callable[[str], Any]
@@ -34,6 +35,7 @@ class Parameter:
     default: str = ""
     words: tuple[str, ...] = ()
     cites: Callable[[Any], tuple[Citation, ...]] = lambda value: ()
+    example: str = ""
 
 
 def whole(least: int = 1, *, meaning: str = "", default: str = "") -> Parameter:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["METHODS", "Method", "build", "citations", "lookup", "names", "register", "split"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "build",
+    "citations",
+    "libraries",
+    "lookup",
+    "names",
+    "register",
+    "split",
+]
 
 import re
 import sys
@@ -16,7 +26,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.methods.base import Contender
 from joulemesh.methods.parameters import Parameter
 from joulemesh.methods.setting import Setting
-from joulemesh.models.torch_model import NotOfJaxError
+from joulemesh.models.torch_model import NotOfJaxError, TorchModel
 from joulemesh.own_code import place_of, require_call
 from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
@@ -24,7 +34,6 @@ from joulemesh.scenario import Scenario
 if TYPE_CHECKING:
     from joulemesh.data import Dataset
     from joulemesh.models.core import Model
-    from joulemesh.models.torch_model import TorchModel
 
 Builder = Callable[[str, Setting, Mapping[str, Any]], Contender]
 
@@ -162,6 +171,33 @@ def citations(name: str) -> tuple[Citation, ...]:
     return (*own, *more)
 
 
+def libraries(name: str) -> tuple[str, ...]:
+    """The libraries whose models a method trains, found by making it ready for a small fleet.
+
+    Args:
+        name: as it stands in a comparison; parameters may decide it.
+
+    Returns:
+        Some of ``"jax"`` and ``"torch"``; none if the method cannot be made ready there.
+
+    Raises:
+        ScenarioError: the method or a parameter is unknown.
+
+    >>> libraries("d-psgd"), libraries("pens"), libraries("balanced:compress=topk:0.1")
+    (('jax', 'torch'), ('jax',), ('jax',))
+    """
+    _parse(name)
+    small = {"devices.count": 6, "network.topology": "complete", "plan.iterations": 4}
+    scenario = Scenario.preset("adaptive").override(small)
+    try:
+        build(name, Setting(scenario, model=TorchModel("a module", None), parameters=650))
+    except NotOfJaxError:
+        return ("jax",)
+    except Exception:  # the user's own may ask for anything
+        return ()
+    return ("jax", "torch")
+
+
 def split(text: str) -> list[str]:
     """Take a list of methods apart; commas also separate the parameters of one.
 
@@ -225,14 +261,14 @@ def build(
         try:
             made = method.build(name, setting, given)
         except NotOfJaxError:
-            raise ScenarioError(only_jax) from None
+            raise NotOfJaxError(only_jax) from None
     if not isinstance(made, Contender):
         raise ScenarioError(
             f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "
             "return setting.contender(...)"
         )
     if setting.module and made.exchange is not None:
-        raise ScenarioError(only_jax)
+        raise NotOfJaxError(only_jax)
     if setting.world.traces.given and not made.traced:
         devices = setting.scenario.devices
         given_here = [f"devices.{one}" for one in _TRACES if getattr(devices, one)]
