@@ -10,9 +10,12 @@ import pytest
 
 from joulemesh.calibration.method import Method
 from joulemesh.data import load, partition
+from joulemesh.deploy.device.device import RUN
 from joulemesh.deploy.device.learner import load_learner
 from joulemesh.deploy.device.simulated import simulated_learner
 from joulemesh.deploy.fleet.deployable import own_files, portable
+from joulemesh.deploy.fleet.pack import DEVICES
+from joulemesh.deploy.record.history import read_history
 from joulemesh.errors import ScenarioError
 from joulemesh.own_code import run_file
 from joulemesh.planning.plan import Plan
@@ -124,6 +127,9 @@ def test_nodes_over_grpc_end_with_the_simulated_parameters(
     found = kept(fleet)
     assert apart(found, wanted) <= (1e-10 if precision == "float64" else 1e-5)
     assert np.ptp(found[0]) > 0.01  # it has learned something
+    for number, name in enumerate(fleet.names):
+        history = read_history(fleet.folder / DEVICES / name / RUN, number, name)
+        assert history.trained_by == f"PyTorch {torch.__version__}"
     assert simulated_learner(fleet, 0).parameters().shape == found[0].shape
 
 

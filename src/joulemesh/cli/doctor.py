@@ -44,7 +44,8 @@ def _text(found: dict[str, Any]) -> str:
         "joulemesh": found["joulemesh"],
         "python": found["python"],
         "system": f"{found['system']}, {found['cores']} cores",
-        "jax": _jax(found["jax"]),
+        "jax": _library(found["jax"], "planning works, training needs it", "jax"),
+        "torch": _library(found["torch"], "PyTorch modules need it", "torch"),
         "packages": _list({k: v or "MISSING" for k, v in found["packages"].items()}),
         "optional": _list(
             {k: v or f"not installed ({OPTIONAL[k]})" for k, v in found["optional"].items()}
@@ -70,10 +71,10 @@ def _text(found: dict[str, Any]) -> str:
     return "\n".join([*lines, *problems])
 
 
-def _jax(found: dict[str, Any] | None) -> str:
-    """What trains, in a line."""
+def _library(found: dict[str, Any] | None, need: str, extra: str) -> str:
+    """A library that trains, in a line."""
     if found is None:
-        return "not there: planning works, training needs it (pip install 'joulemesh[jax]')"
+        return f"not installed: {need} (pip install 'joulemesh[{extra}]')"
     return f"{found['version']} on {found['backend']}: {', '.join(found['devices'])}"
 
 

@@ -17,6 +17,7 @@ from joulemesh.files.manifest import sha256_of
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import in_file_parts
 from joulemesh.results.statistics import estimate
+from joulemesh.training.software import TITLES
 from joulemesh.units import duration, energy
 from joulemesh.views.markdown import code, table
 
@@ -114,11 +115,19 @@ def _rows(kept: Stored, path: Path, measured: Tested | None) -> list[tuple[str, 
         ("time of the training", duration(float(result["time_s"]))),
         ("parameters", f"{count:,} ({next(iter(kept.params.values())).dtype})"),
         ("data", f"{kept.start['learned']['dataset']}, {len(kept.dataset.y_train):,} samples"),
+        ("trained by", _trained(kept)),
         ("run started", str(kept.start.get("started", ""))),
         (f"SHA-256 of {path.name}", sha256_of(path)),
         ("SHA-256 of the run's scenario.toml", sha256_of(kept.folder / "scenario.toml")),
         ("written by", f"Joulemesh {__version__}"),
     ]
+
+
+def _trained(kept: Stored) -> str:
+    """The library that trained the model, with its version."""
+    versions = kept.start["versions"]
+    libraries = versions.get("trained_by", ["jax"])
+    return ", ".join(f"{TITLES[name]} {versions['packages'][name]}" for name in libraries)
 
 
 def _loading(kept: Stored, file: str) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,8 @@ class Model:
     >>> toy.parameters
     6
     """
+
+    library: ClassVar[str] = "jax"  # what trains it
 
     name: str
     init: Init

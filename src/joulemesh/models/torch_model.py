@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.losses import CROSS_ENTROPY
@@ -43,6 +43,8 @@ class TorchModel:
         l2: weight of the regulariser (l2/2)·||params||².
         minimised: what a scenario says is minimised.
     """
+
+    library: ClassVar[str] = "torch"  # what trains it
 
     name: str
     module: Any

@@ -28,6 +28,7 @@ from joulemesh.results.statistics import estimate
 from joulemesh.results.table import row_of
 from joulemesh.results.target import default_target
 from joulemesh.scenario import Scenario
+from joulemesh.training.software import trained_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,6 +56,7 @@ class Comparison:
         tuned_on: the seeds on which that was decided.
         own_data: the user's, if it was given in memory.
         own_model: whether the model was the user's own, not the scenario's.
+        library: of the model: what trained it.
     """
 
     scenario: Scenario
@@ -71,6 +73,7 @@ class Comparison:
     tuned_on: tuple[int, ...] = ()
     own_data: Dataset | None = None
     own_model: bool = False
+    library: str = "jax"
 
     def __post_init__(self) -> None:
         """Call what is equal by its own name."""
@@ -234,6 +237,7 @@ class Comparison:
             "target": self.target if math.isfinite(self.target) else None,
             "target_words": self.target_words,
             "computed": self.computed,
+            "trained_by": trained_by(self.library),
             **({"rates": list(self.rates), "tuned_on": list(self.tuned_on)} if self.rates else {}),
             **self.samples,
             "notes": list(self.notes),

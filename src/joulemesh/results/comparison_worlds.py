@@ -207,6 +207,7 @@ class WorldsComparison(Comparison):
             worlds[0].parameters,
             worlds[0].rates,
             worlds[0].tuned_on,
+            library=worlds[0].library,
             worlds=tuple(worlds),
         )
 

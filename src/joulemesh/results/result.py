@@ -21,6 +21,7 @@ from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.results.target import to_target
 from joulemesh.scenario import Scenario
+from joulemesh.training.software import trained_by
 from joulemesh.units import duration, energy
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Result:
         target: the score asked for as target; None for 95 % of the final accuracy, and
             `results.target.default_target` of another score.
         method: what was run, as the user wrote it: ``"adaptive"`` for the plan.
+        library: of the model: what trained it.
     """
 
     account: Account
@@ -121,6 +123,7 @@ class Result:
     own_model: bool = False
     target: float | None = None
     method: str = ADAPTIVE
+    library: str = "jax"
 
     @property
     def plan(self) -> Plan:
@@ -260,6 +263,7 @@ class Result:
             "seeds": list(self.seeds),
             **self.to_target(),
             "method": self.method,
+            "trained_by": trained_by(self.library),
             **self._priced(),
             "device_steps": self.device_steps,
             "device_steps_per_s": sum(chunk.device_steps for chunk in steady) / max(wall, 1e-9),

@@ -17,6 +17,7 @@ from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.results.result import Result
 from joulemesh.results.statistics import estimate
 from joulemesh.scenario import Scenario
+from joulemesh.training.software import trained_by
 from joulemesh.units import duration, energy
 from joulemesh.world.redraw import redrawn_words
 
@@ -113,6 +114,7 @@ class WorldsResult:
             "worlds": len(self.worlds),
             "worlds_run": len(self.results),
             "seeds": seeds,
+            "trained_by": trained_by(*{one.library: None for one in self.results}),
             **means,
             "redrawn": redrawn_words(self.scenario),
             "missing": self.missing,

@@ -27,6 +27,7 @@ from joulemesh.optional import frame, require
 from joulemesh.results.sweep_point import Point, Row
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Varied
+from joulemesh.training.software import trained_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -76,6 +77,7 @@ class Sweep:
         rates: the learning rates of which each method has got its own; empty without tuning.
         own_data: the user's, if it was given in memory.
         own_model: whether the model was the user's own, not the scenario's.
+        libraries: of the models: what trained them.
     """
 
     scenario: Scenario
@@ -89,6 +91,7 @@ class Sweep:
     rates: tuple[float, ...] = ()
     own_data: Dataset | None = None
     own_model: bool = False
+    libraries: tuple[str, ...] = ("jax",)
 
     def __repr__(self) -> str:
         """In one line; `table` has the figures."""
@@ -242,6 +245,7 @@ class Sweep:
             "seeds": list(self.seeds),
             "target": self.wanted,
             "computed": self.computed,
+            "trained_by": trained_by(*self.libraries),
             "combinations": [
                 {
                     "fields": self.fields_of(point),

@@ -11,8 +11,8 @@ from pathlib import Path
 from joulemesh.data import Dataset
 from joulemesh.files import write_text
 from joulemesh.results.comparison import Comparison
-from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import FOLDER, keep_inputs, portable
+from joulemesh.training.software import software
 
 __all__ = ["STUDY", "command_for", "keep_study"]
 
@@ -45,7 +45,7 @@ def keep_study(
         "target": study.wanted,
         "rates": list(study.rates),
         "tuned_on": list(study.tuned_on),
-        "versions": versions(),
+        "versions": software(study.library),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_text(folder / STUDY, json.dumps(record, indent=1) + "\n")

@@ -222,9 +222,11 @@ def _versions(fleet: Fleet, histories: Sequence[History]) -> dict[str, str]:
         one.starts[-1].figures.get("version", "not recorded") for one in histories if one.starts
     ]
     there = Counter(map(str, last))
+    trained = Counter(one.trained_by or "not recorded" for one in histories)
     return {
         "fleet": fleet.id,
         "plan": fleet.digest,
         "joulemesh here": __version__,
         "on the devices": ", ".join(f"{name} ({n:,})" for name, n in there.most_common(8)),
+        "trained by": ", ".join(f"{name} ({n:,})" for name, n in trained.most_common(8)),
     }

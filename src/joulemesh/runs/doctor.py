@@ -25,7 +25,6 @@ OPTIONAL = {
     "jax": "training",
     "matplotlib": "figures",
     "pooch": "downloading data sets",
-    "torch": "PyTorch modules",
     "pandas": "data frames",
     "networkx": "graphs",
     "pyarrow": "Parquet files",
@@ -73,6 +72,7 @@ def examine(*, self_test: bool = True, folder: Path | None = None) -> dict[str, 
         "cores": cpus(),
         "settings": {name: _homely(os.environ[name]) for name in _SETTINGS if name in os.environ},
         "jax": _tried(_accelerators, "JAX does not start", problems) if trains else None,
+        "torch": _tried(_torch, "PyTorch does not start", problems) if installed("torch") else None,
         "packages": _packages(problems, trains),
         "optional": {name: _version(name) for name in OPTIONAL},
         "data": _tried(_data, "the data folders cannot be read", problems),
@@ -137,6 +137,15 @@ def _accelerators() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.local_devices()],
     }
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    from joulemesh.training.software import torch_devices
+
+    backend, devices = torch_devices()
+    return {"version": torch.__version__, "backend": backend, "devices": devices}
 
 
 def _data() -> dict[str, str]:

@@ -240,7 +240,7 @@ class RunFolder(KeptRun):
         with self.held(resume=False):
             learned = {"dataset": dataset_words(result.dataset.name), "model": result.model}
             start = {
-                **start_of(result.account.scenario, result.seeds),
+                **start_of(result.account.scenario, result.seeds, result.library),
                 "learned": learned,
                 "method": None if result.method == ADAPTIVE else result.method,
                 "equal": getattr(result.account, "equal", None),

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
-from joulemesh._version import __version__
 from joulemesh.files.manifest import sha256_of
 from joulemesh.own_code import files_run
 from joulemesh.runs.inputs import asked
 from joulemesh.scenario import Scenario
+from joulemesh.training.software import software
 
-__all__ = ["difference", "repetition_seeds", "start_of", "versions"]
+__all__ = ["difference", "repetition_seeds", "start_of"]
 
-_PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 # Recorded, but a run may go on with others of these.
-_MAY_DIFFER = ("platform", "accelerators", "processes")
-
-
-def versions() -> dict[str, Any]:
-    """Software and hardware that decide the bits of a run."""
-    import jax
-
-    return {
-        "joulemesh": __version__,
-        "python": sys.version.split()[0],
-        "packages": {name: version(name) for name in _PACKAGES},
-        "platform": platform.platform(),
-        "backend": jax.default_backend(),
-        "accelerators": [device.device_kind for device in jax.devices()],
-        "processes": jax.process_count(),
-    }
+_MAY_DIFFER = ("platform", "accelerators", "processes", "trained_by")
 
 
 def repetition_seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -43,9 +24,15 @@ def repetition_seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[in
     return tuple(seeds)
 
 
-def start_of(scenario: Scenario, seeds: Sequence[int]) -> dict[str, Any]:
-    """What is asked for and with what, as plain values."""
-    start = {"asked": asked(scenario), "seeds": list(seeds), "versions": versions()}
+def start_of(scenario: Scenario, seeds: Sequence[int], library: str) -> dict[str, Any]:
+    """What is asked for and with what, as plain values.
+
+    Args:
+        scenario: what is carried out.
+        seeds: repetition seeds.
+        library: of the model that is trained.
+    """
+    start = {"asked": asked(scenario), "seeds": list(seeds), "versions": software(library)}
     if files := files_run():
         start["code"] = {path.name: sha256_of(path) for path in files}
     return start

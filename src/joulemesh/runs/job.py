@@ -74,7 +74,7 @@ class Job:
         """Everything that decides the bits, as plain values."""
         learner = self.learner
         return {
-            **start_of(self.scenario, learner.seeds),
+            **start_of(self.scenario, learner.seeds, learner.model.library),
             "method": self.method,
             "equal": self.equal,
             "learned": {
@@ -164,6 +164,7 @@ class Job:
             self.own_model,
             target,
             self.method or ADAPTIVE,
+            learner.model.library,
         )
 
 

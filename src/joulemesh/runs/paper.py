@@ -22,8 +22,8 @@ from joulemesh.results.result import ADAPTIVE
 from joulemesh.runs.cite import references, used_by
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import costs_of, flat, trace_of
-from joulemesh.runs.identity import versions
 from joulemesh.scenario import Scenario
+from joulemesh.training.software import software
 from joulemesh.training.trace import Trace
 from joulemesh.views.publication.bibtex import keys_of
 from joulemesh.views.publication.methods import Sizes, comparison_methods, run_methods
@@ -51,7 +51,7 @@ def write_comparison_paper(
     write_text(folder / "table.tex", table)
     used = used_by(found.scenario, [entry.name for entry in found.entries])
     sizes, made = _sizes(found.scenario, found.own_data), _plan(found.scenario)
-    setting = comparison_methods(found, made, sizes, flat(versions()), keys_of(used))
+    setting = comparison_methods(found, made, sizes, flat(software(found.library)), keys_of(used))
     write_text(folder / "methods.txt", setting)
     write_text(folder / "references.bib", references(used))
 

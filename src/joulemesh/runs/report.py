@@ -15,8 +15,8 @@ from joulemesh.planning.plan import Plan
 from joulemesh.results.result import Result, cumulative
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import costs_of, flat, trace_of
-from joulemesh.runs.identity import versions
 from joulemesh.runs.inputs import portable
+from joulemesh.training.software import software
 from joulemesh.views.run.evaluations import evaluated
 from joulemesh.views.run.report import ReportView, Summary, write_report
 from joulemesh.views.words import Subject
@@ -39,7 +39,7 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
         result.account,
         Summary(0.0, 0.0, wall_s=result.setup_s + sum(chunk.wall_s for chunk in result.chunks)),
         histogram=partial(result.partitions[0].histogram, labels, classes),
-        versions=flat(versions()),
+        versions=flat(software(result.library)),
         scenario_toml=portable(result.account.scenario).to_toml(),
         seeds=result.seeds,
         subject=_subject(record),

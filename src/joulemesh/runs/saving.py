@@ -18,8 +18,8 @@ from joulemesh.results.result import Result
 from joulemesh.runs.again import keep_study
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import flat
-from joulemesh.runs.identity import versions
 from joulemesh.runs.paper import write_comparison_paper
+from joulemesh.training.software import software
 from joulemesh.views.comparison.page import render_comparison
 from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
@@ -67,7 +67,7 @@ def _write(found: Comparison, place: Path, code: list[Path]) -> None:
     if found.rates:
         write_text(place / "rates.csv", found.rates_csv())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    page = render_comparison(found, versions=flat(versions()), when=now)
+    page = render_comparison(found, versions=flat(software(found.library)), when=now)
     write_text(place / "report.html", page)
     if isinstance(found, WorldsComparison):
         write_text(place / "worlds.csv", found.worlds_csv())

@@ -24,7 +24,7 @@ from joulemesh.files.whole import sweep as sweep_drafts
 from joulemesh.optional import MissingPackageError
 from joulemesh.results.sweep import Sweep
 from joulemesh.results.sweep_point import Point
-from joulemesh.runs.identity import difference, versions
+from joulemesh.runs.identity import difference
 from joulemesh.runs.inputs import FOLDER, asked, keep_inputs, portable
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Combination
@@ -33,6 +33,7 @@ from joulemesh.studies.compare import DEFAULT_METHODS, Options
 from joulemesh.studies.outlook import Asked, Outlook, ask, outlooks
 from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of
 from joulemesh.studies.sweep import Progress, sweep_scenario
+from joulemesh.training.software import software
 from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
 RECORD = "sweep.json"
@@ -193,12 +194,13 @@ def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> N
     drawn = found.figure(width=printing.width)
     save_figure(drawn, place / "figure", printing.formats, width=None)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    page = render_sweep(found, versions=flat(versions()), when=now)
+    computed_by = software(*found.libraries)
+    page = render_sweep(found, versions=flat(computed_by), when=now)
     write_text(place / "report.html", page)
     record = {
         **_record(found, found.wanted, found.rates),
         "command": command_for(found, code),
-        "versions": versions(),
+        "versions": computed_by,
         "made": now,
     }
     write_text(place / RECORD, json.dumps(record, indent=1) + "\n")

@@ -21,10 +21,11 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.verify import commit_all
 from joulemesh.files.whole import sweep
 from joulemesh.metrics.losses import reported
-from joulemesh.runs.identity import difference, start_of, versions
+from joulemesh.runs.identity import difference, start_of
 from joulemesh.runs.inputs import keep_inputs, portable
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import said_loss, the_dataset, with_data
+from joulemesh.setup.prepare import said_loss, the_dataset, the_model, with_data
+from joulemesh.training.software import software
 from joulemesh.tuning.objective import SCORE, Objective
 from joulemesh.tuning.result import Tuning
 from joulemesh.tuning.space import Space
@@ -100,10 +101,12 @@ class Tuned(Tuning):
         write_text(place / "best.toml", portable(self.best).to_toml())
         write_text(place / "candidates.csv", self.to_csv())
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        page = render_tuning(self, versions=flat(versions()), when=now)
+        page = render_tuning(self, versions=flat(software(self.library)), when=now)
         write_text(place / "report.html", page)
         record = {
-            **_asked(self.scenario, self.space, self.objective, self.seeds, self.fresh),
+            **_asked(
+                self.scenario, self.space, self.objective, self.seeds, self.fresh, self.library
+            ),
             "found": self.summary(),
             "made": now,
         }
@@ -184,8 +187,12 @@ def tune(
     scenario = said_loss(scenario, loss)
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
-    own = None if data is None else the_dataset(scenario, data)
+    stage = on_stage or (lambda words: None)
     axes = space if isinstance(space, Space) else Space.of(space) if space else None
+    stage("loading data")
+    dataset = the_dataset(scenario, data)
+    own = None if data is None else dataset
+    library = the_model(scenario, model, dataset).library
     with ExitStack() as stack:
         if out is not None:
             first = scenario.seed + search_seeds
@@ -195,6 +202,7 @@ def tune(
                 Objective.parse(objective, reported(scenario.training).score),
                 range(scenario.seed, first),
                 range(first, first + seeds),
+                library,
             )
             place = make_folder(out)
             stack.enter_context(FolderLock(place))
@@ -207,7 +215,7 @@ def tune(
             search_seeds=search_seeds,
             candidates=candidates,
             model=model,
-            data=own,
+            data=dataset,
             cache=cache,
             tuner=tuner,
             on_progress=on_progress,
@@ -217,7 +225,7 @@ def tune(
         values["scenario"] = with_data(found.scenario, own)
         tuned = Tuned(**values, own_data=own, own_model=model is not None)
         if out is not None:
-            (on_stage or (lambda words: None))(f"writing {out}")
+            stage(f"writing {out}")
             tuned._write(place, [Path(path) for path in code])
     return tuned
 
@@ -228,10 +236,11 @@ def _asked(
     objective: Objective,
     seeds: Sequence[int],
     fresh: Sequence[int],
+    library: str,
 ) -> dict[str, Any]:
     """What a tuning is asked, as plain values."""
     return {
-        **start_of(scenario, seeds),
+        **start_of(scenario, seeds, library),
         "fresh_seeds": list(fresh),
         "objective": str(objective),
         "space": space.to_dict(),

@@ -220,6 +220,7 @@ class Prepared:
             learning.model.parameters,
             self.rates,
             self.tuned_on,
+            library=learning.model.library,
         )
 
 

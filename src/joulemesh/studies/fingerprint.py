@@ -35,6 +35,7 @@ from joulemesh.own_code import files_run
 from joulemesh.planning.workload import explicit_sizes
 from joulemesh.training.digests import array_parts, data_digest, digest
 from joulemesh.training.jax import identity
+from joulemesh.training.software import packages
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or summed up does not change them.
@@ -59,7 +60,6 @@ _OWN = (
     "studies/record.py",
     "studies/sinks.py",
 )
-_PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "optax", "flax")
 _PLACES = {"data_dir", "dataset", "test_dataset"}
 
 
@@ -78,8 +78,7 @@ def code_digest() -> str:
     files = [p for room in _ROOMS for p in (_HOME / room).rglob("*.py")]
     files += [_HOME / name for name in _OWN]
     code = [path.relative_to(_HOME).as_posix().encode() + path.read_bytes() for path in files]
-    packages = [(name, version(name)) for name in _PACKAGES]
-    said = (joulemesh.__version__, packages, jax.default_backend(), jax.local_device_count())
+    said = (joulemesh.__version__, packages("jax"), jax.default_backend(), jax.local_device_count())
     return digest([repr(said).encode(), *sorted(code)])
 
 

@@ -63,6 +63,7 @@ def sweep_scenario(
     points: list[Point] = []
     computed = 0
     rates: tuple[float, ...] = ()
+    libraries: dict[str, None] = {}
     for one, tell in zip(ahead, _tellers(ahead, on_progress), strict=True):
         at = one.combination.at
         if one.refused:
@@ -70,6 +71,7 @@ def sweep_scenario(
         else:
             found = prepared(asked, one.combination, options).carry_out(tell)
             computed, rates = computed + found.computed, found.rates
+            libraries[found.library] = None
             points.append(Point.found(at, found))
         if on_point is not None:
             on_point(points)
@@ -83,6 +85,7 @@ def sweep_scenario(
         options.get("target"),
         computed,
         rates,
+        libraries=tuple(libraries) or ("jax",),
     )
 
 

@@ -20,6 +20,7 @@ from joulemesh.metrics.curves import score_place
 from joulemesh.results.statistics import Estimate, estimate, paired
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import Record
+from joulemesh.training.software import trained_by
 from joulemesh.tuning.objective import Objective, Score, final_scores
 from joulemesh.tuning.pricing import Candidate, Offer, Priced
 from joulemesh.tuning.space import Space
@@ -112,6 +113,7 @@ class Tuning:
         computed: runs that were trained now; others were kept from before.
         test_samples: on how many samples candidates are judged, and on how many others the
             winner is reported.
+        library: of the model: what trained it.
     """
 
     scenario: Scenario
@@ -125,6 +127,7 @@ class Tuning:
     given: Final | None
     computed: int = 0
     test_samples: int = 0
+    library: str = "jax"
 
     @property
     def best(self) -> Scenario:
@@ -206,6 +209,7 @@ class Tuning:
             "fresh_seeds": list(self.fresh),
             "test_samples": self.test_samples,
             "computed": self.computed,
+            "trained_by": trained_by(self.library),
             "space": self.space.to_dict(),
             "rungs": [{"share": r.share, "candidates": len(r.rows)} for r in self.rungs],
             "candidates": self.table(),

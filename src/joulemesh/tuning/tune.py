@@ -109,8 +109,9 @@ def tune_scenario(
     computed = judge.computed + reporter.computed
     tested = len(choose_by.y_test)
     return Tuning(
-        scenario, axes, wanted, offer, rungs, judged_by, fresh, winner, given, computed, tested
-    )
+        scenario, axes, wanted, offer, rungs, judged_by, fresh, winner, given, computed, tested,
+        learner.library,
+    )  # fmt: skip
 
 
 def _space(scenario: Scenario, space: Space | Mapping[str, Any] | None) -> Space:

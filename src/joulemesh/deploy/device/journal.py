@@ -10,6 +10,7 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 | ``committed`` | iteration, view, rounds, train_j, train_s, exchange_j, exchange_s, spent_j, left_j, elapsed_s, absent, sent {neighbour: [bytes, seconds, messages]}, received {neighbour: [bytes, messages]} |
 | ``evaluated`` | iteration, accuracy, and other figures of the learner by their names |
 | ``undelivered`` | to, message, reason, count: since the line before of that kind |
+| ``prepared`` | trained_by: the library that trains, with its version |
 | ``not-prepared`` | reason: the learner could not be made ready ahead of its first training |
 | ``not-trained``, ``not-evaluated`` | iteration, reason |
 | ``not-saved`` | reason |

@@ -61,6 +61,11 @@ class LateLearner:
         """Does training from the same start end with the same bits again?"""
         return bool(getattr(self._learner, "repeatable", False))
 
+    @property
+    def trained_by(self) -> str:
+        """What trains, with its version where that is known."""
+        return str(getattr(self._learner, "trained_by", ""))
+
     def prepare(self) -> None:
         """Make the learner, and let it prepare what takes long, such as compiling."""
         getattr(self._learner, "prepare", lambda: None)()
@@ -97,7 +102,8 @@ class OwnLearner:
     ``evaluate()``, figures by name. With ``save()`` and ``restore(memory)`` it keeps named arrays,
     such as an optimiser's momentum, through stops and crashes; without them it remembers nothing.
     With ``repeatable = True`` it says that training from the same start ends with the same bits
-    again, so that what it has trained needs not be on the disk before it is sent.
+    again, so that what it has trained needs not be on the disk before it is sent. ``trained_by``
+    names the library that trains, with its version, for the record.
 
     Args:
         thing: the object.
@@ -119,6 +125,7 @@ class OwnLearner:
             if arguments:
                 require_call(method, arguments, f"--learner {asked}: {name}")
         self.repeatable = getattr(thing, "repeatable", False) is True
+        self.trained_by = str(getattr(thing, "trained_by", "")) or Path(asked).name
         self._keeps = callable(getattr(thing, "save", None))
         if self._keeps != callable(getattr(thing, "restore", None)):
             raise ScenarioError(

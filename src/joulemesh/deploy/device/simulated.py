@@ -30,6 +30,7 @@ from joulemesh.training.device import DeviceTrainer, held_by
 from joulemesh.training.jax.loss import logits_of, scale_of
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
+from joulemesh.training.software import trained_words
 
 if TYPE_CHECKING:
     from joulemesh.training.torch.device import TorchTrainer
@@ -62,6 +63,7 @@ class SimulatedLearner:
     """
 
     def __init__(self, trainer: DeviceTrainer, data: Dataset) -> None:
+        self.trained_by = trained_words("jax")
         self._trainer, self._x, self._y = trainer, data.x_test, data.y_test
         self._first, self._params = trainer.save(), trainer.begin()
         options, model = trainer.options, trainer.model

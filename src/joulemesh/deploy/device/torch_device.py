@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from joulemesh.optional import require
 from joulemesh.training import draws
+from joulemesh.training.software import trained_words
 
 
 class TorchDevice:
@@ -56,6 +57,7 @@ class TorchDevice:
         loss: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         self._torch = torch = require("torch", "training a PyTorch module")
+        self.trained_by = trained_words("torch")
         self.module, self._key, self._batch = module, (seed, device), batch_size
         names = ("x_train", "y_train", "x_test", "y_test")
         self._data = {name: torch.as_tensor(np.asarray(data[name])) for name in names}

@@ -59,6 +59,8 @@ class Training:
         def over(_: object, error: BaseException | None) -> None:
             if error is not None:  # it will be met again, and told, when training is wanted
                 tell("not-prepared", {"reason": reason_of(error)})
+            else:
+                tell("prepared", {"trained_by": getattr(self._learner, "trained_by", "")})
             ready()
 
         if prepare is not None:

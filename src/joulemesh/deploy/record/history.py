@@ -119,6 +119,13 @@ class History:
         return f"{words}, modelled while it could not be read ({gaps}×)" if gaps else words
 
     @property
+    def trained_by(self) -> str:
+        """The library that trained, with its version; empty if the journal does not name it."""
+        named = [str(event.figures.get("trained_by", "")) for event in self.events
+                 if event.kind == "prepared"]  # fmt: skip
+        return " / ".join(dict.fromkeys(filter(None, named)))
+
+    @property
     def end(self) -> Event | None:
         """How it ended; None if it has not, or was cut off."""
         ends = [event for event in self.events if event.kind in ("start", "end")]

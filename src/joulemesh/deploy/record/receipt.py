@@ -56,6 +56,7 @@ class Receipt:
         views: float64 [n, N], the view of each committed iteration.
         iteration_s: mean seconds of an iteration of the fleet, planned and measured; NaN where
             they are not known.
+        trained_by: [N], the library that trained on each device, with its version.
     """
 
     fleet: str
@@ -70,6 +71,7 @@ class Receipt:
     meters: tuple[str, ...]
     views: FloatArray
     iteration_s: tuple[float, float] = (math.nan, math.nan)
+    trained_by: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -111,6 +113,7 @@ class Receipt:
             tuple(one.meter for one in histories),
             views,
             mean_iteration_s(histories, before),
+            tuple(one.trained_by for one in histories),
         )
 
     @property
@@ -198,6 +201,7 @@ class Receipt:
             "name": self.names[place],
             "battery_j": float(self.battery_j[place]),
             "meter": self.meters[place],
+            "trained_by": self.trained_by[place] if self.trained_by else "",
             "spent_j": _plain(self.spent_j[place]),
             "missing_iterations": int(self.missing[place]),
             "totals": totals,

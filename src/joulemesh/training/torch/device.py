@@ -22,6 +22,7 @@ from joulemesh.models.torch_model import TorchModel
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.learner import DivergedError
 from joulemesh.training.options import Options
+from joulemesh.training.software import trained_words
 from joulemesh.training.tensors import Arrays
 from joulemesh.training.torch.evaluation import figure_of
 from joulemesh.training.torch.parts import Parts
@@ -45,13 +46,14 @@ class TorchTrainer:
 
     Attributes:
         repeatable: whether training from the same start ends with the same bits again.
+        trained_by: the library and its version.
     """
 
     def __init__(
         self, model: TorchModel, data: Dataset, options: Options, seed: int, device: int
     ) -> None:
         model = model.copy()  # nodes of one process train in threads
-        self.options, self.seed = options, seed
+        self.options, self.seed, self.trained_by = options, seed, trained_words("torch")
         samples = len(data.y_train)
         whole = Partition(np.arange(samples), np.array([0, samples]))
         self._parts = parts = Parts(model, data, [whole], options, (seed,), numbers=(device,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Parts"]
+__all__ = ["Parts", "processor"]
 
 import logging
 import os
@@ -27,6 +27,11 @@ Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
 _WORTH_THREADS = 10_000_000  # parameters × samples of a step that are worth a second thread
+
+
+def processor(torch: Any) -> Any:
+    """The processor that trains: a GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Parts:
@@ -63,7 +68,7 @@ class Parts:
     ) -> None:
         self.torch = torch = require("torch", "training a PyTorch module")
         checked(model, seen_shape(dataset), dataset.outputs, dataset.seen)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = processor(torch)
         if self.device.type == "cuda":  # JAX, which computes metrics, would take most of its memory
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32

@@ -31,7 +31,7 @@ _MOST_MARKS = 3000
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _ABSENT = 65535
 _WIDEST = 4.0  # times the planned figure; beyond, all have one colour
-_UNMARKED = ("absent", "view", "refused", "undelivered")
+_UNMARKED = ("absent", "prepared", "view", "refused", "undelivered")
 _WORDS = {
     "absent": "goes without {missed}",
     "cannot-give": "cannot pay to give {device} its parameters",
@@ -44,6 +44,7 @@ _WORDS = {
     "not-evaluated": "could not evaluate iteration {iteration}",
     "not-saved": "could not save",
     "not-trained": "could not train iteration {iteration}",
+    "prepared": "ready to train with {trained_by}",
     "refused": "refused {sender}",
     "short": "cannot pay for the plan",
     "start": "started",
@@ -60,6 +61,7 @@ _SAID = (
     "iteration",
     "sender",
     "to",
+    "trained_by",
     "view",
     "complete",
     "resumable",

@@ -14,6 +14,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Network, Scenario, Training
+from joulemesh.training.software import TITLES
 from joulemesh.units import duration, energy, si
 from joulemesh.views.words import Subject, dataset_words, device_words, model_words
 from joulemesh.world.topology import topology_of
@@ -22,8 +23,7 @@ Keys = Mapping[str, tuple[str, ...]]
 
 _NO_KEYS: Keys = {}
 _WIDTH = 96
-_PACKAGES = ("numpy", "scipy", "jax", "jaxlib", "torch")
-_CAPITALS = {"numpy": "NumPy", "scipy": "SciPy", "jax": "JAX", "torch": "PyTorch"}
+_EVALUATES = ("jax", "jaxlib")  # metrics, whatever trains
 _EQUAL = {
     "batteries": "every method stopped before the first iteration that some battery could not pay",
     "time": "every method stopped before it would have exceeded the seconds of the adaptive plan",
@@ -247,16 +247,31 @@ def _compared(study: Comparison, keys: Keys) -> Iterator[str]:
 
 
 def _software(versions: Mapping[str, str], keys: Keys) -> str:
-    packages = [f"{_CAPITALS.get(name, name)} {versions[name]}" for name in _PACKAGES
-                if name in versions]  # fmt: skip
     where = versions.get("platform", "")
     kinds = dict.fromkeys(filter(None, versions.get("accelerators", "").split(", ")))
     named = ["the CPU" if kind == "cpu" else kind for kind in kinds]
     on = f" on {_and(named)} ({where})" if named and where else ""
-    known = _and([f"Python {versions['python']}"] * ("python" in versions) + packages)
+    known = _and(_named(versions, ("python", "numpy", "scipy")))
     with_these = f" with {known}" if known else ""
     tool = f"Joulemesh {versions['joulemesh']}{_cited(keys, 'Joulemesh')}"
-    return f"Everything was computed by {tool}{with_these}{on}."
+    return f"Everything was computed by {tool}{with_these}{on}. {_trained(versions)}".rstrip()
+
+
+def _trained(versions: Mapping[str, str]) -> str:
+    """By which libraries models were trained and measured."""
+    libraries = list(filter(None, versions.get("trained_by", "jax").split(", ")))
+    trained = _named(versions, [one for name in libraries for one in (name, f"{name}lib")])
+    if not trained:
+        return ""
+    measured = _named(versions, [one for one in _EVALUATES if "jax" not in libraries])
+    then = f", and evaluated with {_and(measured)}" if measured else " and evaluated"
+    by = f"with {_and(trained)}"
+    return f"Models were trained {by}{then}." if measured else f"Models were trained{then} {by}."
+
+
+def _named(versions: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """Packages with their versions, those of them that are known."""
+    return [f"{TITLES.get(name, name)} {versions[name]}" for name in names if name in versions]
 
 
 def _cited(keys: Keys, what: str) -> str:
