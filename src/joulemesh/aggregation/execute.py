@@ -7,11 +7,13 @@ are those that would run in the field. Where messages are lost, it says what the
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import LossyPeer, Peer, Vector
+from joulemesh.aggregation.rounded import RoundedPeer
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
@@ -22,7 +24,13 @@ Lost = AbstractSet[tuple[int, int, int]]
 """(step, sender, receiver) of messages that are lost on the air."""
 
 
-def execute(scheme: Scheme, route: Route, values: Vector, lost: Lost = frozenset()) -> Vector:
+def execute(
+    scheme: Scheme,
+    route: Route,
+    values: Vector,
+    lost: Lost = frozenset(),
+    wire: np.dtype[Any] | None = None,
+) -> Vector:
     """Carry out an exchange: all devices of a scheme in one process.
 
     Args:
@@ -31,6 +39,7 @@ def execute(scheme: Scheme, route: Route, values: Vector, lost: Lost = frozenset
         values: float [N, P]: each device's parameters; devices that are not on the route keep
             theirs.
         lost: messages that do not arrive; their receivers go on with what came.
+        wire: the type in which numbers travel, if it has fewer digits than ``values``.
 
     Returns:
         float [N, P]: what each device holds afterwards.
@@ -42,7 +51,11 @@ def execute(scheme: Scheme, route: Route, values: Vector, lost: Lost = frozenset
     >>> float(after.min()), float(after.max())
     (9.5, 9.5)
     """
-    peers = {device: scheme.peer(device, route) for device in np.unique(route.edges).tolist()}
+    peers: dict[int, Peer] = {
+        device: scheme.peer(device, route) for device in np.unique(route.edges).tolist()
+    }
+    if wire is not None:
+        peers = {device: RoundedPeer(peer, wire) for device, peer in peers.items()}
     for device, peer in peers.items():
         peer.start(values[device])
     for step in range(route.length):

@@ -35,6 +35,7 @@ from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import walk
+from joulemesh.scenario.bits import rounded_to
 from joulemesh.setup.from_plan import power_mixing
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def mixing_contender(
         # A message that is lost with some probability passes a smaller share of its norm.
         share = squeeze.step(size) * float(chances(setting, bits).min())
         step = share if gamma is None else gamma
-        own = choco(squeeze, size, tau2, step, away=setting.world.traces.given)
+        wire, away = rounded_to(per_parameter), setting.world.traces.given
+        own = choco(squeeze, size, tau2, step, away=away, wire=wire)
     if setting.world.traces.given:
         return _followed(name, setting, tau1, tau2, bits, own)
     one = _apart(setting, metropolis_route(edges, bits, tau2), squeeze is not None)
@@ -88,11 +90,12 @@ def mixing_contender(
         made = setting.contender(name, tau1, prices, mixing=once, exchange=own)
         if setting.world.packets is None:
             return made
-        return _linked(setting, made, one, lambda links: linked_choco(squeeze, tau2, step, links))
+        wire = rounded_to(per_parameter)
+        return _linked(
+            setting, made, one, lambda links: linked_choco(squeeze, tau2, step, links, wire)
+        )
     mixing, rounds = power_mixing(weights, tau2)
     made = setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
-    if setting.world.packets is None:
-        return made
     scheme = neighbours(setting, tau2)
     return with_losses(setting, made, lambda t: scheme)
 
@@ -105,7 +108,8 @@ def _followed(
     With CHOCO, whose messages change copies that neighbours keep, two devices send each other their
     copies whole when they meet again.
     """
-    copy_bits = setting.work.model_bits
+    # Copies are sums of rounded messages, and are not rounded themselves.
+    copy_bits = float(setting.work.parameters * max(32, setting.scenario.network.bits_per_parameter))
     mixings = Mixings(bits, tau2) if own is None else Copied(bits, tau2, copy_bits)
     walked = walk(setting, name, lambda now: mixings.act(now, now.rounds(tau1)))
     return walked.contender(name, exchange=own)

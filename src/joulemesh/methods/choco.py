@@ -27,6 +27,7 @@ from __future__ import annotations
 
 __all__ = ["Links", "choco", "compress", "largest", "linked_choco"]
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -40,13 +41,19 @@ from joulemesh.methods.sampling import hashed, key_words, permuted
 from joulemesh.methods.stacked import flatten, mixed
 from joulemesh.models.core import Params
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import Context, Exchange
+from joulemesh.training.jax.exchange import ROUND, Context, Exchange
 
 _U = np.uint32
 
 
 def choco(
-    squeeze: Compressor, size: int, mixings: int, gamma: float, *, away: bool = False
+    squeeze: Compressor,
+    size: int,
+    mixings: int,
+    gamma: float,
+    *,
+    away: bool = False,
+    wire: str = "",
 ) -> Exchange:
     """The exchange; its state is the public copies, [N, P].
 
@@ -56,10 +63,12 @@ def choco(
         mixings: τ2.
         gamma: γ.
         away: whether devices may be away: they send nothing then, and their copies stay.
+        wire: the type to which the numbers of a message are rounded; empty if they are not.
 
     Returns:
         The exchange; the schedule's ``mixing`` is C.
     """
+    sent = rounded_to_wire(squeeze, wire)
 
     def init(params: Params) -> jax.Array:
         return flatten(params)[0]
@@ -73,14 +82,22 @@ def choco(
         def mix(number: jax.Array, carry: tuple[jax.Array, jax.Array]) -> Any:
             x, y = carry
             each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
-            public = y + compress(squeeze, x - y, each)
+            public = y + sent(compress(squeeze, x - y, each))
             y = jnp.where(context.active[:, None], public, y) if away else public
             return x + gamma * (mixed(y, context) - y), y
 
         flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
         return back(flat), copies, ()
 
-    return Exchange(init, apply)
+    return Exchange(init, apply, rounds=True)
+
+
+def rounded_to_wire(squeeze: Compressor, wire: str) -> Callable[[jax.Array], jax.Array]:
+    """What receivers get of a compressed message; QSGD's has bits of its own.
+
+    What rounding takes away stays in the difference of parameters and copy, and is sent again.
+    """
+    return ROUND[wire] if wire and squeeze.kind != "qsgd" else lambda message: message
 
 
 class Links(NamedTuple):
@@ -116,7 +133,9 @@ class Links(NamedTuple):
         return cls(sender, heard, back[heard], weight)
 
 
-def linked_choco(squeeze: Compressor, mixings: int, gamma: float, links: Links) -> Exchange:
+def linked_choco(
+    squeeze: Compressor, mixings: int, gamma: float, links: Links, wire: str = ""
+) -> Exchange:
     """The exchange where messages are lost; its state is the copies of all links, [M, P].
 
     Args:
@@ -124,10 +143,12 @@ def linked_choco(squeeze: Compressor, mixings: int, gamma: float, links: Links) 
         mixings: τ2.
         gamma: γ.
         links: with their weights.
+        wire: the type to which the numbers of a message are rounded; empty if they are not.
 
     Returns:
         The exchange; the schedule's ``arrived`` is bool [τ2, M].
     """
+    short = rounded_to_wire(squeeze, wire)
 
     def init(params: Params) -> jax.Array:
         return flatten(params)[0][links.sender]
@@ -144,7 +165,7 @@ def linked_choco(squeeze: Compressor, mixings: int, gamma: float, links: Links) 
             x, y = carry
             each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
             own = (each[0][links.sender], each[1][links.sender])  # a device draws once for all
-            sent = compress(squeeze, x[links.sender] - y, own)
+            sent = short(compress(squeeze, x[links.sender] - y, own))
             y = jnp.where(arrived[number][:, None], y + sent, y)
 
             def hear(k: jax.Array, total: jax.Array) -> jax.Array:
@@ -156,7 +177,15 @@ def linked_choco(squeeze: Compressor, mixings: int, gamma: float, links: Links) 
         flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
         return back(flat), copies, ()
 
-    return Exchange(init, apply)
+    return Exchange(init, apply, rounds=True)
+
+
+def rounded_to_wire(squeeze: Compressor, wire: str) -> Callable[[jax.Array], jax.Array]:
+    """What receivers get of a compressed message; QSGD's has bits of its own.
+
+    What rounding takes away stays in the difference of parameters and copy, and is sent again.
+    """
+    return ROUND[wire] if wire and squeeze.kind != "qsgd" else lambda message: message
 
 
 def _numbers(count: int) -> Any:

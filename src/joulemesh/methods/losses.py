@@ -18,13 +18,14 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.drawing import Course, Outcome, draw
 from joulemesh.planning.ground import Ground
 from joulemesh.registries import SCHEMES
-from joulemesh.setup.from_plan import lossy_schedule
+from joulemesh.scenario.bits import rounded_to
+from joulemesh.setup.from_plan import schedule_by_messages
 
 BoolArray = NDArray[np.bool_]
 
 
 def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Scheme]) -> Contender:
-    """A method as its exchanges turn out where packets are lost; itself where none is.
+    """A method as its exchanges turn out where packets are lost or rounded; otherwise itself.
 
     Batteries are not overdrawn by what is drawn, unless the method overdraws them as expected
     (``equal = "time"``).
@@ -41,7 +42,8 @@ def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Sc
     >>> made.drawn, bool((made.leftover_j() >= 0).all())
     (True, True)
     """
-    if setting.world.packets is None:
+    wire = rounded_to(setting.scenario.network.bits_per_parameter)
+    if setting.world.packets is None and not wire:
         return made
     ground, n, held = setting.ground, made.schedule.iterations, {}
 
@@ -54,12 +56,20 @@ def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Sc
             held[key] = scheme.route(ground.seen_costs(t), t)
         return held[key]
 
-    turned_out, found = drawn(setting, made, route)
-    if not found.lost_messages.any():
+    turned_out, lost = made, None
+    if setting.world.packets is not None:
+        turned_out, found = drawn(setting, made, route)
+        lost = found if found.lost_messages.any() else None
+    if lost is None and not wire:
         return turned_out
-    chunk = setting.scenario.training.chunk_iterations
-    routes = [route(t) for t in range(n)]
-    schedule = lossy_schedule(made.schedule, routes, scheme_at, found, chunk_iterations=chunk)
+    schedule = schedule_by_messages(
+        made.schedule,
+        [route(t) for t in range(n)],
+        scheme_at,
+        lost,
+        chunk_iterations=setting.scenario.training.chunk_iterations,
+        wire=wire,
+    )
     return replace(turned_out, schedule=schedule)
 
 

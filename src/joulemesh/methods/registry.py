@@ -17,8 +17,10 @@ __all__ = [
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from joulemesh.citation import Citation
 from joulemesh.data.naming import named_refusals
@@ -30,6 +32,8 @@ from joulemesh.models.torch_model import NotOfJaxError, TorchModel
 from joulemesh.own_code import place_of, require_call
 from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
+from joulemesh.scenario.bits import rounded_to
+from joulemesh.setup.recorded import exchanges_of_matrices
 
 if TYPE_CHECKING:
     from joulemesh.data import Dataset
@@ -284,7 +288,23 @@ def build(
             "(joulemesh.methods.losses); choose a method that is planned (adaptive, spread, "
             "inverse), or set network.packet_error = 0"
         )
-    return made
+    return _rounded(setting, made)
+
+
+def _rounded(setting: Setting, made: Contender) -> Contender:
+    """The method with messages rounded as ``network.bits_per_parameter`` says, if it has not.
+
+    A method's own exchange is rounded by training (`Exchange.rounds`); of a schedule that has
+    matrices, what is sent is rounded before, and what comes of it.
+    """
+    wire = rounded_to(setting.scenario.network.bits_per_parameter)
+    if not wire or made.schedule.wire:
+        return made
+    if made.exchange is not None:
+        return replace(made, schedule=replace(made.schedule, wire=wire))
+    exchanges, n = exchanges_of_matrices(made.schedule, wire), made.schedule.iterations
+    new = {"mixing": exchanges, "mixing_rounds": 1, "exact": np.zeros(n, bool), "wire": wire}
+    return replace(made, schedule=replace(made.schedule, **new))
 
 
 def _parse(text: str) -> tuple[Method, dict[str, Any]]:

@@ -18,6 +18,7 @@ from joulemesh.files.limits import SCENARIO
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import Layer, absolute_paths, fields_of, latest, nested
 from joulemesh.scenario.graph import graph_fields
+from joulemesh.scenario.bits import check_bits
 from joulemesh.scenario.medium import check_medium
 from joulemesh.scenario.origin import ASSUMED, GIVEN, Origin
 from joulemesh.scenario.sections import (
@@ -86,6 +87,7 @@ class Scenario(BaseModel):
         check_links(self.network)
         check_table(self.devices, self.budget)
         check_medium(self.network, self.plan, self.devices)
+        check_bits(self.network, self.training)
         self._layers = own_statements(layers, said)
         self._origins = {name: one.origin for name, one in said.items()}
 

@@ -180,7 +180,9 @@ class Network(Section):
         None,
         description="CSV file of measured links (i,j,rate_bps,..), in place of path loss and gains",
     )
-    bits_per_parameter: Count = Field(32, description="bits sent per model parameter")
+    bits_per_parameter: Count = Field(
+        32, description="bits sent per model parameter: 16 (rounded to half precision), 32 or more"
+    )
     duplex: Literal["orthogonal", "half"] = Field(
         "orthogonal", description="half: a device serves one link at a time"
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 __all__ = [
     "MOST_ENTRIES",
     "embedded",
-    "lossy_schedule",
     "mixing_of",
     "power_mixing",
     "require_room",
+    "schedule_by_messages",
     "schedule_of",
     "someone",
 ]
@@ -29,6 +29,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.planning.drawing import Outcome
 from joulemesh.planning.drawn import Drawn
 from joulemesh.planning.plan import Plan
+from joulemesh.scenario.bits import rounded_to
+from joulemesh.setup.recorded import rounded_exchanges
 from joulemesh.training.schedule import Mixing, Schedule
 
 MOST_ENTRIES = 500_000_000  # of the matrices of one compiled call
@@ -49,8 +51,9 @@ def schedule_of(plan: Plan) -> Schedule:
     >>> schedule_of(made).kind
     'mean'
     """
-    if plan.drawn is not None and plan.drawn.lost_messages.any():
-        return _lossy(plan, plan.drawn)
+    lossy = plan.drawn is not None and plan.drawn.lost_messages.any()
+    if lossy or rounded_to(plan.scenario.network.bits_per_parameter):
+        return _by_messages(plan, plan.drawn if lossy else None)
     mixing, rounds = _mixing(plan)
     # Only a plan whose exchanges change has exact means among other matrices.
     changes = callable(mixing) or isinstance(plan.timeline.scheme, Patterned)
@@ -80,37 +83,49 @@ def someone(active: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return held
 
 
-def _lossy(plan: Plan, drawn: Drawn) -> Schedule:
-    """The plan's schedule where messages are lost."""
+def _by_messages(plan: Plan, drawn: Drawn | None) -> Schedule:
+    """The plan's schedule where messages are lost, or rounded."""
     routes = [plan.route(t + 1) if plan.exchanged[t] else None for t in range(plan.iterations)]
     active, gifts = someone(plan.active), plan.timeline.gifts
-    lossless = Schedule(plan.rounds, active, plan.exchanged, gifts=gifts)
-    held = plan.scenario.training.chunk_iterations
-    return lossy_schedule(
-        lossless, routes, lambda t: plan.scheme_at(t + 1), drawn.outcome, chunk_iterations=held
+    whole = Schedule(plan.rounds, active, plan.exchanged, gifts=gifts)
+    return schedule_by_messages(
+        whole,
+        routes,
+        lambda t: plan.scheme_at(t + 1),
+        None if drawn is None else drawn.outcome,
+        chunk_iterations=plan.scenario.training.chunk_iterations,
+        wire=rounded_to(plan.scenario.network.bits_per_parameter),
     )
 
 
-def lossy_schedule(
+def schedule_by_messages(
     schedule: Schedule,
     routes: Sequence[Route | None],
     scheme_at: Callable[[int], Scheme],
-    drawn: Outcome,
+    drawn: Outcome | None,
     *,
     chunk_iterations: int,
+    wire: str = "",
 ) -> Schedule:
-    """A schedule where messages are lost, with the matrices of what every exchange then does.
+    """A schedule where messages are lost or rounded, with what every exchange then does.
 
     Args:
         schedule: its rounds and presence.
         routes: of every iteration; None where nothing is sent.
         scheme_at: the scheme of an iteration (from 0).
-        drawn: which messages are lost.
+        drawn: which messages are lost; None if none is.
         chunk_iterations: iterations whose matrices are held at a time.
+        wire: NumPy's name of the type to which messages are rounded; empty if they are not.
 
     Raises:
         ScenarioError: the matrices would be too large, or exchanges are of different chunks.
     """
+    if wire:
+        lost_in = None if drawn is None else drawn.lost_in
+        exchanges = rounded_exchanges(schedule, routes, scheme_at, wire, lost_in)
+        inexact = np.zeros(schedule.iterations, bool)
+        return replace(schedule, mixing=exchanges, mixing_rounds=1, exact=inexact, wire=wire)
+    assert drawn is not None
     devices = schedule.devices
     parts = _parts_of(routes, scheme_at, drawn)
     require_room(chunk_iterations, devices, parts)

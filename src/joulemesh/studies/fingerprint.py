@@ -118,7 +118,7 @@ def contender_digest(contender: Contender) -> str | None:
     parts += array_parts(price.latency_s, price.bits, contender.battery_j)
     if schedule.exact.any():
         parts += array_parts(schedule.exact)
-    if schedule.arrived is not None:
+    if schedule.arrived is not None or schedule.wire:
         parts.append(schedule.digest().encode())
     own: list[Callable[..., Any]] = [contender.settle] if contender.settle is not None else []
     mixing: Any = schedule.mixing
@@ -127,7 +127,7 @@ def contender_digest(contender: Contender) -> str | None:
     elif sparse.issparse(mixing):
         lists: Any = mixing
         parts += array_parts(lists.data, lists.indices, lists.indptr)
-    else:
+    elif schedule.kind != "messages":  # whose digest is there already
         parts += array_parts(mixing)
     if contender.exchange is not None:
         own += [contender.exchange.init, contender.exchange.apply]

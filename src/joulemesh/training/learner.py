@@ -11,6 +11,7 @@ __all__ = ["Arrays", "DivergedError", "Learner", "Shapes", "State"]
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, SupportsInt, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import JoulemeshError
@@ -26,12 +27,20 @@ class DivergedError(JoulemeshError):
     Attributes:
         iteration: the iteration (from 1) in which that was first seen.
         seed: the repetition seed.
+
+    >>> print(DivergedError(3, 0, 0.5, "float16"))
+    training diverged in iteration 3 (seed 0): parameters are not finite, or exceed 65,504, ...
     """
 
-    def __init__(self, iteration: int, seed: int, learning_rate: float) -> None:
+    def __init__(self, iteration: int, seed: int, learning_rate: float, wire: str = "") -> None:
+        what, remedy = "are not finite", ""
+        if wire:
+            bits, most = np.dtype(wire).itemsize * 8, float(np.finfo(wire).max)
+            what += f", or exceed {most:,.0f}, the most that a message of {bits} bits carries"
+            remedy = ", or set network.bits_per_parameter = 32"
         super().__init__(
-            f"training diverged in iteration {iteration} (seed {seed}): parameters are not finite; "
-            f"lower training.learning_rate (now {learning_rate:g})"
+            f"training diverged in iteration {iteration} (seed {seed}): parameters {what}; "
+            f"lower training.learning_rate (now {learning_rate:g}){remedy}"
         )
         self.iteration, self.seed = iteration, seed
 

@@ -25,7 +25,9 @@ from joulemesh.training import draws
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.loss import scale_of
 from joulemesh.training.jax.platform import precision_scope
+from joulemesh.training.messages import RoundedExchanges
 from joulemesh.training.options import make_optimizer
+from joulemesh.training.schedule import Schedule
 
 Exchanged = Callable[[int, NDArray[Any]], NDArray[Any]]
 """(iteration from 0, parameters [N, P] before) -> those after the exchange."""
@@ -73,7 +75,10 @@ def _one_seed(engine: Engine, number: int, count: int, exchange: Exchanged | Non
     params = [start] * schedule.devices
     states = [optimizer.init(start)] * schedule.devices
     for t in range(count):
-        params = [params[giver] for giver in schedule.begins_with(t, t + 1)[0]]
+        params = [
+            params[giver] if giver == i else jax.tree.map(partial(_sent, schedule), params[giver])
+            for i, giver in enumerate(schedule.begins_with(t, t + 1)[0])
+        ]
         for i in range(schedule.devices):
             for x, y in _batches(engine, number, t, i):
                 params[i], states[i] = step(params[i], states[i], x, y)
@@ -142,6 +147,8 @@ def _exchange(exchange: Exchanged, t: int, params: list[Params]) -> list[Params]
 def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Params]:
     """Let the devices meet; one that has departed neither speaks nor listens."""
     active = engine.schedule.active[t]
+    if engine.schedule.kind == "messages":
+        return _exchange(partial(_in_steps, engine), t, params)
     if engine.schedule.parts > 1:
         return _exchange(partial(_mix_parts, engine), t, params)
     leaves = [np.stack(leaf) for leaf in zip(*map(jax.tree.leaves, params), strict=True)]
@@ -157,6 +164,35 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
     mixed = [np.tensordot(matrix, leaf.astype(np.float64), 1).astype(leaf.dtype) for leaf in leaves]
     tree = jax.tree.structure(params[0])
     return [jax.tree.unflatten(tree, [leaf[i] for leaf in mixed]) for i in range(len(params))]
+
+
+def _sent(schedule: Schedule, values: Any) -> Any:
+    """What receivers get of some values."""
+    if not schedule.wire:
+        return values
+    whole = np.asarray(values)
+    return jnp.asarray(whole.astype(schedule.wire).astype(whole.dtype))
+
+
+def _in_steps(engine: Engine, t: int, values: NDArray[Any]) -> NDArray[Any]:
+    """An exchange of parameters [N, P] whose messages are rounded."""
+    mixing, active = engine.schedule.mixing, engine.schedule.active[t]
+    assert isinstance(mixing, RoundedExchanges)
+    steps, after = mixing.at(t), values.copy()
+    for c, at in enumerate(np.array_split(np.arange(values.shape[1]), steps.parts)):
+        held = {i: values[i, at] for i in range(len(values))}
+        one = values.dtype.type
+        for k in range(steps.length):
+            made = held[int(steps.first[c, k])]
+            if steps.sign[c, k]:
+                made = made + one(steps.sign[c, k]) * held[int(steps.second[c, k])]
+            made = made * one(steps.factor[c, k]) / one(steps.divisor[c, k])
+            if steps.rounds[c, k]:
+                made = made.astype(engine.schedule.wire).astype(values.dtype)
+            held[int(steps.target[c, k])] = made
+        for i in np.flatnonzero(active):
+            after[i, at] = held[int(steps.output[c, i])]
+    return after
 
 
 def _mix_parts(engine: Engine, t: int, values: NDArray[Any]) -> NDArray[Any]:

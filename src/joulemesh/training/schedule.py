@@ -15,9 +15,12 @@ from scipy import sparse
 from joulemesh.countable import require_countable
 from joulemesh.errors import ScenarioError
 from joulemesh.training.digests import digest
+from joulemesh.training.messages import RoundedExchanges
 
 Dense: TypeAlias = NDArray[np.float64]
-Mixing: TypeAlias = Literal["mean"] | Dense | Callable[[int], Dense] | sparse.csr_array[Any, Any]
+Mixing: TypeAlias = (
+    Literal["mean"] | Dense | Callable[[int], Dense] | sparse.csr_array[Any, Any] | RoundedExchanges
+)
 
 _ROW_SUM_TOLERANCE = 1e-6
 
@@ -33,8 +36,8 @@ class Schedule:
         exchanged: bool [n]; False where the exchange is skipped. All True unless given.
         mixing: ``"mean"`` (exact weighted mean of the active devices); row-stochastic matrices
             W, new = W @ old, as [n, N, N], [1, N, N] (the same in every iteration) or a function
-            of the iteration (from 0) that gives [N, N]; or a SciPy CSR array, the same in every
-            iteration, applied ``mixing_rounds`` times.
+            of the iteration (from 0) that gives [N, N]; a SciPy CSR array, the same in every
+            iteration, applied ``mixing_rounds`` times; or `RoundedExchanges`, where messages are rounded.
         mixing_rounds: how often a sparse matrix is applied in one exchange.
         exact: bool [n]; True where the exchange is the exact mean of the active devices, which a
             learner may weigh by samples: a dense matrix stands for it, and it takes the place of a
@@ -47,6 +50,8 @@ class Schedule:
         arrived: for a method's own exchange, a function of the iteration (from 0) that says which
             of its messages arrive, bool in a form that the exchange knows and that is the same in
             every iteration; None if all arrive.
+        wire: NumPy's name of the type to which all messages are rounded, of a method's own
+            exchange and of gifts, too; empty if none is.
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10
@@ -61,6 +66,7 @@ class Schedule:
     gifts: tuple[tuple[int, int, int], ...] = ()
     parts: int = 1
     arrived: Callable[[int], NDArray[np.bool_]] | None = None
+    wire: str = ""
 
     def __post_init__(self) -> None:
         rounds = _whole(self.rounds)
@@ -82,6 +88,13 @@ class Schedule:
             raise ScenarioError(
                 f"parts = {self.parts} with mixing that is {self.kind}: several parts need dense "
                 "matrices, use 1"
+            )
+        if isinstance(self.mixing, RoundedExchanges) and (
+            len(self.mixing) < n or self.mixing.wire != self.wire
+        ):
+            raise ScenarioError(
+                f"programs of {len(self.mixing)} iterations round to {self.mixing.wire}: give "
+                f"those of {n} iterations, with wire = {self.mixing.wire!r}"
             )
         if self.mixing_rounds < 1:
             raise ScenarioError(
@@ -106,15 +119,19 @@ class Schedule:
         return (devices, devices) if self.parts == 1 else (self.parts, devices, devices)
 
     @property
-    def kind(self) -> Literal["mean", "dense", "sparse"]:
+    def kind(self) -> Literal["mean", "dense", "sparse", "messages"]:
         """How the exchange is computed."""
         if isinstance(self.mixing, str):
             return "mean"
+        if isinstance(self.mixing, RoundedExchanges):
+            return "messages"
         return "sparse" if sparse.issparse(self.mixing) else "dense"
 
     @property
     def static(self) -> bool:
-        """Whether one mixing matrix serves every iteration."""
+        """Whether one mixing matrix, or program, serves every iteration."""
+        if isinstance(self.mixing, RoundedExchanges):
+            return self.mixing.static
         return self.kind == "sparse" or (
             isinstance(self.mixing, np.ndarray) and len(self.mixing) == 1
         )
@@ -132,7 +149,7 @@ class Schedule:
         >>> Schedule(np.ones((2, 2), int), mixing=lambda t: np.eye(2)).matrices(0, 2).shape
         (2, 2, 2)
         """
-        if isinstance(self.mixing, str) or sparse.issparse(self.mixing):
+        if isinstance(self.mixing, str | RoundedExchanges) or sparse.issparse(self.mixing):
             raise TypeError(f"mixing is {self.kind}, not dense")
         if callable(self.mixing):
             drawn = np.stack([np.asarray(self.mixing(t), np.float64) for t in range(start, stop)])
@@ -215,13 +232,16 @@ class Schedule:
             parts += [mixing.indptr, mixing.indices, mixing.data]
         elif callable(mixing):
             parts += [self.matrices(t, t + 1) for t in sorted({0, n // 2, n - 1})]
-        elif not isinstance(mixing, str):
+        elif not isinstance(mixing, str | RoundedExchanges):
             parts.append(mixing)
         plain = not self.exact.any()
         parts += [] if plain else [self.exact]
         parts += [np.array(self.gifts, np.int64)] if self.gifts else []
         cut = () if self.parts == 1 else (self.parts,)
-        yield repr((self.kind, self.mixing_rounds, plain, *cut)).encode()
+        short = (self.wire,) if self.wire else ()
+        yield repr((self.kind, self.mixing_rounds, plain, *cut, *short)).encode()
+        if isinstance(mixing, RoundedExchanges):
+            yield from mixing.digested()
         for rounds, active in zip(self.rounds, self.active, strict=True):
             yield rounds.astype(np.int32).data
             yield np.ascontiguousarray(active).data
@@ -291,6 +311,8 @@ def _check_mixing(mixing: Any, n: int, shape: tuple[int, ...]) -> Mixing:
         if mixing != "mean":
             raise ScenarioError(f'mixing = {mixing!r} is unknown: give "mean" or matrices')
         return "mean"
+    if isinstance(mixing, RoundedExchanges):
+        return mixing
     if sparse.issparse(mixing):
         given: Any = mixing
         matrix = sparse.csr_array(given, dtype=np.float64)

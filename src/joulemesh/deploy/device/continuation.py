@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.peer import Peer
+from joulemesh.aggregation.rounded import RoundedPeer
 from joulemesh.aggregation.route import Route
 from joulemesh.data.naming import named_refusals
-from joulemesh.deploy.device.rounded import RoundedPeer
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
 from joulemesh.deploy.view import View

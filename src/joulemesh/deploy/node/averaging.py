@@ -16,6 +16,7 @@ from joulemesh.deploy.node.outbox import Outbox
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import governing, stays
+from joulemesh.errors import ScenarioError
 
 _NEVER: Key = (-1, -1)
 
@@ -102,6 +103,8 @@ class Averaging:
         self._context.meter.receive(sender, int(payload.nbytes), step)
         try:
             outgoing = exchange.receive(step, sender, payload)
+        except ScenarioError:  # what this device would send is too large for the wire
+            raise
         except (ValueError, RuntimeError) as error:  # of another size than the others
             self._begin_again(sender, error)
             return False

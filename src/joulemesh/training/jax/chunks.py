@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.training import draws
+from joulemesh.training.jax.exchange import Steps
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.types import ChunkSchedule, Segments
 from joulemesh.training.members import Members
+from joulemesh.training.messages import FIELDS, RoundedExchanges
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 
@@ -70,10 +72,13 @@ def chunk_schedule(
     def padded(values: NDArray[Any]) -> NDArray[Any]:
         return np.pad(values, [(0, chunk - len(values))] + [(0, 0)] * (values.ndim - 1))
 
-    mixing: NDArray[Any] | tuple[()] = ()
+    mixing: NDArray[Any] | Steps | tuple[()] = ()
     if schedule.kind == "dense":
         mixing = layout.matrices(schedule.matrices(start, stop)).astype(dtype)
         mixing = mixing if schedule.static else padded(mixing)
+    if isinstance(schedule.mixing, RoundedExchanges):
+        steps = _steps(schedule.mixing, layout, start, start + 1 if schedule.static else stop)
+        mixing = steps if schedule.static else Steps(*map(padded, steps))
     made = ChunkSchedule(
         rounds=padded(_rounds(schedule, layout, start, stop)),
         active=padded(layout.spread(schedule.active[start:stop], False)),
@@ -84,6 +89,18 @@ def chunk_schedule(
         arrived=() if schedule.arrived is None else padded(schedule.arrivals(start, stop)),
     )
     return made, *_segments(longest[start:stop], stride)
+
+
+def _steps(exchanges: RoundedExchanges, layout: Layout, start: int, stop: int) -> Steps:
+    """The steps of rounded exchanges of iterations start..stop-1, each with a leading axis."""
+    each = [exchanges.at(t) for t in range(start, stop)]
+    begin = np.empty(layout.devices, np.int32)
+    begin[layout.order[layout.filled]] = layout.filled
+    return Steps(
+        np.broadcast_to(begin, (len(each), len(begin))),
+        *(np.stack([getattr(one, name) for one in each]) for name in FIELDS[:-1]),
+        np.stack([layout.spread(one.output, 0) for one in each]),
+    )
 
 
 def _rounds(schedule: Schedule, layout: Layout, start: int, stop: int) -> NDArray[np.int32]:

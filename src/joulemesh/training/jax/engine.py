@@ -48,6 +48,7 @@ from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
 from joulemesh.training.jax.types import ProgramKey, State
 from joulemesh.training.learner import DivergedError
 from joulemesh.training.members import Members
+from joulemesh.training.messages import RoundedExchanges
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.tensors import Arrays, Shapes
@@ -116,7 +117,25 @@ class Engine:
             return exchange.in_parts
         if exact.any() and by_samples:
             return exchange.weighed
+        if isinstance(schedule.mixing, RoundedExchanges):
+            return exchange.in_steps(schedule.mixing.registers, schedule.wire)
         return _BUILT_IN[schedule.kind]
+
+    def _rounded(self, own: Exchange | None) -> Exchange | None:
+        """A method's own exchange, with messages rounded as the schedule says.
+
+        Raises:
+            ScenarioError: messages are to be rounded, and the schedule has matrices.
+        """
+        wire = self.schedule.wire
+        if own is not None and wire and not own.rounds:
+            return exchange.entering(own, wire)
+        if own is None and wire and self.schedule.kind != "messages":
+            raise ScenarioError(
+                f"messages are rounded to {wire}, and a schedule of mixing that is "
+                f"{self.schedule.kind} has no messages: give it RoundedExchanges"
+            )
+        return own
 
     def _set_up(self, own_exchange: Exchange | None) -> None:
         """Choose layout and strategy, make the programs and place the inputs."""
@@ -136,7 +155,7 @@ class Engine:
             batch=options.batch_size,
             local_round=options.local_round,
             precision=options.precision,
-            exchange=own_exchange or self._built_in(),
+            exchange=self._rounded(own_exchange) or self._built_in(),
             kind=schedule.kind,
             devices=schedule.devices,
             slots=self.layout.slots,
@@ -147,6 +166,7 @@ class Engine:
             deterministic=options.deterministic,
             mesh=mesh,
             metrics=checked_metrics(metrics_of(*self.reported, self.model.loss), self.dataset),
+            wire=schedule.wire,
         )
         self.programs = programs(self.key)
         self._check_memory()
@@ -293,7 +313,8 @@ class Engine:
         bad = first_bad(reports, stop)
         if bad is not None and not isinstance(self.schedule, Members):
             iteration, seed = bad
-            raise DivergedError(iteration, self.seeds[seed], self.options.learning_rate)
+            rate, wire = self.options.learning_rate, self.schedule.wire
+            raise DivergedError(iteration, self.seeds[seed], rate, wire)
         columns = columns_of(reports, stop - start, self.reported, self.dtype)
         counts = self.evaluator.counts.columns(iterations)
         return Trace(iterations + 1, **columns, **counts, score=self.reported.score)

@@ -6,11 +6,23 @@ and keeps the parameters of departed devices, and of iterations without exchange
 
 from __future__ import annotations
 
-__all__ = ["Context", "Exchange", "SparseMixing", "dense", "mean", "neighbour_lists", "sparse"]
+__all__ = [
+    "Context",
+    "Exchange",
+    "SparseMixing",
+    "Steps",
+    "dense",
+    "entering",
+    "half",
+    "in_steps",
+    "mean",
+    "neighbour_lists",
+    "sparse",
+]
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -29,7 +41,7 @@ ExchangeState: TypeAlias = Any  # a pytree; () for exchanges without memory
 Sent: TypeAlias = Any  # a pytree of what the exchange reports; () where the plan knows it all
 
 
-# A matrix [N, N], WeighedMixing, SparseMixing, or () for "mean": as the program's key says.
+# A matrix [N, N], WeighedMixing, SparseMixing, Steps, or () for "mean": as the program's key says.
 Mixed: TypeAlias = Any
 
 
@@ -46,6 +58,20 @@ class SparseMixing(NamedTuple):
     index: Array  # int32 [N, k]
     weight: Array  # [N, k]
     rounds: Array  # int32 scalar: how often the matrix is applied
+
+
+class Steps(NamedTuple):
+    """An exchange whose messages are rounded: see `joulemesh.training.messages`."""
+
+    begin: Array  # int32 [N]: the row of each device
+    target: Array  # int32 [C, I]
+    first: Array  # int32 [C, I]
+    second: Array  # int32 [C, I]
+    sign: Array  # [C, I]
+    factor: Array  # [C, I]
+    divisor: Array  # [C, I]
+    rounds: Array  # bool [C, I]
+    output: Array  # int32 [C, rows]: the register that each row takes in the end
 
 
 class Context(NamedTuple):
@@ -72,6 +98,8 @@ class Exchange:
         all_seeds: ``apply`` takes all seeds at once: params [N, S, ...], weights [N, S], no key.
         correction: state -> what local training subtracts from the parameters [N, ...] in the
             course of an iteration, in equal parts, one after each step; None for nothing.
+        rounds: does ``apply`` itself round what it sends, where messages are rounded? Otherwise
+            parameters are rounded when they enter it (`entering`), as if all were sent.
 
     >>> swap = Exchange(lambda params: (), lambda params, state, key, context: (
     ...     jax.tree.map(lambda leaf: leaf[::-1], params), state, ()))
@@ -83,6 +111,7 @@ class Exchange:
     apply: Callable[[Params, ExchangeState, jax.Array, Context], tuple[Params, ExchangeState, Sent]]
     all_seeds: bool = False
     correction: Callable[[ExchangeState], Params] | None = None
+    rounds: bool = False
 
     def __post_init__(self) -> None:
         require_call(self.init, "params", "the exchange's init")
@@ -194,28 +223,120 @@ sparse = _linear(_sparse)
 """new = W^K @ old, with W given by its neighbours: N·k numbers instead of N·N."""
 
 
+def half(values: jax.Array) -> jax.Array:
+    """Round to IEEE half precision, to nearest and ties to even, in the type of the values.
+
+    A conversion there and back is not enough: XLA may leave both out.
+
+    >>> half(jnp.array([0.1, 1e-6, 1e5])).tolist()
+    [0.0999755859375, 1.0132789611816406e-06, inf]
+    """
+    normal = lax.reduce_precision(values, exponent_bits=5, mantissa_bits=10)
+    # `reduce_precision` makes zeros of subnormal numbers, which are multiples of 2⁻²⁴.
+    return jnp.where(jnp.abs(values) < 2.0**-14, jnp.round(values * 2.0**24) * 2.0**-24, normal)
+
+
+ROUND = {"float16": half}
+"""How values are rounded, by the name of the type in which they travel."""
+
+
+@lru_cache(maxsize=32)  # equal exchanges share their compiled programs
+def entering(own: Exchange, wire: str) -> Exchange:
+    """A method's own exchange whose parameters are rounded when they enter it.
+
+    Args:
+        own: all that it sends are parameters as they enter it.
+        wire: the type to which they are rounded.
+    """
+
+    def apply(
+        params: Params, state: ExchangeState, key: jax.Array, context: Context
+    ) -> tuple[Params, ExchangeState, Sent]:
+        return own.apply(jax.tree.map(ROUND[wire], params), state, key, context)
+
+    return replace(own, apply=apply, rounds=True)
+
+
+@lru_cache(maxsize=32)
+def in_steps(registers: int, wire: str) -> Exchange:
+    """The exchange of `Steps`, which takes so many registers.
+
+    Args:
+        registers: their number.
+        wire: the type to which messages are rounded.
+    """
+    rounded = ROUND[wire]
+
+    def apply(
+        params: Params, state: ExchangeState, key: jax.Array, context: Context
+    ) -> tuple[Params, ExchangeState, Sent]:
+        del key
+        steps: Steps = context.mixing
+        vector, back = _as_vectors(params)
+        rows, seeds, size = vector.shape
+        parts = len(steps.target)
+        index, position = _cut(size, parts)
+        nothing = jnp.zeros((rows, seeds, 1), vector.dtype)
+        cut = jnp.concatenate([vector, nothing], axis=2)[:, :, index]  # [rows, S, C, longest]
+
+        def one(_: None, part: tuple[jax.Array, Steps]) -> tuple[None, jax.Array]:
+            values, todo = part
+            own = values[steps.begin]
+            spare = jnp.zeros((registers - len(own), *own.shape[1:]), own.dtype)
+
+            def operate(k: jax.Array, held: jax.Array) -> jax.Array:
+                sign, factor, divisor = (
+                    column[k].astype(held.dtype)
+                    for column in (todo.sign, todo.factor, todo.divisor)
+                )
+                # One operation each time round: XLA cannot contract a product and a later sum.
+                made = (held[todo.first[k]] + sign * held[todo.second[k]]) * factor / divisor
+                made = jnp.where(todo.rounds[k], rounded(made), made)
+                return held.at[todo.target[k]].set(made)
+
+            held = lax.fori_loop(0, len(todo.target), operate, jnp.concatenate([own, spare]))
+            return None, held[todo.output]
+
+        each = steps._replace(begin=jnp.zeros(parts, jnp.int32))  # the same for all parts
+        mixed = lax.scan(one, None, (jnp.moveaxis(cut, 2, 0), each))[1]  # [C, rows, S, longest]
+        after = jnp.moveaxis(mixed, 0, 2).reshape(rows, seeds, -1)[:, :, position]
+        return back(after), state, ()
+
+    return Exchange(lambda params: (), apply, all_seeds=True)
+
+
+def _as_vectors(params: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
+    """Parameters [N, S, ...] as [N, S, P], in the order of the leaves, and the way back."""
+    leaves, tree = jax.tree.flatten(params)
+    wide = [leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves]
+    vector = jnp.concatenate(wide, axis=2)  # promoted, as each device's vector is on the air
+    bounds = np.cumsum([leaf.shape[2] for leaf in wide])[:-1].tolist()
+
+    def back(after: jax.Array) -> Params:
+        parts = jnp.split(after, bounds, axis=2)
+        new = [
+            part.astype(leaf.dtype).reshape(leaf.shape)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(tree, new)
+
+    return vector.astype(jnp.promote_types(vector.dtype, jnp.float32)), back
+
+
 def _in_parts(
     params: Params, state: ExchangeState, key: jax.Array, context: Context
 ) -> tuple[Params, ExchangeState, Sent]:
     del key
-    leaves, tree = jax.tree.flatten(params)
-    devices, seeds = leaves[0].shape[:2]
-    wide = [leaf.reshape(devices, seeds, -1) for leaf in leaves]
-    vector = jnp.concatenate(wide, axis=2)  # promoted, as each device's vector is on the air
-    vector = vector.astype(jnp.promote_types(vector.dtype, jnp.float32))
+    vector, back = _as_vectors(params)
+    devices, seeds, size = vector.shape
     parts = len(context.mixing)
-    index, position = _cut(vector.shape[2], parts)
+    index, position = _cut(size, parts)
     nothing = jnp.zeros((devices, seeds, 1), vector.dtype)
     cut = jnp.concatenate([vector, nothing], axis=2)[:, :, index]  # [N, S, C, longest part]
     matrix = context.mixing.astype(vector.dtype)
     mixed = jnp.einsum("cij,jscl->iscl", matrix, cut, precision=lax.Precision.HIGHEST)
     after = mixed.reshape(devices, seeds, -1)[:, :, position]
-    bounds = np.cumsum([leaf.shape[2] for leaf in wide])[:-1].tolist()
-    new = [
-        part.astype(leaf.dtype).reshape(leaf.shape)
-        for part, leaf in zip(jnp.split(after, bounds, axis=2), leaves, strict=True)
-    ]
-    return jax.tree.unflatten(tree, new), state, ()
+    return back(after), state, ()
 
 
 def _cut(size: int, parts: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -28,6 +28,7 @@ from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.jax.evaluation.scores import consensus_error
 from joulemesh.training.jax.exchange import (
+    ROUND,
     Context,
     ExchangeState,
     Sent,
@@ -175,7 +176,14 @@ def _with_gifts(key: ProgramKey, chunk: ChunkSchedule, segment: Segments, state:
     """Let devices that have been away begin the iteration with another's parameters."""
     own = jnp.arange(key.slots, dtype=jnp.int32)
     source = jnp.where(segment.step == 0, chunk.source[segment.iteration], own)
-    given = jax.tree.map(lambda leaf: leaf[source], key.by_device(state.params))
+    rounded = ROUND[key.wire] if key.wire else lambda leaf: leaf
+    moved = (source != own).reshape(-1, 1)
+
+    def begin(leaf: jax.Array) -> jax.Array:
+        where = moved.reshape(-1, *(1,) * (leaf.ndim - 1))
+        return jnp.where(where, rounded(leaf[source]), leaf)
+
+    given = jax.tree.map(begin, key.by_device(state.params))
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), given)
     return state._replace(params=_by_rows(key, params))
 
@@ -277,6 +285,9 @@ def _context(
         mixing = chunk.mixing[jnp.minimum(number, last)][..., :inside, :inside]
         if key.exchange is weighed:
             mixing = WeighedMixing(mixing, chunk.exact[number])
+    if key.kind == "messages":
+        last = chunk.mixing.target.shape[0] - 1
+        mixing = jax.tree.map(lambda a: a[jnp.minimum(number, last)], chunk.mixing)
     return Context(
         iteration=iteration.astype(jnp.uint32),
         active=chunk.active[number][:inside],

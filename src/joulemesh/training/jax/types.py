@@ -65,7 +65,7 @@ class ChunkSchedule(NamedTuple):
     rounds: Array  # int32 [C, slots]; [C, slots, S] where members of the seed axis differ
     active: Array  # bool [C, slots]
     exchanged: Array  # bool [C]
-    mixing: Array  # [C or 1, slots, slots], in parts [C or 1, parts, slots, slots]; or ()
+    mixing: Any  # [C or 1, slots, slots], in parts [C or 1, parts, slots, slots]; Steps; or ()
     exact: Array  # bool [C]: where the exchange is an exact mean; () if nowhere
     source: Array = ()  # int32 [C, slots]: whose parameters are begun with; () for one's own
     arrived: Array = ()  # bool [C, ...]: messages of a method's own exchange; () if all arrive
@@ -96,7 +96,7 @@ class ProgramKey:
     local_round: str
     precision: str
     exchange: Exchange
-    kind: Literal["mean", "dense", "sparse"]
+    kind: Literal["mean", "dense", "sparse", "messages"]
     devices: int
     slots: int
     seeds: int
@@ -106,6 +106,7 @@ class ProgramKey:
     deterministic: bool
     mesh: Mesh
     metrics: tuple[Metric, ...]
+    wire: str = ""  # the type to which messages are rounded; empty if they are not
 
     @property
     def compute(self) -> np.dtype[Any]:
@@ -116,7 +117,7 @@ class ProgramKey:
     def scoring(self) -> ProgramKey:
         """The same key without what evaluation need not know."""
         strategy = Strategy(shared=self.strategy.shared)
-        key = replace(self, exchange=mean, kind="mean", chunk=0, strategy=strategy)
+        key = replace(self, exchange=mean, kind="mean", chunk=0, strategy=strategy, wire="")
         return replace(key, optimizer="sgd", local_round="step", batch=0)
 
     @property

@@ -244,7 +244,8 @@ class TorchLearner:
         if not found.all():
             at = int(np.argmin(found.all(axis=1)))
             seed = self.seeds[int(np.argmin(found[at]))]
-            raise DivergedError(good[at][0] + 1, seed, self.options.learning_rate)
+            rate, wire = self.options.learning_rate, self.schedule.wire
+            raise DivergedError(good[at][0] + 1, seed, rate, wire)
         good.clear()
 
     def _trace(

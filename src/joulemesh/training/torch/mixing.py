@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from joulemesh.errors import ScenarioError
+from joulemesh.training.messages import RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
 
 Tensor: TypeAlias = Any
@@ -34,6 +36,11 @@ class Mixer:
         # A dense matrix is the plain mean itself; a sparse one leaves its place to the mean.
         self._instead = schedule.kind == "sparse" or by_samples
         self._latest: dict[str, tuple[bytes, Tensor]] = {}
+        if schedule.wire and schedule.kind != "messages":
+            raise ScenarioError(
+                f"messages are rounded to {schedule.wire}, and a schedule of mixing that is "
+                f"{schedule.kind} has no messages: give it RoundedExchanges"
+            )
 
     def averages(self, iteration: int) -> bool:
         """Does every active device take the weighted mean in an iteration (from 0)?"""
@@ -55,6 +62,9 @@ class Mixer:
     def mix(self, iteration: int, params: dict[str, Tensor]) -> None:
         """Exchange the parameters of all devices in place; [S, N, ...] each."""
         active = self._schedule.active[iteration]
+        if isinstance(self._schedule.mixing, RoundedExchanges):
+            self._mix_rounded(self._schedule.mixing.at(iteration), active, params)
+            return
         if self._schedule.parts > 1:
             self._mix_parts(iteration, params)
             return
@@ -90,7 +100,40 @@ class Mixer:
             return
         for leaf in params.values():
             to, of = (self._torch.as_tensor(x).to(leaf.device) for x in (newcomers, givers))
-            leaf[:, to] = leaf[:, of[to]]
+            given = leaf[:, of[to]]
+            leaf[:, to] = self._rounded(given) if self._schedule.wire else given
+
+    def _mix_rounded(
+        self, steps: RoundedExchange, active: NDArray[np.bool_], params: dict[str, Tensor]
+    ) -> None:
+        """Carry out an exchange whose messages are rounded, operation by operation."""
+        torch, leaves = self._torch, [params[name] for name in sorted(params)]
+        whole = torch.cat([leaf.flatten(2) for leaf in leaves], dim=2)  # as a device sends it
+        cuts = np.array_split(np.arange(whole.shape[2]), steps.parts)
+        for c, at in enumerate(cuts):
+            if not len(at):
+                continue
+            part = whole[:, :, at[0] : at[-1] + 1]
+            held: list[Tensor] = [part[:, i].clone() for i in range(part.shape[1])]
+            held += [None] * (steps.registers - len(held))
+            for k in range(steps.length):
+                made = held[steps.first[c, k]]
+                if steps.sign[c, k]:
+                    made = made + float(steps.sign[c, k]) * held[steps.second[c, k]]
+                made = made * float(steps.factor[c, k]) / float(steps.divisor[c, k])
+                held[steps.target[c, k]] = self._rounded(made) if steps.rounds[c, k] else made
+            for i in np.flatnonzero(active).tolist():
+                part[:, i] = held[steps.output[c, i]]
+        first = 0
+        for leaf in leaves:
+            size = leaf[0, 0].numel()
+            leaf.copy_(whole[:, :, first : first + size].reshape(leaf.shape))
+            first += size
+
+    def _rounded(self, values: Tensor) -> Tensor:
+        """What receivers get of some values."""
+        wire = getattr(self._torch, self._schedule.wire)
+        return values.to(wire).to(values.dtype)
 
     def _mix_parts(self, iteration: int, params: dict[str, Tensor]) -> None:
         """Mix parts of the parameters, as one vector, that have a matrix each."""

@@ -1,14 +1,45 @@
-"""An exchange whose numbers travel with fewer digits than devices compute with."""
+"""An exchange whose numbers travel with fewer digits than devices compute with.
+
+Devices in the field follow these rules, and so does training: it records them once for each route
+(`joulemesh.setup.recorded`) and carries out what they do to the parameters.
+"""
 
 from __future__ import annotations
 
-__all__ = ["RoundedPeer"]
+__all__ = ["RoundedPeer", "rounded"]
 
 from typing import Any
 
 import numpy as np
 
 from joulemesh.aggregation.peer import Message, Peer, Vector
+from joulemesh.errors import ScenarioError
+
+
+def rounded(numbers: Vector, wire: np.dtype[Any]) -> Vector:
+    """What receivers get of some numbers, in the type of the sender.
+
+    Args:
+        numbers: [P]; of objects, each is told to round itself.
+        wire: the type in which they travel.
+
+    Raises:
+        ScenarioError: a number is too large for that type.
+
+    >>> rounded(np.array([0.1, 1e-9]), np.dtype("float16"))
+    array([0.09997559, 0.        ])
+    """
+    if numbers.dtype == object:
+        return np.array([one.rounded() for one in numbers], dtype=object)
+    with np.errstate(over="ignore"):
+        short = numbers.astype(wire)
+    if np.isinf(short).any():
+        raise ScenarioError(
+            f"a parameter, or a sum of parameters, is {np.abs(numbers).max():.6g}, and messages of "
+            f"{8 * wire.itemsize} bits carry at most {np.finfo(wire).max:,.0f}; lower "
+            "training.learning_rate, or set network.bits_per_parameter = 32"
+        )
+    return short.astype(numbers.dtype)
 
 
 class RoundedPeer:
@@ -35,15 +66,15 @@ class RoundedPeer:
         self._peer, self._wire = peer, wire
 
     def _rounded(self, numbers: Vector) -> Vector:
-        return numbers.astype(self._wire).astype(numbers.dtype)
+        return rounded(numbers, self._wire)
 
     def _round_held(self, payload: Vector) -> Vector:
         """Round what is sent where the peer holds it: a sum that it will divide itself, too."""
-        rounded = self._rounded(payload)
+        short = self._rounded(payload)
         if payload.flags.writeable:
-            payload[...] = rounded
+            payload[...] = short
             return payload
-        return rounded
+        return short
 
     def start(self, own: Vector) -> None:
         """Begin with this device's own parameters, [P]."""

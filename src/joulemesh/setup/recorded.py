@@ -1,0 +1,303 @@
+"""Exchanges recorded: what rounded messages do to all devices' parameters.
+
+The devices of a scheme carry out one exchange of symbols in the place of numbers, and every
+operation is written down. What the devices of a fleet do is recorded, and not described a second
+time.
+"""
+
+from __future__ import annotations
+
+__all__ = ["rounded_mixing", "rounded_exchanges", "exchanges_of_matrices", "record"]
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from joulemesh.aggregation.execute import Lost, execute
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Scheme
+from joulemesh.errors import ScenarioError
+from joulemesh.training.messages import FIELDS, RoundedExchange, RoundedExchanges
+from joulemesh.training.schedule import Schedule
+
+class _Operation(NamedTuple):
+    """(first + sign · second) · factor / divisor, perhaps rounded; values are numbered."""
+
+    first: int
+    second: int = 0
+    sign: float = 0.0
+    factor: float = 1.0
+    divisor: float = 1.0
+    rounds: bool = False
+
+    @property
+    def operands(self) -> set[int]:
+        return {self.first, self.second} if self.sign else {self.first}
+
+
+class _Tape:
+    """The operations on one part of the parameters; values below ``devices`` are the devices'."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.operations: list[_Operation] = []
+        self._known: dict[_Operation, int] = {}
+
+    def value(self, wanted: _Operation) -> int:
+        """The number of an operation's result; what was computed before is not again."""
+        if wanted not in self._known:
+            self._known[wanted] = self.devices + len(self.operations)
+            self.operations.append(wanted)
+        return self._known[wanted]
+
+    def rounded(self, value: int) -> int:
+        """The number of a rounded value."""
+        if value >= self.devices and self.operations[value - self.devices].rounds:
+            return value
+        return self.value(_Operation(value, rounds=True))
+
+
+class _Symbol:
+    """A number that has not been computed: a value of a tape."""
+
+    __slots__ = ("number", "tape")
+    __array_ufunc__ = None  # NumPy's scalars leave the operation to this class
+
+    def __init__(self, tape: _Tape, number: int) -> None:
+        self.tape, self.number = tape, number
+
+    def rounded(self) -> _Symbol:
+        return _Symbol(self.tape, self.tape.rounded(self.number))
+
+    def _with(self, other: Any, sign: float) -> _Symbol:
+        if not isinstance(other, _Symbol):
+            return self if other == 0 else NotImplemented
+        return _Symbol(self.tape, self.tape.value(_Operation(self.number, other.number, sign)))
+
+    def __add__(self, other: Any) -> _Symbol:
+        return self._with(other, 1.0)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> _Symbol:
+        return self._with(other, -1.0)
+
+    def __mul__(self, factor: Any) -> _Symbol:
+        if isinstance(factor, _Symbol):
+            return NotImplemented
+        return _Symbol(self.tape, self.tape.value(_Operation(self.number, factor=float(factor))))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> _Symbol:
+        if isinstance(divisor, _Symbol):
+            return NotImplemented
+        return _Symbol(self.tape, self.tape.value(_Operation(self.number, divisor=float(divisor))))
+
+
+def record(
+    scheme: Scheme, route: Route, devices: int, wire: str, lost: Lost = frozenset()
+) -> RoundedExchange:
+    """What an exchange does whose messages are rounded.
+
+    Args:
+        scheme: whose devices exchange.
+        route: of the exchange.
+        devices: number N of devices of the whole graph; those that are not on the route keep
+            their parameters.
+        wire: NumPy's name of the type to which messages are rounded.
+        lost: messages that do not arrive.
+
+    Raises:
+        ScenarioError: the scheme's devices do more than to add and scale.
+
+    >>> import joulemesh
+    >>> scenario = joulemesh.Scenario(devices={"count": 3}, plan={"aggregation": "ring"})
+    >>> plan = joulemesh.plan(scenario)
+    >>> made = record(plan.scheme_at(1), plan.route(1), 3, "float16")
+    >>> made.target.tolist(), made.rounds.tolist(), made.divisor.tolist(), made.output.tolist()
+    ([], [], [], [])
+    """
+    parts = scheme.parts(route)
+    tapes = [_Tape(devices) for _ in range(parts)]
+    values = np.empty((devices, parts), dtype=object)
+    for i in range(devices):
+        for c, tape in enumerate(tapes):
+            values[i, c] = _Symbol(tape, i)
+    try:
+        after = execute(scheme, route, values, lost, np.dtype(wire))
+    except ScenarioError:
+        weights = scheme.round_weights
+        if weights is None or scheme.graph.devices != devices:
+            raise
+        return rounded_mixing(weights, scheme.rounds)  # the paper's gossip, which has no messages
+    except (TypeError, AttributeError) as error:
+        raise ScenarioError(
+            f'the devices of plan.aggregation = "{scheme.name}" do more with parameters than to '
+            f"add and scale them ({error}), which training cannot round message by message; set "
+            "network.bits_per_parameter = 32"
+        ) from None
+    ends = [[after[i, c].number for i in range(devices)] for c in range(parts)]
+    made = [_compiled(tape, end) for tape, end in zip(tapes, ends, strict=True)]
+    if all(one.same(made[0]) for one in made[1:]):
+        return made[0]
+    length = max(one.length for one in made)
+    wide = [one.padded(1, length) for one in made]
+    columns = (np.concatenate([getattr(one, name) for one in wide]) for name in FIELDS)
+    return RoundedExchange(*columns, max(one.registers for one in made))
+
+
+def _fused(tape: _Tape, ends: Sequence[int]) -> dict[int, _Operation]:
+    """Operations by the number of their value; what one only scales or rounds is done with it."""
+    uses = Counter(value for one in tape.operations for value in one.operands)
+    uses.update(ends)
+    left = {tape.devices + k: one for k, one in enumerate(tape.operations)}
+    for value, one in list(left.items()):
+        before = left.get(one.first)
+        if one.sign or before is None or uses[one.first] > 1 or before.rounds:
+            continue
+        scales = one.factor != 1.0 or one.divisor != 1.0
+        if scales and (before.factor != 1.0 or before.divisor != 1.0):
+            continue
+        new = before._replace(rounds=one.rounds)
+        if scales:
+            new = new._replace(factor=one.factor, divisor=one.divisor)
+        left[value] = new
+        del left[one.first]
+    return left
+
+
+def _compiled(tape: _Tape, ends: Sequence[int]) -> RoundedExchange:
+    """The operations in as few registers as possible: one is free after its value's last use."""
+    operations, devices = _fused(tape, ends), tape.devices
+    last = {value: at for at, one in operations.items() for value in one.operands}
+    kept, place, count = set(ends), {i: i for i in range(devices)}, devices
+    free = [i for i in range(devices) if i not in last and i not in kept]
+    target, first, second = list[int](), list[int](), list[int]()
+    for value, one in operations.items():
+        first.append(place[one.first])
+        second.append(place[one.second] if one.sign else 0)
+        free += [place[used] for used in one.operands if last[used] == value and used not in kept]
+        if not free:
+            free, count = [count], count + 1
+        place[value] = free.pop()
+        target.append(place[value])
+        if value not in last and value not in kept:
+            free.append(place[value])  # nothing needs it
+    column = {
+        name: np.array([getattr(one, name) for one in operations.values()])[None]
+        for name in ("sign", "factor", "divisor", "rounds")
+    }
+    return RoundedExchange(
+        *(np.array(one, np.int32)[None] for one in (target, first, second)),
+        **column,
+        output=np.array([place[value] for value in ends], np.int32)[None],
+        registers=count,
+    )
+
+
+def rounded_mixing(weights: Any, rounds: int = 1) -> RoundedExchange:
+    """A matrix that is applied to rounded parameters, and whose result is rounded.
+
+    Args:
+        weights: [N, N], dense or sparse; new = W @ old.
+        rounds: how often.
+
+    >>> mixing = rounded_mixing(np.full((2, 2), 0.5))
+    >>> mixing.target.tolist(), mixing.rounds.tolist(), mixing.output.tolist()
+    ([[0, 1, 0, 1, 1]], [[True, True, False, False, True]], [[1, 1]])
+    """
+    rows = sparse.csr_array(weights)
+    tape = _Tape(rows.shape[0])
+    held = [_Symbol(tape, i).rounded() for i in range(tape.devices)]
+    for _ in range(rounds):
+        new = []
+        for i in range(tape.devices):
+            span = slice(rows.indptr[i], rows.indptr[i + 1])
+            pairs = zip(rows.indices[span].tolist(), rows.data[span].tolist(), strict=True)
+            first, *others = [held[j] * w if w != 1.0 else held[j] for j, w in pairs if w]
+            new.append(sum(others, start=first).rounded())
+        held = new
+    return _compiled(tape, [one.number for one in held])
+
+
+def rounded_exchanges(
+    schedule: Schedule,
+    routes: Sequence[Route | None],
+    scheme_at: Callable[[int], Scheme],
+    wire: str,
+    lost_in: Callable[[int, Route], Lost] | None = None,
+) -> RoundedExchanges:
+    """The exchanges of a schedule whose exchanges are those of schemes.
+
+    Args:
+        schedule: its length and devices.
+        routes: of every iteration; None where nothing is sent.
+        scheme_at: the scheme of an iteration (from 0).
+        wire: NumPy's name of the type to which messages are rounded.
+        lost_in: which messages of an iteration's route are lost; none unless given.
+    """
+    known: dict[Any, RoundedExchange] = {}
+
+    def exchange(t: int) -> RoundedExchange | None:
+        route = routes[t]
+        if route is None or not schedule.exchanged[t]:
+            return None
+        scheme = scheme_at(t)
+        lost = frozenset() if lost_in is None else frozenset(lost_in(t, route))
+        key = (id(scheme), id(route), lost)
+        if key not in known:
+            known[key] = record(scheme, route, schedule.devices, wire, lost)
+        return known[key]
+
+    return RoundedExchanges([exchange(t) for t in range(schedule.iterations)], wire)
+
+
+def exchanges_of_matrices(schedule: Schedule, wire: str) -> RoundedExchanges:
+    """The exchanges of a schedule that has matrices, not messages.
+
+    Parameters are rounded before and after a matrix is applied; a sparse matrix that is applied
+    several times rounds them every time. The exact mean rounds what every device sends, and the
+    mean: it is that of a server.
+
+    Args:
+        schedule: with the kind ``"mean"``, ``"dense"`` or ``"sparse"``.
+        wire: NumPy's name of the type to which messages are rounded.
+    """
+    known: dict[bytes, RoundedExchange] = {}
+
+    def exchange(t: int) -> RoundedExchange | None:
+        if not schedule.exchanged[t]:
+            return None
+        matrix, times = _matrix(schedule, t)
+        key = matrix.tobytes()
+        if key not in known:
+            known[key] = rounded_mixing(matrix, times)
+        return known[key]
+
+    if schedule.parts > 1:
+        raise ScenarioError(
+            "a method whose parameters are mixed in parts cannot round its messages; set "
+            "network.bits_per_parameter = 32"
+        )
+    return RoundedExchanges([exchange(t) for t in range(schedule.iterations)], wire)
+
+
+def _matrix(schedule: Schedule, t: int) -> tuple[NDArray[np.float64], int]:
+    """The matrix of an iteration among those who are active, and how often it is applied."""
+    active, mixing = schedule.active[t], schedule.mixing
+    times = schedule.mixing_rounds
+    if schedule.kind == "mean" or (schedule.kind == "sparse" and schedule.exact[t]):
+        matrix, times = np.tile(active / active.sum(), (schedule.devices, 1)), 1
+    elif isinstance(mixing, sparse.csr_array):
+        matrix = mixing.toarray()
+    else:
+        matrix = np.array(schedule.matrices(t, t + 1)[0])
+    # Weight of those who are away stays with the device; who is away keeps everything.
+    heard = np.where(active, matrix, 0.0)
+    heard = heard + np.diag(matrix.sum(axis=1) - heard.sum(axis=1))
+    return np.where(active[:, None], heard, np.eye(schedule.devices)), times

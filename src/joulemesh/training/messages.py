@@ -1,0 +1,140 @@
+"""Exchanges whose messages are rounded: what they do to all devices' parameters.
+
+Without rounding an exchange is a matrix. With it every message is rounded, so that the order of the
+operations matters, and even their form: sums of rounded numbers often lie midway between two others.
+A `RoundedExchange` is the operations themselves, recorded from the devices' own rules
+(`joulemesh.setup.recorded`), so that training ends with what devices in the field end with.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FIELDS", "RoundedExchange", "RoundedExchanges"]
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+
+IntArray = NDArray[np.int32]
+
+
+FIELDS = ("target", "first", "second", "sign", "factor", "divisor", "rounds", "output")
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedExchange:
+    """What one exchange does, in C parts of the parameters (as ``numpy.array_split`` cuts them).
+
+    Registers hold a vector each; at first register i holds the parameters of device i. Then, one
+    after another, I operations
+
+        register[target] ← (register[first] + sign · register[second]) · factor / divisor
+
+    are carried out in the precision of the parameters, and rounded to that of messages where
+    ``rounds`` says so.
+
+    Attributes:
+        target, first, second: int32 [C, I]: registers.
+        sign: float64 [C, I]: 1, −1, or 0 for ``first`` alone.
+        factor, divisor: float64 [C, I]; one of them is 1.
+        rounds: bool [C, I].
+        output: int32 [C, N]: the register that holds each device's parameters in the end.
+        registers: their number R.
+    """
+
+    target: IntArray
+    first: IntArray
+    second: IntArray
+    sign: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    divisor: NDArray[np.float64]
+    rounds: NDArray[np.bool_]
+    output: IntArray
+    registers: int
+
+    @property
+    def parts(self) -> int:
+        """Number C of parts."""
+        return len(self.target)
+
+    @property
+    def length(self) -> int:
+        """Number I of operations."""
+        return int(self.target.shape[1])
+
+    def same(self, other: RoundedExchange) -> bool:
+        """Are they the same operations?"""
+        return all(np.array_equal(getattr(self, one), getattr(other, one)) for one in FIELDS)
+
+    def padded(self, parts: int, length: int) -> RoundedExchange:
+        """The same with more parts (of one that all share) and operations that change nothing."""
+        more = length - self.length
+        fill = {"factor": 1.0, "divisor": 1.0}  # register 0 ← register 0
+
+        def wide(name: str) -> NDArray[Any]:
+            values = getattr(self, name)
+            tail = 0 if name == "output" else more
+            longer = np.pad(values, ((0, 0), (0, tail)), constant_values=fill.get(name, 0))
+            return np.broadcast_to(longer, (parts, longer.shape[1]))
+
+        return RoundedExchange(*(wide(name) for name in FIELDS), self.registers)
+
+
+class RoundedExchanges:
+    """The rounded exchanges of n iterations, all in one form.
+
+    Args:
+        each: of every iteration; None where nothing is sent.
+        wire: NumPy's name of the type to which messages are rounded.
+
+    Raises:
+        ScenarioError: exchanges cut the parameters into different parts.
+    """
+
+    def __init__(self, each: Sequence[RoundedExchange | None], wire: str) -> None:
+        self.wire = wire
+        distinct: list[RoundedExchange] = []
+        self._which = np.zeros(len(each), np.int64)
+        known: dict[int, int] = {}
+        for t, one in enumerate(each):
+            if one is None:
+                continue
+            if id(one) not in known:
+                known[id(one)] = len(distinct)
+                distinct.append(one)
+            self._which[t] = known[id(one)]
+        counts = {one.parts for one in distinct} - {1}
+        if len(counts) > 1:
+            raise ScenarioError(
+                f"messages are rounded in exchanges of {' and '.join(map(str, sorted(counts)))} "
+                "parts, which one training cannot mix; use a scheme without chunks, for instance "
+                'plan.aggregation = "tree", or network.bits_per_parameter = 32'
+            )
+        self.parts = max(counts, default=1)
+        length = max((one.length for one in distinct), default=0)
+        self.registers = max((one.registers for one in distinct), default=0)
+        self._each = [one.padded(self.parts, length) for one in distinct]
+
+    def __len__(self) -> int:
+        """Number n of iterations."""
+        return len(self._which)
+
+    @property
+    def static(self) -> bool:
+        """Are the exchanges of all iterations the same?"""
+        return len(self._each) == 1
+
+    def at(self, iteration: int) -> RoundedExchange:
+        """The exchange of an iteration (from 0)."""
+        return self._each[self._which[iteration]]
+
+    def digested(self) -> Iterator[bytes]:
+        """What a digest is made of."""
+        yield self.wire.encode()
+        yield self._which.tobytes()
+        for one in self._each:
+            yield from (np.ascontiguousarray(getattr(one, name)).tobytes() for name in FIELDS)
