@@ -55,6 +55,32 @@ def test_nodes_over_grpc_end_with_the_simulated_parameters(
     check(plan, tmp_path, simulated(plan))
 
 
+@pytest.mark.parametrize(
+    ("scheme", "precision"),
+    [
+        ("tree-chunked", "float64"),
+        *(
+            pytest.param(scheme, "float64", marks=pytest.mark.slow)
+            for scheme in SCHEMES.built_in
+            if scheme != "tree-chunked"
+        ),
+        pytest.param("tree", "float32", marks=pytest.mark.slow),
+    ],
+)
+def test_messages_of_16_bits_are_rounded_alike_in_the_field_and_in_training(
+    scheme: str, precision: str, tmp_path: Path
+) -> None:
+    plan = small(scheme, precision, {"network.bits_per_parameter": 16})
+    wanted, fleet = simulated(plan), packed(tmp_path / "fleet", plan)
+    assert all(end.complete for end in carried_out(fleet))
+    found = kept(fleet)
+    for vector in found:
+        np.testing.assert_array_equal(vector, vector.astype(np.float16).astype(vector.dtype))
+    # In 32 bits the last digit of training may turn the rounding of a number.
+    assert apart(found, wanted) <= (0.0 if precision == "float64" else 2e-3)
+    assert apart(simulated(small(scheme, precision)), wanted) > 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "exchange", ["neighbours", {"every": 2, "final": True}, {"every": 2, "between": "neighbours"}]

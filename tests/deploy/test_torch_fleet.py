@@ -112,12 +112,21 @@ def test_code_stays_where_it_is_and_its_digest_travels(model: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheme", "precision"), [("tree", "float64"), ("metropolis", "float64"), ("ring", "float32")]
+    ("scheme", "precision", "bits"),
+    [
+        ("tree", "float64", 64),
+        ("metropolis", "float64", 64),
+        ("ring", "float32", 32),
+        ("tree", "float64", 16),
+        ("ring-chunked", "float64", 16),
+        ("metropolis", "float64", 16),
+    ],
 )
 def test_nodes_over_grpc_end_with_the_simulated_parameters(
-    scheme: str, precision: str, model: str, tmp_path: Path
+    scheme: str, precision: str, bits: int, model: str, tmp_path: Path
 ) -> None:
-    plan = small(scheme, precision, {"training.model": model})
+    changes = {"training.model": model, "network.bits_per_parameter": bits}
+    plan = small(scheme, precision, changes)
     wanted = simulated(plan)
     fleet = packed(tmp_path / "fleet", plan)
     assert set(fleet.code) == {"my_models.py"}

@@ -237,7 +237,9 @@ def _with_progress(
             display.step("training", *latest[0])
 
         def tell_stage(stage: str) -> None:
-            if latest and stage != "writing":
+            if stage.startswith("note: "):
+                display.stage(stage)
+            elif latest and stage != "writing":
                 display.step(stage, *latest[0])
             else:
                 display.stage(f"writing {out}" if stage == "writing" else stage)

@@ -147,6 +147,8 @@ def compare(
         if out is not None:
             say(f"kept in {out}; the report is {out / 'report.html'}")
     if not any(entry.ran for entry in found.entries):
+        for entry in found.entries:
+            say(f"{entry.name}: {entry.remarks[0]}", err=True)
         say("error: none of the methods could run; the reasons are above", err=True)
         raise typer.Exit(2)
 

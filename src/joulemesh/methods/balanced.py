@@ -109,7 +109,9 @@ def _followed(
     copies whole when they meet again.
     """
     # Copies are sums of rounded messages, and are not rounded themselves.
-    copy_bits = float(setting.work.parameters * max(32, setting.scenario.network.bits_per_parameter))
+    copy_bits = float(
+        setting.work.parameters * max(32, setting.scenario.network.bits_per_parameter)
+    )
     mixings = Mixings(bits, tau2) if own is None else Copied(bits, tau2, copy_bits)
     walked = walk(setting, name, lambda now: mixings.act(now, now.rounds(tau1)))
     return walked.contender(name, exchange=own)

@@ -36,7 +36,7 @@ import numpy as np
 from jax import lax
 
 from joulemesh.methods.base import FloatArray, IntArray
-from joulemesh.methods.compression import Compressor
+from joulemesh.methods.compression import BUCKET, Compressor
 from joulemesh.methods.sampling import hashed, key_words, permuted
 from joulemesh.methods.stacked import flatten, mixed
 from joulemesh.models.core import Params
@@ -180,14 +180,6 @@ def linked_choco(
     return Exchange(init, apply, rounds=True)
 
 
-def rounded_to_wire(squeeze: Compressor, wire: str) -> Callable[[jax.Array], jax.Array]:
-    """What receivers get of a compressed message; QSGD's has bits of its own.
-
-    What rounding takes away stays in the difference of parameters and copy, and is sent again.
-    """
-    return ROUND[wire] if wire and squeeze.kind != "qsgd" else lambda message: message
-
-
 def _numbers(count: int) -> Any:
     return np.arange(count, dtype=np.uint32)
 
@@ -219,7 +211,9 @@ def compress(squeeze: Compressor, x: jax.Array, keys: draws.Key) -> jax.Array:
         return jnp.zeros_like(x).at[rows, chosen].set(x[rows, chosen], unique_indices=True)
     word = hashed(hashed(jnp.arange(size, dtype=jnp.uint32) + wide[0]) ^ wide[1])
     uniform = (word >> _U(8)).astype(x.dtype) * 2.0**-24
-    norm = jnp.linalg.norm(x, axis=1, keepdims=True)
+    buckets = -(-size // BUCKET)
+    cut = jnp.pad(x, ((0, 0), (0, buckets * BUCKET - size))).reshape(len(x), buckets, BUCKET)
+    norm = jnp.repeat(jnp.linalg.norm(cut, axis=2), BUCKET, axis=1)[:, :size]
     level = jnp.floor(squeeze.amount * jnp.abs(x) / jnp.where(norm > 0, norm, 1) + uniform)
     quantised: jax.Array = jnp.sign(x) * norm * level / (squeeze.amount * squeeze.shrink(size))
     return quantised

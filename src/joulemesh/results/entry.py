@@ -132,4 +132,6 @@ class Entry:
         if not lost:
             return notes
         rest = "; figures are of the other seeds" if self.ran else ""
-        return (f"diverged: {', '.join(lost)}{rest}", *notes)
+        rate = self.learning_rate
+        now = "" if math.isnan(rate) else f"; lower training.learning_rate (now {rate:g})"
+        return (f"diverged: {', '.join(lost)}{rest}{now}", *notes)

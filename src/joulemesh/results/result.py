@@ -19,6 +19,7 @@ from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.optional import frame
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
+from joulemesh.results.chance import chance_note
 from joulemesh.results.target import to_target
 from joulemesh.scenario import Scenario
 from joulemesh.training.software import trained_by
@@ -207,9 +208,29 @@ class Result:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know about the plan, the data and who holds them, a line each."""
-        held = self.partitions[0].note
-        return (*self.account.notes, *self.dataset.notes, *([held] if held else []))
+        """What a reader should know, a line each: of the plan, the data and who holds them.
+
+        Before all else, that the run ends no better than guessing, if it does.
+        """
+        held, chance = self.partitions[0].note, self.chance
+        own = (*self.account.notes, *self.dataset.notes, *([held] if held else []))
+        return (chance, *own) if chance else own
+
+    @property
+    def chance(self) -> str:
+        """A sentence on a run that ends no better than guessing; empty if it ends better."""
+        final, training = self.final, self.account.scenario.training
+        scores, losses = final.test_score[-1], final.test_loss[-1]
+        return chance_note(self.dataset, training, self.trace.score, scores, losses)
+
+    @property
+    def answer(self) -> str:
+        """What binds the plan and what would help; empty for a method without a plan.
+
+        Of a run that ends no better than guessing, what to change first: no battery would help.
+        """
+        planned = self.account.answer.text if isinstance(self.account, Plan) else ""
+        return self.chance or planned
 
     def to_target(self, target: float | None = None) -> dict[str, Any]:
         """Joules and seconds until the mean model first reaches an accuracy, or another score.
@@ -270,7 +291,7 @@ class Result:
             "wall_s": sum(chunk.wall_s for chunk in self.chunks),
             "setup_s": self.setup_s,
             "notes": list(self.notes),
-            **({"answer": self.account.answer.text} if isinstance(self.account, Plan) else {}),
+            **({"answer": self.answer} if isinstance(self.account, Plan) else {}),
         }
 
     def _further(self) -> dict[str, float]:

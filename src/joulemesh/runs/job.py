@@ -32,6 +32,7 @@ from joulemesh.runs.identity import repetition_seeds, start_of
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.learner import AnyLearner, learner_of
+from joulemesh.setup.outputs import with_outputs_noted
 from joulemesh.setup.prepare import partitions, the_dataset, the_model, with_data
 from joulemesh.training.jax.checkpoint import Checkpoints
 from joulemesh.training.jax.distributed import hosts
@@ -206,6 +207,10 @@ def _prepared(
     dataset = the_dataset(scenario, data)
     scenario = with_data(scenario, data)
     learned = the_model(scenario, model, dataset)
+    before = len(dataset.notes)
+    dataset = with_outputs_noted(scenario, learned, model, dataset)
+    for note in dataset.notes[before:]:
+        on_stage(f"note: {note}")
     on_stage("planning")
     chosen = repetition_seeds(scenario, seeds)
     method, equal = what

@@ -44,6 +44,8 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
         seeds=result.seeds,
         subject=_subject(record),
         class_names=names,
+        notes=result.notes,
+        answer=result.answer,
     )
     costs = result.energy_j, result.time_s
     write_report(path, evaluated(view, result.trace, costs, result.target))
@@ -73,6 +75,8 @@ def report_of_folder(path: Path, target: Path) -> None:
             seeds=seeds,
             subject=_subject(record),
             class_names=names,
+            notes=(folder.result() or {}).get("notes", ()),
+            answer=(folder.result() or {}).get("answer", ""),
         )
         # What a method has cost may be settled only as far as it has come.
         planned = isinstance(account, Plan)

@@ -110,7 +110,8 @@ def run(
             it is kept: a run that is stopped and resumed tells each of them once. Where
             ``worlds`` is given a row also has the number of its ``world``.
         on_stage: called with what is begun: ``"loading data"``, ``"planning"``, ``"compiling"``,
-            ``"training"``, ``"evaluating"`` and ``"writing"``.
+            ``"training"``, ``"evaluating"`` and ``"writing"``; and with ``"note: …"`` for what a
+            user should know before training begins.
 
     Returns:
         The result; where ``worlds`` is given a `WorldsResult`, in which a world that cannot be

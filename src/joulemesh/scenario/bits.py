@@ -16,7 +16,7 @@ __all__ = ["LARGEST_HALF", "check_bits", "rounded_to"]
 LARGEST_HALF = 65504.0
 """The largest number of IEEE half precision; larger ones overflow."""
 
-_ROUNDED = {16: "float16"}  # by bits; other quantisers are added here and where messages are rounded
+_ROUNDED = {16: "float16"}  # by bits
 _WHOLE = 32  # bits from which on nothing is rounded
 
 

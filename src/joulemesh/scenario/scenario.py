@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import parse_json, read_bounded
 from joulemesh.files.limits import SCENARIO
+from joulemesh.scenario.bits import check_bits
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import Layer, absolute_paths, fields_of, latest, nested
 from joulemesh.scenario.graph import graph_fields
-from joulemesh.scenario.bits import check_bits
 from joulemesh.scenario.medium import check_medium
 from joulemesh.scenario.origin import ASSUMED, GIVEN, Origin
 from joulemesh.scenario.sections import (

@@ -7,7 +7,7 @@ time.
 
 from __future__ import annotations
 
-__all__ = ["rounded_mixing", "rounded_exchanges", "exchanges_of_matrices", "record"]
+__all__ = ["exchanges_of_matrices", "record", "rounded_exchanges", "rounded_mixing"]
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
 from joulemesh.training.messages import FIELDS, RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
+
 
 class _Operation(NamedTuple):
     """(first + sign · second) · factor / divisor, perhaps rounded; values are numbered."""
@@ -120,7 +121,7 @@ def record(
     >>> plan = joulemesh.plan(scenario)
     >>> made = record(plan.scheme_at(1), plan.route(1), 3, "float16")
     >>> made.target.tolist(), made.rounds.tolist(), made.divisor.tolist(), made.output.tolist()
-    ([], [], [], [])
+    ([[0, 1, 2, 1, 1]], [[True, True, True, False, True]], [[1.0, 1.0, 1.0, 1.0, 3.0]], [[1, 1, 1]])
     """
     parts = scheme.parts(route)
     tapes = [_Tape(devices) for _ in range(parts)]

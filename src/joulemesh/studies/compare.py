@@ -26,10 +26,12 @@ from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import score_metric
+from joulemesh.results.chance import chance_note
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.target import check_target
 from joulemesh.scenario import Scenario
+from joulemesh.setup.outputs import with_outputs_noted
 from joulemesh.setup.prepare import the_dataset, the_model
 from joulemesh.studies.bench import Bench, Tell
 from joulemesh.studies.cache import Cache
@@ -157,6 +159,10 @@ def prepare_comparison(
     stage("loading data")
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, options.get("model"), dataset)
+    before = len(dataset.notes)
+    dataset = with_outputs_noted(scenario, learner, options.get("model"), dataset)
+    for note in dataset.notes[before:]:
+        stage(f"note: {note}")
     stage("planning")
     if data is not None:
         scenario = _sized(scenario, dataset)
@@ -312,4 +318,15 @@ def _entry(
     found, new = bench.results(made, seeds, tell, rate)
     measured = reported(bench.learning.scenario.training)
     entry = entry_of(made.name, found, made.battery_j, made.notes, measured)
-    return replace(entry, learning_rate=rate, tuned=tuned), tried + new
+    entry = replace(entry, learning_rate=rate, tuned=tuned)
+    return replace(entry, notes=(*_chance(entry, bench.learning), *entry.notes)), tried + new
+
+
+def _chance(entry: Entry, learning: Learning) -> tuple[str, ...]:
+    """That a method ends no better than guessing, if it does."""
+    if not entry.ran:
+        return ()
+    training = learning.scenario.training
+    losses, rate = entry.final["test_loss"], entry.learning_rate
+    said = chance_note(learning.dataset, training, entry.score, entry.scores, losses, rate)
+    return (said,) if said else ()

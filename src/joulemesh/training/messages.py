@@ -1,9 +1,9 @@
 """Exchanges whose messages are rounded: what they do to all devices' parameters.
 
-Without rounding an exchange is a matrix. With it every message is rounded, so that the order of the
-operations matters, and even their form: sums of rounded numbers often lie midway between two others.
-A `RoundedExchange` is the operations themselves, recorded from the devices' own rules
-(`joulemesh.setup.recorded`), so that training ends with what devices in the field end with.
+Without rounding an exchange is a matrix. With it the order of the operations matters, and even
+their form: sums of rounded numbers often lie midway between two others. A `RoundedExchange` is the
+operations themselves, recorded from the devices' own rules (`joulemesh.setup.recorded`), so that
+training ends with what devices in the field end with.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Schedule:
         mixing: ``"mean"`` (exact weighted mean of the active devices); row-stochastic matrices
             W, new = W @ old, as [n, N, N], [1, N, N] (the same in every iteration) or a function
             of the iteration (from 0) that gives [N, N]; a SciPy CSR array, the same in every
-            iteration, applied ``mixing_rounds`` times; or `RoundedExchanges`, where messages are rounded.
+            iteration, applied ``mixing_rounds`` times; or `RoundedExchanges`.
         mixing_rounds: how often a sparse matrix is applied in one exchange.
         exact: bool [n]; True where the exchange is the exact mean of the active devices, which a
             learner may weigh by samples: a dense matrix stands for it, and it takes the place of a

@@ -130,8 +130,10 @@ class Display:
             self._shown = _Live(console) if live else _Lines(every_s)
 
     def stage(self, words: str) -> None:
-        """Say what is being done: loading data, planning, …"""
-        if self._shown is not None:
+        """Say what is being done: loading data, planning, …; a note stays on the screen."""
+        if self._shown is not None and words.startswith("note: "):
+            say(words, err=True)
+        elif self._shown is not None:
             self._shown.show(_STAGE, words, None, ())
 
     def step(

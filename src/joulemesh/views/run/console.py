@@ -51,8 +51,8 @@ def show_result(result: Result, console: Console) -> None:
     show_figures(result.account, console)
     for note in result.notes:
         show_row("note", note, console)
-    if isinstance(result.account, Plan):
-        show_row("answer", result.account.answer.text, console)
+    if isinstance(result.account, Plan) and not result.chance:  # which is the first note
+        show_row("answer", result.answer, console)
 
 
 def show_worlds(result: WorldsResult, console: Console) -> None:

@@ -123,6 +123,8 @@ class ReportView:
     seeds: Sequence[int] = ()
     subject: Subject = field(default_factory=Subject)
     class_names: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    answer: str = ""
 
     def __post_init__(self) -> None:
         measured = reported(self.plan.scenario.training)
@@ -172,7 +174,7 @@ def render_report(view: ReportView) -> str:
         scripts=_CHARTS,
         data=chart_data(view.plan, view.series, view.histogram, view.class_names),
         summary=fragments.text(said),
-        answer=_answer(view.plan),
+        answer=_answer(view),
         harvest="" if harvests else "hidden",
         beside="wide" if harvests else "",  # batteries and harvest stand beside each other
         planned="" if isinstance(view.plan, Plan) else "hidden",
@@ -191,12 +193,18 @@ def render_report(view: ReportView) -> str:
     )
 
 
-def _answer(account: Account) -> str:
-    """What binds and what would help, and why devices average as they do; a method has neither."""
-    if not isinstance(account, Plan):
-        return ""
-    answer, reason = fragments.text(account.answer.text), fragments.text(words.reason(account))
-    return f'<p class="answer" id="answer">{answer}</p>\n<p class="why">{reason}</p>'
+def _answer(view: ReportView) -> str:
+    """What binds and what would help, why devices average as they do, and the run's notes.
+
+    A method has no plan, and so no answer but that of a run that learned nothing.
+    """
+    account = view.plan
+    planned = account.answer.text if isinstance(account, Plan) else ""
+    lines = [('class="answer" id="answer"', view.answer or planned)]
+    if isinstance(account, Plan):
+        lines.append(('class="why"', words.reason(account)))
+    lines += [('class="why note"', note) for note in view.notes if note != view.answer]
+    return "\n".join(f"<p {kind}>{fragments.text(said)}</p>" for kind, said in lines if said)
 
 
 def write_report(path: str | Path, view: ReportView) -> None:
