@@ -55,7 +55,9 @@ def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
     fit = kind.fit(graph, options)
     if not fit.possible:
         raise InfeasibleError(
-            f'plan.aggregation = "{wanted}" {fit.refusal or fit.reason}', constraint="topology"
+            f'plan.aggregation = "{wanted}" {fit.refusal or fit.reason}',
+            constraint="topology",
+            remedies=fit.remedies,
         )
     return Choice(kind, f"asked for; {fit.reason}" if fit.reason else "asked for", fit)
 

@@ -22,6 +22,7 @@ from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.citation import Citation
+from joulemesh.errors import Remedy
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts
 
@@ -109,12 +110,14 @@ class Fit:
         reason: what was found in the graph, or why it was not found.
         refusal: if it cannot: the rest of a message that begins with the scheme's name: what the
             scheme needs, why the graph does not have it, and what the user may change.
+        remedies: if it cannot: changes of which any one will do.
         order: int [A]: devices in the order in which the scheme visits them, if it needs one.
     """
 
     possible: bool = True
     reason: str = ""
     refusal: str = ""
+    remedies: tuple[Remedy, ...] = ()
     order: IntArray | None = None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import Edit, InfeasibleError, ScenarioError
 from joulemesh.methods.base import FloatArray, Ledger
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.exact import exact_sum, within
@@ -165,8 +165,8 @@ def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
         f"device {device} cannot pay for one iteration of {name} from its battery of "
         f"{energy(setting.battery_j[device], digits=6)}: computing takes "
         f"{energy(one.compute_j[0, device], digits=6)} and the exchange "
-        f"{energy(one.exchange_j[0, device], digits=6)}; raise budget.energy_j to at least "
-        f"{at_least(need)}",
+        f"{energy(one.exchange_j[0, device], digits=6)}",
+        remedies=[(Edit("budget.energy_j", at_least(need), "raise"),)],
         device=device,
         constraint="energy",
     )

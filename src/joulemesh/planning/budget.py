@@ -10,13 +10,14 @@ three times 0.1 is more than 0.3).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import InfeasibleError
+from joulemesh.errors import Edit, InfeasibleError, Remedy
 from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.units import counted, duration, energy
 
@@ -149,8 +150,8 @@ def require_affordable(
     *,
     longest: int = 0,
     may_leave: bool = False,
-    remedies: Callable[[float], Sequence[str]] | None = None,
-    shorter: Callable[[], Sequence[str]] = tuple,
+    remedies: Callable[[float], Sequence[Remedy]] | None = None,
+    shorter: Callable[[], Sequence[Remedy]] = tuple,
 ) -> None:
     """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
 
@@ -169,22 +170,24 @@ def require_affordable(
     # The one that needs most, so that this figure is enough for all who fall short.
     device = int(np.argmax(np.where(short, need, 0.0)))
 
-    def ways() -> Sequence[str]:
+    def ways() -> Sequence[Remedy]:
         if remedies is not None:
             return remedies(float(need[device]))
-        texts = [f"raise budget.energy_j to at least {at_least(float(need[device]))}"]
-        texts += [f"set plan.iterations to at most {longest}"] if longest else []
-        return texts + ([] if may_leave else ['set plan.on_depletion = "leave"'])
+        found: list[Remedy] = [(Edit("budget.energy_j", at_least(float(need[device])), "raise"),)]
+        found += [(Edit("plan.iterations", longest, "lower"),)] if longest else []
+        return found + ([] if may_leave else [(Edit("plan.on_depletion", "leave"),)])
 
     limits = demand.deadline_s, demand.total_s
     late, lacks = _late(iterations, least, *limits, demand.exchange_s, demand.round_s)
     if late is not None:
-        remedy = " and ".join(lacks)
+        found: list[Remedy] = [tuple(lacks)]
         if short.any() and remedies is not None:
-            remedy = ways()[0]
+            found = list(ways()[:1])
         elif late.constraint == "time":
-            remedy = ", or ".join([remedy, *shorter()])
-        raise InfeasibleError(f"{late}; {remedy}", device=late.device, constraint=late.constraint)
+            found += shorter()
+        raise InfeasibleError(
+            late.reason, remedies=found, device=late.device, constraint=late.constraint
+        )
     if short.any():
         held, exchange = float(demand.battery_j[device]), float(demand.exchange_j[device])
         training = iterations * least * float(demand.round_j[device])
@@ -195,8 +198,8 @@ def require_affordable(
         times = f"{iterations} iteration{'s' * (iterations != 1)}"
         raise InfeasibleError(
             f"device {device} cannot pay for {times} from its battery of "
-            f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)}{each}; "
-            f"{', or '.join(ways())}",
+            f"{energy(held, digits=6)}: the exchanges need {energy(exchange, digits=6)}{each}",
+            remedies=ways(),
             device=device,
             constraint="energy" if demand.short_at_work[device] else "idle",
         )
@@ -209,12 +212,13 @@ def _late(
     total_s: float | None,
     exchange_s: FloatArray,
     round_s: FloatArray,
-) -> tuple[InfeasibleError | None, list[str]]:
+) -> tuple[InfeasibleError | None, list[Edit]]:
     """The first limit of time that is not kept, without a remedy, and the changes that mend all."""
     slowest, worst_s = int(np.argmax(round_s)), float(np.max(exchange_s))
-    late, lacks = None, []
+    late: InfeasibleError | None = None
+    lacks: list[Edit] = []
     if deadline_s is not None and rounds_cap(deadline_s, worst_s, round_s)[slowest] < least:
-        lacks.append(f"raise budget.deadline_s to at least {enough_s(worst_s, round_s, least)}")
+        lacks.append(Edit("budget.deadline_s", enough_s(worst_s, round_s, least), "raise"))
         each_s = duration(least * float(round_s[slowest]), digits=6)
         late = InfeasibleError(
             f"device {slowest} misses the deadline of {duration(deadline_s, digits=6)}: the "
@@ -228,7 +232,7 @@ def _late(
     needed = iterations * least
     if rounds_in_all(total_s, exchange_s, round_s, iterations)[slowest] < needed:
         enough = enough_total_s(exchange_s, round_s, iterations, needed)
-        lacks.append(f"raise budget.total_s to at least {enough}")
+        lacks.append(Edit("budget.total_s", enough, "raise"))
         repeat = iterations if len(exchange_s) == 1 else 1
         taken_s = duration(float(exchange_s.sum()) * repeat, digits=6)
         train_s = duration(needed * float(round_s[slowest]), digits=6)
@@ -249,7 +253,7 @@ def missing_time(
     total_s: float | None,
     exchange_s: FloatArray,
     round_s: FloatArray,
-) -> list[str]:
+) -> list[Edit]:
     """What to raise, deadline or total, so that every device has time for the least rounds.
 
     Args:
@@ -260,7 +264,7 @@ def missing_time(
         exchange_s: [n] or [1] seconds of the exchange.
         round_s: [N] seconds of one round.
 
-    >>> missing_time(4, 1, 2.0, 9.0, np.array([1.5]), np.array([1.0]))
+    >>> [one.text for one in missing_time(4, 1, 2.0, 9.0, np.array([1.5]), np.array([1.0]))]
     ['raise budget.deadline_s to at least 2.5', 'raise budget.total_s to at least 10']
     """
     return _late(iterations, least, deadline_s, total_s, exchange_s, round_s)[1]
@@ -270,22 +274,22 @@ def _rounds(least: int) -> str:
     return "one round" if least == 1 else f"{least} rounds"
 
 
-def enough_s(exchange_s: float, round_s: FloatArray, least: int) -> str:
+def enough_s(exchange_s: float, round_s: FloatArray, least: int) -> float:
     """A deadline with 4 digits in which every device has time for ``least`` rounds.
 
     >>> enough_s(2.0, np.array([1.0, 3.5]), 1)
-    '5.5'
+    5.5
     """
     needed_s = exchange_s + least * float(round_s.max())
     figure = at_least(needed_s)
-    if (rounds_cap(float(figure), exchange_s, round_s) < least).any():  # by the last bit
+    if (rounds_cap(figure, exchange_s, round_s) < least).any():  # by the last bit
         figure = at_least(needed_s * 1.0005)
     return figure
 
 
 def enough_total_s(
     exchange_s: FloatArray, round_s: FloatArray, iterations: int, rounds: int
-) -> str:
+) -> float:
     """A total time with 4 digits that is enough for every device to train so many rounds.
 
     Args:
@@ -295,21 +299,24 @@ def enough_total_s(
         rounds: of each device, in all iterations together.
 
     >>> enough_total_s(np.array([2.0]), np.array([1.0, 3.5]), 2, 2)
-    '11'
+    11.0
     """
     repeat = iterations if len(exchange_s) == 1 else 1
     needed_s = float(exchange_s.sum() * repeat) + rounds * float(round_s.max())
     figure = at_least(needed_s)
-    if (rounds_in_all(float(figure), exchange_s, round_s, iterations) < rounds).any():
+    if (rounds_in_all(figure, exchange_s, round_s, iterations) < rounds).any():
         figure = at_least(needed_s * 1.0005)  # short by the last bit
     return figure
 
 
-def at_least(value: float) -> str:
-    """A figure with 4 digits that is not below the value.
+def at_least(value: float, digits: int = 4) -> float:
+    """A figure with few digits that is not below the value.
 
-    >>> at_least(0.028), at_least(1.00001), at_least(9.99901)
-    ('0.028', '1.001', '10')
+    >>> at_least(0.028), at_least(1.00001), at_least(9.99901), at_least(0.1234, 2)
+    (0.028, 1.001, 10.0, 0.13)
     """
-    text = f"{value:.4g}"
-    return text if float(text) >= value else f"{value * 1.0005:.4g}"
+    rounded = float(f"{value:.{digits}g}")
+    if rounded >= value:
+        return rounded
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{rounded + step:.{digits}g}")

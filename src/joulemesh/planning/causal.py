@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import Edit, InfeasibleError, Remedy, ScenarioError
 from joulemesh.planning.ahead import by_policy, in_time
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.clock import TimeLeft
@@ -48,20 +48,21 @@ class CausalPlanner:
         self,
         ground: Ground,
         iterations: int,
-        remedy: Callable[[float], str] | None = None,
+        remedy: Callable[[float], Remedy] | None = None,
         rest: Remaining | None = None,
     ) -> None:
         """Args: ground, number n of iterations, what a refusal advises, and where to begin."""
         world, options = ground.world, ground.scenario.plan
         if not ground.policy.causal:
             raise ScenarioError(
-                f'plan.rounds = "{options.rounds}" plans once and for all; use "theorem4" under '
-                'fading or with plan.on_depletion = "leave"'
+                f'plan.rounds = "{options.rounds}" plans once and for all, and not under fading, '
+                'with traces or with plan.on_depletion = "leave"',
+                remedies=[(Edit("plan.rounds", "theorem4"),)],
             )
         self.ground, self.world = ground, world
         self.options, self.iterations = options, iterations
         self.remedy = remedy or (
-            lambda need_j: f"raise budget.energy_j to at least {at_least(need_j)}"
+            lambda need_j: (Edit("budget.energy_j", at_least(need_j), "raise"),)
         )
         self.least = ground.least
         self.round_j, self.round_s = world.devices.round_energy_j, world.devices.round_latency_s
@@ -204,8 +205,8 @@ class CausalPlanner:
         device = int(np.argmax(np.where(self.battery < need, need, 0.0)))
         raise InfeasibleError(
             f"fewer than two devices can pay for a single iteration: device {device} needs "
-            f"{energy(need[device], digits=6)} and has {energy(self.battery[device], digits=6)}; "
-            f"{self.remedy(float(need[device]))}",
+            f"{energy(need[device], digits=6)} and has {energy(self.battery[device], digits=6)}",
+            remedies=[self.remedy(float(need[device]))],
             device=device,
             constraint="energy",
         )

@@ -1,34 +1,24 @@
-"""What a refusal advises, as changes of the scenario that a program can make.
-
-A refusal's text names its remedies in a few fixed phrases ("raise budget.deadline_s to at least
-0.31", "set plan.iterations to at most 40"). Here they are read back, so that a page can offer each
-as a button and a script can follow one.
-"""
+"""Changes that a refusal or a plan advises: made in a scenario, and named on a button."""
 
 from __future__ import annotations
 
-__all__ = ["Edit", "Remedy", "apply_edits", "remedies_in"]
+__all__ = ["apply_edits", "changed", "in_words", "soon_planned"]
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from joulemesh.scenario import SECTIONS, Scenario
-from joulemesh.scenario.typed import typed_value
+from joulemesh.errors import Edit
+from joulemesh.planning.ground import Ground
+from joulemesh.scenario import Scenario
 from joulemesh.units import duration, energy, si, unit_of
+from joulemesh.world import build_world
 from joulemesh.world.quantities import resolve
 
-_FIELD = r"(?P<field>[a-z]+\.[a-z_]+)"
-_FIGURE = r"(?P<value>[-+0-9.,e]*[0-9])"
-_PHRASES = (
-    ("raise", re.compile(rf"raise {_FIELD} to at least {_FIGURE}")),
-    ("set", re.compile(rf"(?:set|lower|raise) {_FIELD} to (?:at most |at least )?{_FIGURE}")),
-    ("set", re.compile(rf"lower {_FIELD} to {_FIGURE} at most")),
-    ("set", re.compile(rf'set {_FIELD} = (?P<value>"[^"]*"|true|false|[-+0-9.e]*[0-9])')),
-)
+_MOST_ENTRIES = 500_000  # of rounds [n, N], in plans that are made to see what a change brings
+_WALKED, _PER_WALKED = 2_000, 50  # entries that take as long as an iteration planned by itself
+_UNKNOWN = 100  # iterations, where their number follows from the budgets
 _WORDS = {
     "budget.deadline_s": "the deadline",
     "budget.total_s": "the total time",
@@ -38,44 +28,24 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Edit:
-    """One change of one field.
+def in_words(edits: Iterable[Edit]) -> str:
+    """What a button says.
 
-    Attributes:
-        field: by its full name.
-        value: what to set it to; for ``"raise"`` the least that each device needs.
-        how: ``"set"``, or ``"raise"``: what is larger already stays.
-
-    >>> Edit("budget.deadline_s", 0.31, "raise").words
-    'raise the deadline to 310 ms'
+    >>> in_words([Edit("budget.deadline_s", 0.31, "raise"), Edit("plan.on_depletion", "leave")])
+    'raise the deadline to 310 ms and set plan.on_depletion to leave'
     """
-
-    field: str
-    value: Any
-    how: str = "set"
-
-    @property
-    def words(self) -> str:
-        """What a button says."""
-        name = _WORDS.get(self.field, self.field)
-        return f"{self.how} {name} to {_written(self.field, self.value)}"
+    return " and ".join(map(_phrase, edits))
 
 
-@dataclass(frozen=True)
-class Remedy:
-    """Changes that belong together.
-
-    Attributes:
-        edits: all of them are needed.
-    """
-
-    edits: tuple[Edit, ...]
-
-    @property
-    def words(self) -> str:
-        """What a button says."""
-        return " and ".join(edit.words for edit in self.edits)
+def _phrase(edit: Edit) -> str:
+    name = _WORDS.get(edit.field, edit.field)
+    if edit.value is None:
+        return f"leave {name} out"
+    if edit.how == "scale":
+        return f"make {name} {edit.value:g} times as large"
+    verb = "raise" if edit.how == "raise" else "set"
+    of = "" if edit.device is None else f" of device {edit.device}"
+    return f"{verb} {name}{of} to {_written(edit.field, edit.value)}"
 
 
 def _written(field: str, value: Any) -> str:
@@ -96,49 +66,10 @@ def _written(field: str, value: Any) -> str:
     return duration(value, digits=4) if unit == "s" else si(value, unit)
 
 
-def remedies_in(text: str) -> list[Remedy]:
-    """The remedies that a refusal names, of which any one will do.
-
-    Args:
-        text: of an `InfeasibleError` or a `ScenarioError`.
-
-    Returns:
-        None for a text that only says what to look at.
-
-    >>> for one in remedies_in("too late; raise budget.deadline_s to at least 0.31 and raise "
-    ...                        'budget.total_s to at least 9, or set plan.on_depletion = "leave"'):
-    ...     print(one.words)
-    raise the deadline to 310 ms and raise the total time to 9 s
-    set plan.on_depletion to leave
-    """
-    starts = [found.start() for _, phrase in _PHRASES for found in phrase.finditer(text)]
-    if not starts:
-        return []
-    advice = text[min(starts) :].rstrip(". ")
-    found = []
-    for way in re.split(r",? or (?=raise |set |lower )", advice):
-        edits = [_edit(part) for part in way.split(" and ")]
-        known = [edit for edit in edits if edit is not None]
-        if len(known) == len(edits):
-            found.append(Remedy(tuple(known)))
-    return found
-
-
-def _edit(phrase: str) -> Edit | None:
-    for how, pattern in _PHRASES:
-        found = pattern.fullmatch(phrase.strip())
-        if found is None:
-            continue
-        section, _, field = found["field"].partition(".")
-        if section in SECTIONS and field in SECTIONS[section].model_fields:
-            return Edit(found["field"], typed_value(found["value"].replace(",", "")), how)
-    return None
-
-
 def apply_edits(scenario: Scenario, edits: Iterable[Edit]) -> Scenario:
     """The scenario with some changes made.
 
-    A quantity that devices have each their own of is raised where it is too small, and stays where
+    A quantity of which devices have each their own is raised where it is too small, and stays where
     it is enough.
 
     >>> from joulemesh.scenario import Scenario
@@ -152,8 +83,39 @@ def apply_edits(scenario: Scenario, edits: Iterable[Edit]) -> Scenario:
 def _value(scenario: Scenario, edit: Edit) -> Any:
     section, _, field = edit.field.partition(".")
     now = getattr(getattr(scenario, section), field)
-    if edit.how == "set" or now is None:
-        return edit.value
-    if isinstance(now, int | float):
-        return max(now, edit.value)
-    return {"values": np.maximum(resolve(scenario, field, now), edit.value).tolist()}
+    alike = now is None or isinstance(now, bool | int | float)
+    if edit.device is not None:
+        values = resolve(scenario, field, now).copy()
+        values[edit.device] = edit.value
+        return {"values": values.tolist()}
+    if edit.how == "scale":
+        if isinstance(now, tuple):  # a range, or one for each device
+            return [one * edit.value for one in now]
+        values = now if alike else resolve(scenario, field, now)
+        return values * edit.value if alike else {"values": (values * edit.value).tolist()}
+    if edit.how == "raise" and now is not None:
+        if alike:
+            return max(now, edit.value)
+        return {"values": np.maximum(resolve(scenario, field, now), edit.value).tolist()}
+    return edit.value
+
+
+def changed(ground: Ground, edits: Iterable[Edit]) -> Ground:
+    """What a plan stands on once some changes are made that leave model and data as they are."""
+    scenario = apply_edits(ground.scenario, edits)
+    return Ground(scenario, ground.work, build_world(scenario, ground.work.round_samples))
+
+
+def soon_planned(ground: Ground, iterations: int | None = None) -> bool:
+    """Is it a matter of about a second to plan again, so that changes can be tried?
+
+    Args:
+        ground: what the plan stands on.
+        iterations: how many, if that is known.
+    """
+    options = ground.scenario.plan
+    wanted = options.iterations if isinstance(options.iterations, int) else _UNKNOWN
+    each = count = ground.scenario.devices.count
+    if ground.world.changes or options.on_depletion == "leave":
+        each = _WALKED + _PER_WALKED * count
+    return (iterations or wanted) * each <= _MOST_ENTRIES

@@ -21,7 +21,7 @@ from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
 from joulemesh.data.chosen import device_names
 from joulemesh.data.naming import named_refusals
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import Edit, InfeasibleError, ScenarioError
 from joulemesh.planning.policy import Policy, policy_of
 from joulemesh.planning.pricing import Pricer, Prices, choose_scheme
 from joulemesh.planning.workload import Workload, workload
@@ -173,8 +173,8 @@ class Ground:
         if self.least:
             raise ScenarioError(
                 f"plan.exchange has iterations without training (mix = {exchange.mix}); "
-                f'plan.rounds = "{self.scenario.plan.rounds}" trains in every one; '
-                'set plan.rounds = "spread"'
+                f'plan.rounds = "{self.scenario.plan.rounds}" trains in every one',
+                remedies=[(Edit("plan.rounds", "spread"),)],
             )
         return exchange.trains(iterations)
 

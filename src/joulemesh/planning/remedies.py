@@ -1,14 +1,15 @@
-"""What a refusal advises about batteries that cannot pay. Every remedy has been tried."""
+"""What a refusal advises. A remedy is offered once planning with it has given a plan."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import Edit, InfeasibleError, JoulemeshError, Remedy
 from joulemesh.planning.budget import (
     at_least,
     enough_s,
@@ -18,44 +19,90 @@ from joulemesh.planning.budget import (
     rounds_in_all,
 )
 from joulemesh.planning.clock import TimeLimits
+from joulemesh.planning.edits import changed, soon_planned
 from joulemesh.planning.exact import most_affordable
 from joulemesh.planning.horizon import zeta_limit
 from joulemesh.units import counted, duration, energy
 
 if TYPE_CHECKING:
+    from joulemesh.planning.ground import Ground
     from joulemesh.planning.pricing import Prices
     from joulemesh.planning.static import StaticPlanner
 
-__all__ = ["FirstRound", "fewer_iterations", "larger_batteries", "remedies", "require_somebody"]
+__all__ = [
+    "FirstRound",
+    "fewer_iterations",
+    "larger_batteries",
+    "prove",
+    "remedies",
+    "require_somebody",
+]
 
-_MOST_TRIED = 200_000  # entries of a plan that is made only to see whether a remedy helps
+_MOST_STEPS = 8  # constraints that fail one after another until a remedy mends them all
 _ROUNDING = 1 + 1e-12  # of a sum that is itself rounded, before a figure is made of it
 _RAISE, _MOST_RAISED = 1.02, 400  # steps in which a battery is raised until it pays
 
 
-def remedies(planner: StaticPlanner, need_j: float, n: int) -> list[str]:
-    """What to do about batteries that cannot pay.
+def prove(refusal: JoulemeshError, ground: Ground, planned: Callable[[Ground], object]) -> None:
+    """Leave those remedies to a refusal that planning again confirms.
+
+    Where another constraint fails once a remedy is followed, what mends that is added to it.
+
+    Args:
+        refusal: with the remedies that the refusing place computed.
+        ground: what could not be planned.
+        planned: plans, or refuses without proof.
+    """
+    if not refusal.remedies:
+        return
+    if not soon_planned(ground):
+        refusal.add_note("the plan is too large to try the remedies: they were computed")
+        return
+    found: list[Remedy] = []
+    last: JoulemeshError | None = None
+    for remedy in refusal.remedies:
+        try:
+            whole = _completed(remedy, ground, planned)
+        except JoulemeshError as later:
+            last = later
+        else:
+            if not any(set(one) <= set(whole) for one in found):  # no more than is needed
+                found.append(whole)
+    reason = refusal.reason
+    if not found:
+        tried = " and ".join(edit.text for edit in refusal.remedies[0])
+        reason = f"{reason}; {tried}, and then: {last}"
+    refusal.offer(reason, found)
+
+
+def _completed(remedy: Remedy, ground: Ground, planned: Callable[[Ground], object]) -> Remedy:
+    """A remedy with what else it takes; refused if it leads nowhere."""
+    edits = {edit.field: edit for edit in remedy}
+    for step in range(_MOST_STEPS):
+        try:
+            planned(changed(ground, edits.values()))
+            break
+        except JoulemeshError as later:
+            if step == _MOST_STEPS - 1 or not later.remedies:
+                raise
+            edits |= {edit.field: edit for edit in later.remedies[0]}
+    return tuple(edits.values())
+
+
+def remedies(planner: StaticPlanner, need_j: float, n: int) -> list[Remedy]:
+    """What might help where batteries cannot pay.
 
     Args:
         planner: the one that refuses.
         need_j: what a battery would have to hold if exchanges cost no more then.
         n: number of iterations.
     """
-    texts = [larger_batteries(planner, need_j, n)]
-    ground, options = planner.ground, planner.options
-    texts += fewer_iterations(planner, n)
-    if options.on_depletion != "leave" and n * ground.scenario.devices.count <= _MOST_TRIED:
-        leaving = options.model_copy(update={"on_depletion": "leave"})
-        asked = ground.scenario.model_copy(update={"plan": leaving})
-        try:
-            planner.on(replace(ground, scenario=asked)).timeline()
-        except (InfeasibleError, ScenarioError):
-            return texts
-        texts.append('set plan.on_depletion = "leave"')
-    return texts
+    found = [larger_batteries(planner, need_j, n), *fewer_iterations(planner, n)]
+    leaves = planner.options.on_depletion == "leave"
+    return found if leaves else [*found, (Edit("plan.on_depletion", "leave"),)]
 
 
-def fewer_iterations(planner: StaticPlanner, n: int) -> list[str]:
+def fewer_iterations(planner: StaticPlanner, n: int) -> list[Remedy]:
     """The number of iterations that there is energy and time for, if it is less than n.
 
     Args:
@@ -64,10 +111,10 @@ def fewer_iterations(planner: StaticPlanner, n: int) -> list[str]:
     """
     most = planner.longest(zeta_limit(planner.options)) if n > 1 else 0
     fits = 0 < most < n and planner.fits(most) == (True, [])
-    return [f"set plan.iterations to at most {most}"] if fits else []
+    return [(Edit("plan.iterations", most, "lower"),)] if fits else []
 
 
-def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> str:
+def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> Remedy:
     """Batteries that pay, and the deadline and the total time that they need.
 
     Larger batteries may move the balance of Remark 4 to more gossip, which costs more.
@@ -79,13 +126,13 @@ def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> str:
     """
     world, figure = planner.world, at_least(need_j)
     for _ in range(_MOST_RAISED):
-        battery_j = np.maximum(world.devices.energy_budget_j, float(figure))
+        battery_j = np.maximum(world.devices.energy_budget_j, figure)
         raised = replace(world, devices=replace(world.devices, energy_budget_j=battery_j))
         paid, lacks = planner.on(replace(planner.ground, world=raised)).fits(n)
         if paid:
             break
-        figure = at_least(float(figure) * _RAISE)
-    return " and ".join([f"raise budget.energy_j to at least {figure}", *lacks])
+        figure = at_least(figure * _RAISE)
+    return (Edit("budget.energy_j", figure, "raise"), *lacks)
 
 
 @dataclass(frozen=True)
@@ -95,12 +142,12 @@ class FirstRound:
     Attributes:
         device: its number.
         lacks: for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to
-            raise; how far, only for the time.
+            raise; None for the energy, which others may lack as well.
         rest: what is drawn at rest meanwhile, in words; empty if it is not counted.
     """
 
     device: int
-    lacks: dict[str, str]
+    lacks: dict[str, Edit | None]
     rest: str = ""
 
     @classmethod
@@ -120,20 +167,20 @@ class FirstRound:
         device = int(closest[np.argmin(round_s[closest])])
         one = round_s[device : device + 1]
         figures = {
-            "energy": "budget.energy_j",
-            "deadline": f"budget.deadline_s to at least {enough_s(worst_s, one, 1)}",
-            "time": f"budget.total_s to at least {enough_total_s(exchange_s, one, n, 1)}",
+            "energy": None,
+            "deadline": Edit("budget.deadline_s", enough_s(worst_s, one, 1), "raise"),
+            "time": Edit("budget.total_s", enough_total_s(exchange_s, one, n, 1), "raise"),
         }
-        lacks = {kind: f"raise {figures[kind]}" for kind in short if short[kind][device]}
+        lacks = {kind: figures[kind] for kind in short if short[kind][device]}
         if devices.idle_w is None:
             return cls(device, lacks)
         waits = energy(float(devices.idle_w[device]) * planner.least_s(prices, n), digits=4)
         return cls(device, lacks, f" and draw {waits} at rest (devices.idle_w)")
 
     @property
-    def in_time(self) -> list[str]:
+    def in_time(self) -> list[Edit]:
         """Which limits of time have to be raised."""
-        return [text for kind, text in self.lacks.items() if kind != "energy"]
+        return [edit for edit in self.lacks.values() if edit is not None]
 
 
 def _unpaid_round(planner: StaticPlanner, prices: Prices, n: int) -> NDArray[np.bool_]:
@@ -172,7 +219,7 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
         )
     if not first.lacks:
         return
-    remedy = " and ".join(first.lacks.values())
+    remedy: Remedy = tuple(first.in_time)
     if unpaid or "energy" in first.lacks:  # larger batteries may buy dearer exchanges
         need_j = _first_round_j(planner, prices, n, first.device, unpaid=unpaid)
         remedy = larger_batteries(planner, need_j * _ROUNDING, n)
@@ -181,7 +228,8 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
     raise InfeasibleError(
         f"no device has {' and '.join(words[kind] for kind in first.lacks)} for a single round "
         f"beside {beside} {duration(taken_s, digits=6)}{first.rest} (device "
-        f"{first.device} is closest to it); {remedy}",
+        f"{first.device} is closest to it)",
+        remedies=[remedy, *fewer_iterations(planner, n)],
         device=first.device,
         constraint=next(iter(reversed(first.lacks))),
     )

@@ -22,7 +22,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import Edit, ScenarioError
 from joulemesh.planning.policy import Policy, count_iterations, weighted
 from joulemesh.planning.waterfill import read_budget, water_fill
 from joulemesh.registries import POLICIES
@@ -114,7 +114,8 @@ def theorem4_literal(
         device = int(np.argmax(over))
         raise ScenarioError(
             f"the rounds total {budget.total[device]:.6g} of {budget.name(device)} exceeds "
-            f"{limit[device]:.6g}, the limit of case 1 of theorem4-literal; use theorem4"
+            f"{limit[device]:.6g}, the limit of case 1 of theorem4-literal",
+            remedies=[(Edit("plan.rounds", "theorem4"),)],
         )
     shares = (weights / weights.sum())[:, None] * budget.total
     # A share that is whole in exact arithmetic must not lose one round to float error.
@@ -124,7 +125,8 @@ def theorem4_literal(
         row, device = (int(i) for i in np.argwhere(floors > caps)[0])
         raise ScenarioError(
             f"theorem4-literal asks {budget.name(device)} for {floors[row, device]:.0f} rounds in "
-            f"iteration {start + row}, above the cap of {caps[row, device]:.0f}; use theorem4"
+            f"iteration {start + row}, above the cap of {caps[row, device]:.0f}",
+            remedies=[(Edit("plan.rounds", "theorem4"),)],
         )
     return budget.shaped(floors.astype(np.int64))
 

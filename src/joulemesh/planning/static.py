@@ -15,7 +15,7 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
 from joulemesh.data.naming import named, named_refusals
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import Edit, InfeasibleError, JoulemeshError, ScenarioError
 from joulemesh.planning.allotment import Allotment
 from joulemesh.planning.budget import (
     Demand,
@@ -32,6 +32,7 @@ from joulemesh.planning.remedies import (
     FirstRound,
     fewer_iterations,
     larger_batteries,
+    prove,
     remedies,
     require_somebody,
 )
@@ -78,25 +79,40 @@ def plan(
     return plan_of(Ground.of(scenario, parameters, data))
 
 
-def plan_of(ground: Ground) -> Plan:
-    """Plan a scenario whose sizes and world are known."""
-    scenario, world = ground.scenario, ground.world
-    with named_refusals(lambda: ground.names):
-        planner = StaticPlanner(ground)
-        doubts = list(notes_on_inputs(scenario, ground.work, world))
-        try:
-            timeline = planner.timeline()
-            if world.traces.leaves is not None and not world.changes:
-                from joulemesh.planning.leaving import with_departures  # few plans need it
+def plan_of(ground: Ground, *, proof: bool = True) -> Plan:
+    """Plan a scenario whose sizes and world are known.
 
-                timeline, more = with_departures(ground, timeline)
-                planner.notes += more
-        except InfeasibleError as refusal:
-            for doubt in doubts:
-                refusal.add_note(named(doubt, ground.names))
+    Args:
+        ground: the scenario, made ready.
+        proof: try what a refusal advises before it is offered; where many plans are made, refusals
+            are not worth that.
+    """
+    with named_refusals(lambda: ground.names):
+        try:
+            return _planned(ground)
+        except JoulemeshError as refusal:
+            if proof:
+                prove(refusal, ground, _planned)
             raise
-        require_countable(timeline.rounds, _FEWER_ROUNDS)
-        doubts += notes_on_outcome(scenario, world, timeline)
+
+
+def _planned(ground: Ground) -> Plan:
+    scenario, world = ground.scenario, ground.world
+    planner = StaticPlanner(ground)
+    doubts = list(notes_on_inputs(scenario, ground.work, world))
+    try:
+        timeline = planner.timeline()
+        if world.traces.leaves is not None and not world.changes:
+            from joulemesh.planning.leaving import with_departures  # few plans need it
+
+            timeline, more = with_departures(ground, timeline)
+            planner.notes += more
+    except InfeasibleError as refusal:
+        for doubt in doubts:
+            refusal.add_note(named(doubt, ground.names))
+        raise
+    require_countable(timeline.rounds, _FEWER_ROUNDS)
+    doubts += notes_on_outcome(scenario, world, timeline)
     return Plan(
         ground, timeline, tuple(named(note, ground.names) for note in (*planner.notes, *doubts))
     )
@@ -151,7 +167,8 @@ class StaticPlanner:
         if n * count > MOST_ENTRIES:
             raise InfeasibleError(
                 f"{n} iterations of {count} devices are more than the {MOST_ENTRIES} entries that "
-                f"a plan may have; set plan.iterations to at most {MOST_ENTRIES // count}",
+                "a plan may have",
+                remedies=[(Edit("plan.iterations", MOST_ENTRIES // count, "lower"),)],
                 constraint="size",
             )
         wanted = self.options.iterations
@@ -215,7 +232,7 @@ class StaticPlanner:
         """[N] rounds that the batteries pay for beside n exchanges, if iterations are short."""
         return self.purse(prices, n).total(self.least_s(prices, n))
 
-    def fits(self, n: int) -> tuple[bool, list[str]]:
+    def fits(self, n: int) -> tuple[bool, list[Edit]]:
         """Do the batteries pay for n iterations, and which limits of time have to be raised?"""
         scheme = self.ground.ready(n)
         prices, round_s = self.prices(scheme, n), self.world.devices.round_latency_s
@@ -237,8 +254,8 @@ class StaticPlanner:
             t, device = np.argwhere(rounds < 1)[0]
             raise ScenarioError(
                 f'plan.rounds = "{self.options.rounds}" gives device {device} no round in '
-                f"iteration {t + 1} (it does so in {int((rounds < 1).sum())} places); use "
-                '"theorem4", or "spread", which may'
+                f"iteration {t + 1} (it does so in {int((rounds < 1).sum())} places)",
+                remedies=[(Edit("plan.rounds", "theorem4"),), (Edit("plan.rounds", "spread"),)],
             )
         return Timeline(
             scheme=scheme,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.errors import InfeasibleError
+from joulemesh.errors import InfeasibleError, Remedy
 from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.planning.forecast import Forecast
@@ -48,7 +48,7 @@ _WORDS = {
 def causal_planner(
     ground: Ground,
     iterations: int,
-    remedy: Callable[[float], str] | None = None,
+    remedy: Callable[[float], Remedy] | None = None,
     rest: Remaining | None = None,
 ) -> CausalPlanner:
     """The planner that goes through the iterations of a scenario one after another.
@@ -77,7 +77,7 @@ class TracedPlanner(CausalPlanner):
         self,
         ground: Ground,
         iterations: int,
-        remedy: Callable[[float], str] | None = None,
+        remedy: Callable[[float], Remedy] | None = None,
         rest: Remaining | None = None,
     ) -> None:
         super().__init__(ground, iterations, remedy, rest)

@@ -6,7 +6,7 @@ __all__ = ["Shown", "document", "fields_of_scenario", "refusal_of", "show"]
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from joulemesh.data.naming import called
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning.columns import spent_on
 from joulemesh.planning.digest import digest_of
-from joulemesh.planning.edits import remedies_in
+from joulemesh.planning.edits import in_words
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
@@ -145,12 +145,12 @@ def _shown(value: Any) -> dict[str, Any]:
 def refusal_of(error: JoulemeshError) -> dict[str, Any]:
     """A refusal, with the field that it is about and what would mend it.
 
-    >>> from joulemesh.errors import InfeasibleError
-    >>> found = refusal_of(InfeasibleError("budget.deadline_s is short; raise budget.deadline_s "
-    ...                                    "to at least 2"))
-    >>> found["field"], found["remedies"]
-    ('budget.deadline_s', [{'words': 'raise the deadline to 2 s',
-                            'edits': [{'field': 'budget.deadline_s', 'value': 2, 'how': 'raise'}]}])
+    >>> from joulemesh.errors import Edit, InfeasibleError
+    >>> way = (Edit("budget.deadline_s", 2.0, "raise"),)
+    >>> found = refusal_of(InfeasibleError("the deadline is short", remedies=[way]))
+    >>> found["field"], found["text"], found["remedies"][0]["words"]
+    ('budget.deadline_s', 'the deadline is short; raise budget.deadline_s to at least 2',
+     'raise the deadline to 2 s')
     """
     text = str(error)
     named = (found for found in _NAME.findall(text) if found in field_names())
@@ -161,8 +161,8 @@ def refusal_of(error: JoulemeshError) -> dict[str, Any]:
         "device": getattr(error, "device", None),
         "constraint": getattr(error, "constraint", None),
         "remedies": [
-            {"words": one.words, "edits": [vars(edit).copy() for edit in one.edits]}
-            for one in remedies_in(text)
+            {"words": in_words(edits), "edits": [asdict(edit) for edit in edits]}
+            for edits in error.remedies
         ],
     }
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 __all__ = ["Session"]
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from joulemesh.errors import ScenarioError
-from joulemesh.planning.edits import Edit, apply_edits
+from joulemesh.errors import Edit, ScenarioError
+from joulemesh.planning.edits import apply_edits, in_words
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.typed import typed_value
 from joulemesh.studio.difference import plan_difference
@@ -107,9 +107,7 @@ class Session:
             return {"text": "", "edits": None, "revision": self.revision, "toml": toml}
         answer = plan.answer
         change = answer.change
-        edits = None
-        if change is not None and not change.field.startswith("budget.energy_j"):
-            edits = [{"field": change.field, "value": change.value, "how": "set"}]
+        edits = None if change is None else [asdict(change.edit)]
         words = "" if change is None else f"plan with {change.words}"
         told = {"text": answer.text, "edits": edits, "words": words}
         return {**told, "revision": self.revision, "toml": toml}
@@ -173,8 +171,8 @@ def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tupl
             fields = {name: _typed(name, text) for name, text in order["fields"].items()}
             return scenario.override(fields, source="studio"), ", ".join(fields)
         if kind == "edits":
-            edits = [Edit(one["field"], one["value"], one["how"]) for one in order["edits"]]
-            return apply_edits(scenario, edits), " and ".join(edit.words for edit in edits)
+            edits = [Edit(**one) for one in order["edits"]]
+            return apply_edits(scenario, edits), in_words(edits)
         if kind == "preset":
             return Scenario.preset(str(order["name"])), f"preset {order['name']}"
         if kind == "toml":
@@ -193,7 +191,7 @@ def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tupl
             return with_cells(scenario, cells, folder), f"move device {device}"
         if kind in _ON_MAP:
             return _ON_MAP[kind](scenario, order)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, ScenarioError):
             raise
         raise ScenarioError(f"the page asks for {kind!r:.40} without what it takes") from None

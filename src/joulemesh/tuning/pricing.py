@@ -182,7 +182,7 @@ class Pricing:
         Raises:
             InfeasibleError: there is none.
         """
-        return plan_of(self.ground(changes, share))
+        return plan_of(self.ground(changes, share), proof=False)
 
     def price(self, candidate: Candidate) -> Priced | Dropped:
         """What a candidate costs, or why it has no plan."""

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import Edit, ScenarioError
 from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_links, read_table
@@ -143,7 +143,8 @@ def _moving_channel(scenario: Scenario, motion: Motion) -> Channel:
         if count > _MOST_DRAWN:
             raise ScenarioError(
                 f"{count} devices that move, with links that change and fade, are more than "
-                f'{_MOST_DRAWN}; set network.fading = "none" and network.shadowing_db = 0'
+                f"{_MOST_DRAWN}",
+                remedies=[(Edit("network.fading", "none"), Edit("network.shadowing_db", 0.0))],
             )
         pairs = np.stack(np.triu_indices(count, 1), axis=1)
         drawn = np.searchsorted(pairs @ [count, 1], motion.edges @ [count, 1])

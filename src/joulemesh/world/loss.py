@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import Edit, ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.links import packets_of
 
@@ -197,11 +197,13 @@ def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets
         if value == "paper":
             raise ScenarioError(
                 f'network.packet_error with plan.{name} = "paper", whose exchanges have a price '
-                f"but no messages to lose; set network.packet_error = 0, or leave plan.{name} out"
+                "but no messages to lose",
+                remedies=[(Edit("network.packet_error", 0.0),)],
             )
     if scenario.training.weights == "samples":
         raise ScenarioError(
             'network.packet_error with training.weights = "samples": what takes the place of a '
-            'lost message has no weight by samples; set training.weights = "uniform"'
+            "lost message has no weight by samples",
+            remedies=[(Edit("training.weights", "uniform"),)],
         )
     return Packets(float(network.packet_bits), network.tries, error)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import Edit, ScenarioError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import read_links, read_table
@@ -172,7 +172,8 @@ def build_graph(scenario: Scenario) -> Graph:
     if count < topology.least:
         raise ScenarioError(
             f"devices.count is {count}, but {topology.name!r} needs at least {topology.least} "
-            "devices"
+            "devices",
+            remedies=[(Edit("network.topology", "complete"),)] if count > 1 else (),
         )
     positions = _positions(scenario, topology)
     site = Site(count, positions, network, stream(scenario.seed, "links"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import Edit, ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.devices import DeviceArrays, build_devices
@@ -110,14 +110,21 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
             raise ScenarioError(f"budget.{name} = {seconds:g} is beyond {LEAST:g} to {MOST:g} s")
     devices = build_devices(scenario, round_samples)
     measured = measured_links(scenario, graph, devices)
-    heard = measured is not None and measured.costs.forward_receive_j is not None
+    measured_heard = measured is not None and measured.costs.forward_receive_j is not None
     priced = "receive_power_w" if devices.receive_power_w is not None else "receive_j_per_bit"
-    heard = heard or devices.receive_j_per_bit is not None or devices.receive_power_w is not None
+    heard = measured_heard or (
+        devices.receive_j_per_bit is not None or devices.receive_power_w is not None
+    )
     if heard and scenario.plan.pays == "both-ends":
+        profiled = scenario.origin(f"devices.{priced}").kind == "profile"
+        nothing = 0.0 if profiled else None  # a profile's figure is not left out, but overruled
         raise ScenarioError(
             f"{priced} gives receiving its own price, and both ends pay the sender's "
-            '(plan.physics = "paper" or plan.accounting = "both-ends"); set plan.accounting = '
-            f'"transmitter", or {_leave_out(scenario, priced)}'
+            '(plan.physics = "paper" or plan.accounting = "both-ends")',
+            remedies=[
+                (Edit("plan.accounting", "transmitter"),),
+                *([] if measured_heard else [(Edit(f"devices.{priced}", nothing),)]),
+            ],
         )
     traces, motion = build_traces(scenario, devices.energy_budget_j, graph.positions_m), None
     if traces.positions is not None:
@@ -135,12 +142,6 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
         traces=traces,
         motion=motion,
     )
-
-
-def _leave_out(scenario: Scenario, field: str) -> str:
-    if scenario.origin(f"devices.{field}").kind == "profile":  # which is not left out so easily
-        return f"set devices.{field} = 0"
-    return f"leave {field} out"
 
 
 def _framing(scenario: Scenario, devices: DeviceArrays) -> Framing | None:

@@ -11,6 +11,7 @@ from joulemesh.aggregation.scheme import Case, Conditions, Fit, SchemeKind
 from joulemesh.aggregation.schemes.base import ExactScheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.bibliography import PAPER
+from joulemesh.errors import Edit
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts
@@ -91,8 +92,8 @@ def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
     return Fit(
         possible=False,
         reason=search.reason,
-        refusal=f"needs a ring through all devices: {search.reason}{doubt}; use "
-        f'plan.aggregation = "tree" or "gossip", or add links{more}',
+        refusal=f"needs a ring through all devices: {search.reason}{doubt}; add links{more}",
+        remedies=tuple((Edit("plan.aggregation", name),) for name in ("tree", "gossip")),
     )
 
 

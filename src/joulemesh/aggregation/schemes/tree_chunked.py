@@ -34,7 +34,7 @@ from joulemesh.aggregation.tree_front import (
     hull_of_trees,
     weighted_tree,
 )
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import Edit, ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
@@ -190,7 +190,11 @@ def _ready(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
     if asked is not None and asked > bits:
         raise ScenarioError(
             f"plan.chunks = {asked:,} cuts a vector of {bits:,.0f} bits into chunks of less than "
-            f"one bit; lower plan.chunks to {max(int(bits), 1):,} at most, or leave it out"
+            "one bit",
+            remedies=[
+                (Edit("plan.chunks", max(int(bits), 1), "lower"),),
+                (Edit("plan.chunks", None),),
+            ],
         )
     front = _front(conditions)
     best = front[-1]

@@ -140,7 +140,7 @@ class Replanner:
     @cached_property
     def whole(self) -> Plan:
         """The fleet's plan, for all devices and without failures."""
-        return plan_of(self.ground)
+        return plan_of(self.ground, proof=False)
 
     def plan(self, view: View) -> DevicePlan:
         """The plan of a view.
