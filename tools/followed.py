@@ -7,7 +7,7 @@ plan. Advice has to bring exactly the rounds or iterations that it names.
 
 from __future__ import annotations
 
-__all__ = ["Kind", "draw", "follow", "main", "table"]
+__all__ = ["Followed", "draw", "follow", "main", "table"]
 
 import random
 import re
@@ -163,7 +163,7 @@ def _traces(rng: random.Random, count: int, folder: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Followed:
     """One change that was offered and followed.
 
     Attributes:
@@ -177,7 +177,7 @@ class Kind:
     detail: str = ""
 
 
-def follow(scenario: Scenario) -> Iterator[Kind]:
+def follow(scenario: Scenario) -> Iterator[Followed]:
     """Plan a scenario, and follow what the refusal or the plan advises, as printed."""
     try:
         plan = joulemesh.plan(scenario)
@@ -190,14 +190,14 @@ def follow(scenario: Scenario) -> Iterator[Kind]:
         try:
             made = joulemesh.plan(_as_printed(scenario, change))
         except JoulemeshError as refusal:
-            yield Kind(name, False, str(refusal))
+            yield Followed(name, False, str(refusal))
             continue
         got = {"rounds": int(made.rounds.sum()), "iterations": made.iterations}[change.measure]
         true = got == change.amount
         if change is plan.answer.change:
             true &= f"({got:,} in place of {now[change.measure]:,})" in plan.answer.text
             true &= change.words in plan.answer.text
-        yield Kind(name, true, f"{got:,} in place of {change.amount:,} {change.measure}")
+        yield Followed(name, true, f"{got:,} in place of {change.amount:,} {change.measure}")
 
 
 def _as_printed(scenario: Scenario, change: Change) -> Scenario:
@@ -215,20 +215,20 @@ def _as_printed(scenario: Scenario, change: Change) -> Scenario:
     return scenario.override({field: typed_value(value, field)})
 
 
-def _remedies(scenario: Scenario, refusal: JoulemeshError) -> Iterator[Kind]:
+def _remedies(scenario: Scenario, refusal: JoulemeshError) -> Iterator[Followed]:
     if not refusal.remedies:
-        yield Kind(f"{type(refusal).__name__} that names no change", True, str(refusal))
+        yield Followed(f"{type(refusal).__name__} that names no change", True, str(refusal))
     for remedy in refusal.remedies:
         name = f"remedy: {' and '.join(map(_name, remedy))}"
         printed = " and ".join(edit.text for edit in remedy)
         changed = apply_edits(scenario, map(_printed, remedy))
         try:
             joulemesh.plan(changed)
-            yield Kind(name, printed in str(refusal))
+            yield Followed(name, printed in str(refusal))
         except JoulemeshError as later:
             # Fields that contradict each other hide whether the budgets suffice.
             again = isinstance(refusal, ScenarioError) and _ends(changed, later)
-            yield Kind(name, again, f"{refusal} -> {later}")
+            yield Followed(name, again, f"{refusal} -> {later}")
 
 
 def _ends(scenario: Scenario, refusal: JoulemeshError) -> bool:
@@ -256,7 +256,7 @@ def _name(edit: Edit) -> str:
     return f"{edit.how} {edit.field}"
 
 
-def table(found: list[Kind]) -> str:
+def table(found: list[Followed]) -> str:
     """How often each kind was offered, and how often it was true."""
     offered, true = (
         Counter(one.name for one in found),
@@ -285,7 +285,7 @@ def drawn(count: int, seed: int, folder: Path) -> Iterator[Scenario]:
 
 def main(count: int = 500, seed: int = 0) -> int:
     """Follow, print, and say what did not come true."""
-    found: list[Kind] = []
+    found: list[Followed] = []
     with tempfile.TemporaryDirectory() as folder:
         for scenario in drawn(count, seed, Path(folder)):
             found += follow(scenario)

@@ -287,7 +287,7 @@ def test_the_number_of_chunks_can_be_asked_for() -> None:
     assert ready(net, "half", chunks=7).route(net.costs).chunks == 7
     assert ready(net, bits=SMALL_FRAME_BITS).route(net.costs).chunks == 1
     assert "7 chunks of 142,857 bits" in ready(net, chunks=7).reason
-    with pytest.raises(ScenarioError, match=r"plan\.chunks = 9 .* lower plan\.chunks to 8"):
+    with pytest.raises(ScenarioError, match=r"plan\.chunks = 9 .* set plan\.chunks to at most 8"):
         ready(net, bits=8.0, chunks=9)
 
 

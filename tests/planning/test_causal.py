@@ -263,7 +263,7 @@ def test_coordination_that_an_outage_put_off_is_paid_later(
 
 
 def test_theorem4_literal_cannot_plan_as_time_goes_by() -> None:
-    with pytest.raises(joulemesh.ScenarioError, match='use "theorem4"'):
+    with pytest.raises(joulemesh.ScenarioError, match=r'set plan\.rounds = "theorem4"'):
         make(network__fading="rayleigh", plan__rounds="theorem4-literal")
 
 

@@ -389,7 +389,9 @@ def test_literal_floors_waste_rounds(n: int, total: int, zeros: int, last: int, 
 
 def test_literal_domain() -> None:
     # n = 10, ζ = 20, τ0 = 2: case 1 reaches to 17.5 τ0, but its last value passes τ0 long before.
-    with pytest.raises(ScenarioError, match=r"36 of the device exceeds 34\.9905.*use theorem4"):
+    with pytest.raises(
+        ScenarioError, match=r"36 of the device exceeds 34\.9905.*plan.rounds = .theorem4"
+    ):
         theorem4_literal(10, 36, 2, 20.0)
     with pytest.raises(ScenarioError, match=r"device 1 for 6 rounds in iteration 10.*cap of 5"):
         theorem4_literal(10, [20, 31], 5, 20.0)

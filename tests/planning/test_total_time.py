@@ -194,7 +194,7 @@ def test_views_and_files_know_a_plan_without_a_deadline() -> None:
     assert plan.figures[0].name == "budget.total_s"
     assert set(plan.binding.tolist()) == {"time"}
     assert plan.answer.change is not None
-    assert plan.answer.change.field == "budget.total_s"
+    assert plan.answer.change.edit.field == "budget.total_s"
 
 
 def test_methods_say_when_they_take_more_than_the_total() -> None:

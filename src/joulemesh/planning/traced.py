@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.errors import InfeasibleError, Remedy
+from joulemesh.errors import Edit, InfeasibleError, Remedy
+from joulemesh.planning.budget import at_least
 from joulemesh.planning.causal import CausalPlanner
 from joulemesh.planning.exact import exact_sum, most_affordable
 from joulemesh.planning.forecast import Forecast
@@ -182,11 +183,17 @@ class TracedPlanner(CausalPlanner):
         device = int(np.argmax(broke))
         need = float(forecast.now_j(t)[device] + self.least * self.round_j[device])
         need += sum(float(part[device]) for part in self.waits_j(forecast.now_s(t), self.least))
+        held = float(self.battery[device])
+        # As much for every iteration to come, whatever it will harvest.
+        enough = float(self.budget_j[device]) + (self.iterations - t) * need - held
         return InfeasibleError(
             f"device {device} cannot pay for iteration {t + 1}: it needs "
-            f"{energy(need, digits=6)} and holds {energy(float(self.battery[device]), digits=6)}, "
-            "what it has harvested included; raise budget.energy_j or devices.harvest_w, lower "
-            'plan.iterations, or set plan.on_depletion = "leave", so that it sits out until it can',
+            f"{energy(need, digits=6)} and holds {energy(held, digits=6)}, what it has harvested "
+            "included",
+            remedies=[
+                (Edit("plan.on_depletion", "leave"),),
+                (Edit("budget.energy_j", at_least(enough), "raise"),),
+            ],
             device=device,
             constraint="energy",
         )

@@ -48,10 +48,10 @@ def check_table(devices: Devices, budget: Budget) -> None:
     if devices.table is None:
         return
     columns = read_table(devices.table)
-    if columns.keys() & taken_columns(devices, budget):
-        return
-    found = ", ".join(f"{name!r:.40}" for name in list(columns)[:_MOST_COLUMNS])
     known = [name for name in Devices.model_fields if name not in NO_COLUMN]
+    if columns.keys() & {*taken_columns(devices, budget), *known, "energy_j"}:
+        return  # a field that was given wins over its column
+    found = ", ".join(f"{name!r:.40}" for name in list(columns)[:_MOST_COLUMNS])
     raise ScenarioError(
         f"{devices.table} has no known column, only {found}; "
         f"known columns: {', '.join(known)} and energy_j; rename a column, or name it in a field"

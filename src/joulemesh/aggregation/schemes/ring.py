@@ -88,11 +88,12 @@ def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
     if search.order is not None:
         return Fit(reason=search.reason, order=search.order)
     doubt = "" if search.exhausted else ", which does not prove that none exists"
-    more = "" if search.exhausted else ", or raise plan.ring_search_limit"
+    more = "" if search.exhausted else ", or a larger plan.ring_search_limit find one"
     return Fit(
         possible=False,
         reason=search.reason,
-        refusal=f"needs a ring through all devices: {search.reason}{doubt}; add links{more}",
+        refusal=f"needs a ring through all devices: {search.reason}{doubt} (more links may make "
+        f"one{more})",
         remedies=tuple((Edit("plan.aggregation", name),) for name in ("tree", "gossip")),
     )
 
