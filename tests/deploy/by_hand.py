@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,11 +25,12 @@ from joulemesh.deploy.effects import (
     Train,
     Trained,
 )
-from joulemesh.deploy.messages import Beat, Body, Flood, Message
+from joulemesh.deploy.messages import Accepted, Beat, Body, Flood, Message
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.hardware import Battery
+from joulemesh.deploy.signing import signed_text
+from joulemesh.deploy.view import Proof, View, Vote, fingerprint
+from joulemesh.deploy.virtual.hardware import Battery, VirtualSigner
 from joulemesh.deploy.virtual.setup import Setup, VirtualPlanner
 
 TRIANGLE = ((0, 1), (0, 2), (1, 2))
@@ -59,7 +61,10 @@ class ByHand:
         view = self.planner.first((battery_j,) * self.setup.devices)
         self.state = state or Durable(0, (view,), Commit(0, np.zeros(self.setup.size)))
         self.meter = Battery(self.setup, device, battery_j)
-        self.node = Node(device, self.setup.links, self.state, self.meter, settings)
+        signer = VirtualSigner(device)
+        self.node = Node(
+            device, self.setup.links, self.state, self.meter, settings, signer, epoch=1
+        )
         self.now, self.disk, self.planning = 0.0, True, True
         self.unsaved: list[Save] = []
         self.effects: list[Effect] = []
@@ -108,7 +113,7 @@ class ByHand:
 
     def flood(self, origin: int, body: Body) -> list[Effect]:
         self._floods += 1
-        return self.hear(origin, Flood(origin, 1, self._floods, body))
+        return self.hear(origin, signed(Flood(origin, 1, self._floods, body)))
 
     def tick(self, seconds: float, beating: Sequence[int] = (1, 2), view: int = 0) -> list[Effect]:
         """Let time pass, in which some neighbours are heard."""
@@ -125,6 +130,19 @@ class ByHand:
         asked = only(self.effects, Train)[-1]
         vector = np.arange(float(self.setup.size)) + asked.iteration
         return self.handle(Trained(asked.iteration, vector, {}, repeatable))
+
+
+def signed(flood: Flood) -> Flood:
+    """A flood with its origin's signature."""
+    return replace(flood, signature=VirtualSigner(flood.origin).sign(signed_text(flood)))
+
+
+def proven(view: View, *voters: int, ballot: tuple[int, int] = (1, 1)) -> View:
+    """A view with the votes of some members."""
+    said = Accepted(view.number, ballot, fingerprint(view))
+    votes = (signed(Flood(voter, 1, 99, said)) for voter in voters)
+    kept = (Vote(one.origin, one.epoch, one.sequence, one.signature) for one in votes)
+    return replace(view, proof=Proof(ballot, tuple(kept)))
 
 
 def only(effects: Sequence[Any], kind: type[Kind]) -> list[Kind]:

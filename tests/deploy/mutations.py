@@ -180,7 +180,7 @@ MUTATIONS = {
     "an acceptance without its fsync": Mutation(0, AcceptsWithoutFsync),
     "a view by half of the members": Mutation(2, rules=((View, "majority", _HALF),)),
     "a payment that is not checked": Mutation(11, spends_blindly),
-    "a commit after a promise": Mutation(0, rules=((Work, "frozen", _NEVER),)),
+    "a commit after a promise": Mutation(26, rules=((Work, "frozen", _NEVER),)),
     "a part of a stale view": Mutation(17, TakesStaleParts),
     "an average from one that lacks it": Mutation(
         10, rules=((Supplies, "_ask", ask_anybody), (Supplies, "_average", give_anything))
@@ -188,7 +188,7 @@ MUTATIONS = {
     "a digest that is not compared": Mutation(257, ComparesNoDigest),
     "a view that ignores others' commits": Mutation(4, IgnoresCommits),
     "a proposer that forgets an accepted view": Mutation(
-        302, rules=((Council, "promise", forget_the_accepted),)
+        63, rules=((Council, "promise", forget_the_accepted),)
     ),
 }
 

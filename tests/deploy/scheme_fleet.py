@@ -19,7 +19,7 @@ from joulemesh.deploy.record.course import Course, Done, course_of
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork, Weather
 from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.hardware import Disk
+from joulemesh.deploy.virtual.hardware import Disk, VirtualSigner
 from joulemesh.deploy.virtual.machine import Machine
 from joulemesh.planning.ground import Ground
 
@@ -109,7 +109,9 @@ class SchemeFleet:
 
     def make_node(self, machine: Machine) -> Node:
         state = machine.disk.state
-        return Node(machine.device, self.links, state, machine.battery, SETTINGS)
+        device, battery = machine.device, machine.battery
+        signer = VirtualSigner(device)
+        return Node(device, self.links, state, battery, SETTINGS, signer, machine.epoch)
 
     def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -16,6 +16,8 @@ from joulemesh.deploy.record.chronicle import views_of
 from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import View
+from joulemesh.deploy.virtual.hardware import VirtualSigner
+from tests.deploy.by_hand import proven
 
 
 class Full:
@@ -49,8 +51,9 @@ def test_a_view_that_a_node_installs_comes_back_whole_from_its_journal(tmp_path:
     )  # fmt: skip
     state = Durable(1, (View(0, 1, (0, 1, 2, 3), digest="cd" * 32),), Commit(4, np.zeros(3)))
     links = ((0, 1), (0, 3), (1, 2), (1, 3))
-    node = Node(0, links, state, Full(), Settings())
-    told = node.handle(Received(1, Refused("view 0 is over", (view,))), 1.0)
+    node = Node(0, links, state, Full(), Settings(), VirtualSigner(0), epoch=1)
+    known = proven(view, 0, 1, 3)
+    told = node.handle(Received(1, Refused("view 0 is over", (known,))), 1.0)
     journal = Journal(tmp_path)
     for effect in told:
         if isinstance(effect, Note):

@@ -20,7 +20,7 @@ def promise(iteration: int, left_j: float = 1.0, cut: tuple[int, ...] = ()) -> P
 
 
 def join(iteration: int) -> Join:
-    return Join(3, 2, iteration, left_j=7.0)
+    return Join(3, iteration, left_j=7.0)
 
 
 def test_it_begins_after_the_last_iteration_that_anybody_has_committed() -> None:

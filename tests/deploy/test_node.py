@@ -34,10 +34,10 @@ from joulemesh.deploy.messages import (
     Replan,
     Suspect,
 )
-from joulemesh.deploy.view import REFUSED, View
+from joulemesh.deploy.view import REFUSED, View, fingerprint
 from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
-from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, said
+from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, proven, said
 
 TWICE = Setup(3, TRIANGLE, "metropolis", ExchangePattern(times=2))
 PAIR = Setup(2, ((0, 1),), "tree")
@@ -56,7 +56,7 @@ def agree(world: ByHand, view: View) -> View:
     agreed = decided(world, view)
     world.flood(1, Accept((9, 1), agreed))
     for origin in (1, 2):
-        world.flood(origin, Accepted(agreed.number, (9, 1)))
+        world.flood(origin, Accepted(agreed.number, (9, 1), fingerprint(agreed)))
     return agreed
 
 
@@ -218,7 +218,7 @@ def test_after_a_promise_nothing_is_committed_until_the_view_is_decided() -> Non
     assert world.state.commit.iteration == 0
     view = decided(world, View(1, 2, (0, 1), left_j=(9e5, 9e5)))  # somebody has committed it
     world.flood(0, Accept((1, 0), view))
-    world.flood(0, Accepted(1, (1, 0)))
+    world.flood(0, Accepted(1, (1, 0), fingerprint(view)))
     assert world.state.commit.iteration == 1
     assert world.state.commit.view == 0
 
@@ -229,7 +229,7 @@ def test_an_iteration_that_nobody_has_committed_is_exchanged_again() -> None:
     world.flood(0, Prepare(1, (1, 0)))
     view = decided(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
     world.flood(0, Accept((1, 0), view))
-    found = world.flood(0, Accepted(1, (1, 0)))
+    found = world.flood(0, Accepted(1, (1, 0), fingerprint(view)))
     assert [part.view for part in said(found, Part)] == [1]
     assert not only(found, Train)  # what was trained is kept
 
@@ -244,12 +244,12 @@ def test_who_lacks_views_is_told() -> None:
 def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
     world = ByHand().begin()
     out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
-    found = world.hear(1, Refused("view 0 is over", (out,)))
+    found = world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),)))
     assert {join.view for join in said(found, Join)} == {1}
     back = decided(world, View(2, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
     world.flood(1, Accept((1, 1), back))
-    world.flood(1, Accepted(2, (1, 1)))
-    found = world.flood(2, Accepted(2, (1, 1)))
+    world.flood(1, Accepted(2, (1, 1), fingerprint(back)))
+    found = world.flood(2, Accepted(2, (1, 1), fingerprint(back)))
     assert world.state.views[-1] == back
     assert world.state.commit.iteration == 0
     found = world.hear(1, Given(2, 3, np.full(6, 5.0), gift=True))
@@ -263,7 +263,7 @@ def test_who_asks_to_come_back_tells_only_what_is_on_disk() -> None:
     world = ByHand().begin()
     world.disk = False
     out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
-    assert not said(world.hear(1, Refused("view 0 is over", (out,))), Join)
+    assert not said(world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),))), Join)
     assert not said(world.tick(9, view=1), Join)
     (asked,) = {(join.view, join.iteration) for join in said(world.sync(), Join)}
     assert asked == (1, world.state.commit.iteration)
@@ -273,9 +273,9 @@ def test_who_asks_to_come_back_tells_only_what_is_on_disk() -> None:
 def test_who_was_given_an_exact_average_gives_it_on() -> None:
     world = ByHand().begin()
     out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
-    world.hear(1, Refused("view 0 is over", (out,)))
+    world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),)))
     back = decided(world, View(2, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
-    world.hear(1, Refused("view 1 is over", (back,)))
+    world.hear(1, Refused("view 1 is over", (proven(back, 1, 2),)))
     world.hear(1, Given(2, 3, np.full(6, 5.0), gift=True))
     (given,) = said(world.hear(2, Fetch(1, 3)), Given)
     assert np.array_equal(given.payload, np.full(6, 5.0))
@@ -296,12 +296,12 @@ def test_a_newcomer_to_whom_nobody_gives_leaves_in_the_end() -> None:
         members, gifts = ((1, 2), ()) if number == 1 else ((0, 1, 2), ((0, 1),))
         left_j = (9e5,) * len(members)
         view = decided(world, View(number, 4, members, left_j=left_j, gifts=gifts))
-        world.hear(1, Refused("it is over", (view,)))
+        world.hear(1, Refused("it is over", (proven(view, 1, 2),)))
         found.append(said(world.tick(40, view=number), Replan | Leave))  # type: ignore[arg-type]
     kinds = [{type(one) for one in asked} for asked in found]
     assert kinds == [set(), {Replan}, {Replan}, {Replan}]
     view = decided(world, View(5, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
-    world.hear(1, Refused("it is over", (view,)))
+    world.hear(1, Refused("it is over", (proven(view, 1, 2),)))
     assert said(world.tick(40, view=5), Leave)
 
 
@@ -309,7 +309,7 @@ def test_a_view_without_a_plan_ends_the_run_and_says_why() -> None:
     world = ByHand().begin()
     world.planning = False
     view = View(1, 1, (0, 1), left_j=(9e5, 9e5), digest=REFUSED)
-    (plan,) = only(world.hear(1, Refused("view 0 is over", (view,))), Plan)
+    (plan,) = only(world.hear(1, Refused("view 0 is over", (proven(view, 1, 2),))), Plan)
     (end,) = only(world.handle(Planned(plan.view, None, "device 1 has 0 J left")), End)
     assert end.reason == "there is no plan for view 1: device 1 has 0 J left"
 
@@ -403,7 +403,7 @@ def test_who_is_put_out_of_a_mixing_sends_nothing_more() -> None:
     world.train()
     world.hear(1, Part(0, 1, 0, np.zeros(6)))  # the first of two steps; that of 2 is missing
     view = decided(world, View(1, 2, (1,), left_j=(9e5,)))
-    assert not said(world.hear(1, Refused("view 0 is over", (view,))), Part)
+    assert not said(world.hear(1, Refused("view 0 is over", (proven(view, 1, 2),))), Part)
 
 
 def test_what_was_sent_in_a_mixing_is_served_after_a_restart() -> None:

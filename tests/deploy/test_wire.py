@@ -227,7 +227,13 @@ WRONG: dict[str, tuple[bytes, Reason]] = {
             1,
             header(
                 kind="flood",
-                body={"origin": 0, "incarnation": 1, "sequence": 1, "body": {"kind": "part"}},
+                body={
+                    "origin": 0,
+                    "epoch": 1,
+                    "sequence": 1,
+                    "body": {"kind": "part"},
+                    "signature": "",
+                },
             ),
         ),
         Reason.MALFORMED,

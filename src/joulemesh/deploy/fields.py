@@ -38,8 +38,8 @@ def record_of(value: object, *, without: str = "") -> dict[str, Any]:
 
     >>> from joulemesh.deploy.messages import Flood, Leave
     >>> record_of(Flood(3, 1, 7, Leave(0, "empty battery")))
-    {'origin': 3, 'incarnation': 1, 'sequence': 7,
-     'body': {'kind': 'leave', 'view': 0, 'reason': 'empty battery'}}
+    {'origin': 3, 'epoch': 1, 'sequence': 7,
+     'body': {'kind': 'leave', 'view': 0, 'reason': 'empty battery'}, 'signature': ''}
     """
     of: Any = type(value)
     return {name: write(getattr(value, name)) for name, write, _ in _plan(of) if name != without}

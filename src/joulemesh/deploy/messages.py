@@ -100,7 +100,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Refused:
-    """A message was not taken; ``views`` are those that its sender seems not to know."""
+    """A message was not taken; ``views``, each with its proof, are those its sender lacks."""
 
     reason: str
     views: tuple[View, ...] = ()
@@ -123,7 +123,6 @@ class Join:
     """The origin was started again, or was away, and asks to be taken into the next view."""
 
     view: int
-    incarnation: int
     iteration: int
     left_j: float
 
@@ -189,10 +188,17 @@ class Accept:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The origin has taken it, durably; what a majority has taken is decided."""
+    """The origin has taken it, durably; what a majority has taken is decided.
+
+    Attributes:
+        number: of the view.
+        ballot: in which it was offered.
+        value: its fingerprint: the vote is for this view and no other of that ballot.
+    """
 
     number: int
     ballot: Ballot
+    value: str
 
 
 Body: TypeAlias = Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted
@@ -204,15 +210,17 @@ class Flood:
 
     Attributes:
         origin: who says it.
-        incarnation: how often the origin has been started.
-        sequence: its floods are counted within one incarnation.
+        epoch: names the run of the origin's process, at random.
+        sequence: its floods are counted within one epoch.
         body: what it says.
+        signature: of all this, with the origin's key (see `signing`).
     """
 
     origin: int
-    incarnation: int
+    epoch: int
     sequence: int
     body: Body
+    signature: str = ""
 
 
 Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Flood

@@ -2,10 +2,50 @@
 
 from __future__ import annotations
 
-__all__ = ["FINISHED", "REFUSED", "UNHELD", "View", "governing", "stays"]
+__all__ = [
+    "FINISHED",
+    "REFUSED",
+    "UNHELD",
+    "Proof",
+    "View",
+    "Vote",
+    "fingerprint",
+    "governing",
+    "stays",
+]
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from joulemesh.deploy.fields import record_of
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A member's signed acceptance of a view: what its flood `Accepted` was signed with.
+
+    Attributes:
+        origin: the member.
+        epoch: of its flood.
+        sequence: of its flood.
+        signature: of its flood.
+    """
+
+    origin: int
+    epoch: int
+    sequence: int
+    signature: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Why a view may be installed: a majority's acceptances of it in one ballot."""
+
+    ballot: tuple[int, int]
+    votes: tuple[Vote, ...]
 
 
 @dataclass(frozen=True)
@@ -27,6 +67,8 @@ class View:
         gifts: (newcomer, giver): a member that was away and the neighbour whose parameters, as of
             iteration ``start`` − 1, it takes up.
         digest: of the plan that follows from all this.
+        proof: the votes by which it was decided; None for view 0 and while it is proposed. Two
+            views are equal whoever voted for them.
     """
 
     number: int
@@ -37,6 +79,7 @@ class View:
     elapsed_s: float = 0.0
     gifts: tuple[tuple[int, int], ...] = ()
     digest: str = ""
+    proof: Proof | None = field(default=None, compare=False)
 
     @property
     def majority(self) -> int:
@@ -46,6 +89,13 @@ class View:
         3
         """
         return len(self.members) // 2 + 1
+
+
+@lru_cache(maxsize=1024)
+def fingerprint(view: View) -> str:
+    """SHA-256 of what a view says, without its proof: what a vote is for."""
+    text = json.dumps(record_of(view, without="proof"), separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 FINISHED = "finished"

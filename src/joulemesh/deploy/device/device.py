@@ -10,6 +10,7 @@ __all__ = ["RUN", "Device", "Wanted", "run_device"]
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -37,6 +38,7 @@ from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.device.tools import Tools
 from joulemesh.deploy.device.training import Training, own_vector
 from joulemesh.deploy.effects import Commit, Durable, End
+from joulemesh.deploy.fleet.credential import FleetSigner
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.local.supervisor import Exit
 from joulemesh.deploy.node.node import Node
@@ -132,7 +134,9 @@ class Device:
             ceiling=ceiling,
             journal=Journal(self.folder),
         )
-        node = Node(device, fleet.links, state, self.meter, fleet.settings)
+        signer = FleetSigner(pack.identity, fleet.names, f"{fleet.id} {fleet.digest}")
+        epoch = secrets.randbits(48)
+        node = Node(device, fleet.links, state, self.meter, fleet.settings, signer, epoch)
         self.runner = Runner(node, self.tools, tell, self.dtype)
         self.meter.when_unread = lambda reason: self.runner.write("meter", {"reason": reason})
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number

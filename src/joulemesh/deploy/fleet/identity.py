@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from joulemesh.deploy.fleet.bearing import OPERATOR_SUFFIX, Role, bearer_of, check_name
+from joulemesh.deploy.fleet.credential import credential
 from joulemesh.deploy.fleet.pem import (
     IdentityError,
     builder,
@@ -248,7 +249,8 @@ class Authority:
             .add_extension(key_id(public), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by), critical=False)
         )
-        return signed(built, load_key(self.key))
+        issued = signed(built, load_key(self.key))
+        return issued + (credential(self.key, issued) if role == "device" else b"")
 
 
 def make_key() -> bytes:

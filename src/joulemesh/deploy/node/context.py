@@ -12,6 +12,7 @@ from joulemesh.deploy.effects import Durable, Effect, End, Note, Save, Send, Set
 from joulemesh.deploy.messages import Given, Message, Part
 from joulemesh.deploy.plans import Meter
 from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.signing import Signer
 from joulemesh.deploy.view import View
 
 _CLOSE = 1e-9  # of a battery: sums of the same joules in another order are the same
@@ -26,6 +27,8 @@ class NodeContext:
         state: what is on disk.
         meter: what the battery holds.
         settings: the fleet's.
+        signer: signs as this device, and verifies the others.
+        epoch: names this run of the device's process; drawn at random.
     """
 
     def __init__(
@@ -35,8 +38,11 @@ class NodeContext:
         state: Durable,
         meter: Meter,
         settings: Settings,
+        signer: Signer,
+        epoch: int,
     ) -> None:
         self.device, self.links, self.meter, self.settings = device, links, meter, settings
+        self.signer, self.epoch = signer, epoch
         self.neighbours = tuple(sorted({a + b - device for a, b in links if device in (a, b)}))
         self.state = state  # as it will be once all that is asked for is saved
         self.on_disk = state  # what others may hear of

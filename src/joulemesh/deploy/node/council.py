@@ -3,6 +3,10 @@
 The acceptors for view v+1 are the members of view v, a majority of which decides. A member that
 has promised commits nothing until the view is decided, so that the commits which a proposer hears
 of are the ones that the view begins from. Everybody hears the floods and counts by itself.
+
+Floods are signed, so that nobody votes for another. A member accepts a view only if it can be one
+(`soundness`) and if the member makes the same plan of it; a view that a device learns of from a
+neighbour comes with its proof, a majority's signed acceptances.
 """
 
 from __future__ import annotations
@@ -13,17 +17,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from joulemesh.deploy.effects import Plan, Planned
-from joulemesh.deploy.messages import Accept, Accepted, Ballot, Prepare, Promise
+from joulemesh.deploy.messages import Accept, Accepted, Ballot, Flood, Prepare, Promise
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.floods import Floods
 from joulemesh.deploy.node.membership import next_view
 from joulemesh.deploy.node.planbook import Planbook
+from joulemesh.deploy.node.soundness import fault_of, is_proven
 from joulemesh.deploy.node.triggers import Triggers
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View
+from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, Proof, View, Vote, fingerprint
+
+_Value = tuple[Ballot, str]
+"""A ballot, and the fingerprint of what was offered in it."""
 
 _NONE: Ballot = (0, -1)
 _KEPT = 32  # views that are remembered for those who were away
-_SLOWEST = 16  # patiences between two attempts, at most
+_SLOWEST = 4  # attempts after which the wait between two does not grow any more
+_FARTHEST = 1000  # attempts beyond the highest one known: nobody can have missed so many
+_VOTES = 128  # in one message, of a few hundred bytes each
+_OFFERS = 64  # views of one number that are remembered
 
 
 @dataclass(eq=False)
@@ -58,14 +69,16 @@ class Council:
     ) -> None:
         self._context, self._floods, self._triggers = context, floods, triggers
         self._plans, self._hooks = plans, hooks
+        self._noted: set[tuple[str, int, int]] = set()
         self._forget()
 
     def _forget(self) -> None:
         """Nothing is known of the next number."""
         self._proposal: _Proposal | None = None
         self._seen: Ballot = _NONE
-        self._values: dict[Ballot, View] = {}
-        self._accepted: dict[Ballot, set[int]] = {}
+        self._values: dict[_Value, View] = {}
+        self._votes: dict[_Value, dict[int, Vote]] = {}
+        self._offers: dict[Ballot, Accept] = {}  # whose plans are being made
         self._due: float | None = None  # when this device proposes, unless another does
         self.since: float | None = None  # when another view was first wanted
 
@@ -108,7 +121,7 @@ class Council:
         )
         self._see(ballot)
         self._floods.say(Prepare(self._number, ballot))
-        self.prepare(Prepare(self._number, ballot))
+        self.prepare(context.device, Prepare(self._number, ballot))
 
     def _see(self, ballot: Ballot) -> None:
         """A ballot that is higher than all before gives its proposer time."""
@@ -116,7 +129,7 @@ class Council:
             return
         self._seen = ballot
         patience_s = self._context.settings.patience_s
-        wait_s = patience_s * min(2 ** (ballot[0] - 1), _SLOWEST)
+        wait_s = patience_s * 2 ** min(ballot[0] - 1, _SLOWEST)
         self._due = self._context.now + wait_s + self._rank() * patience_s / 2.0
         if self._proposal is not None and self._proposal.ballot < ballot:
             self._proposal = None
@@ -147,10 +160,15 @@ class Council:
         if missing and context.now - proposal.since < context.settings.patience_s:
             return
         accepted = [said.accepted for said in proposal.promises.values() if said.accepted]
-        if accepted:
-            self._offer(max(accepted, key=lambda one: one[0])[1])
-        else:
-            self._choose(proposal)
+        for _, view in sorted(accepted, key=lambda one: one[0], reverse=True):
+            valid = self._fault(view) is None and self._plans.agrees(view)
+            if valid is None:
+                return  # until its plan is made
+            if valid:
+                self._offer(replace(view, proof=None))
+                return
+        # What is left out here no majority can have accepted: every member judges it alike.
+        self._choose(proposal)
 
     def _choose(self, proposal: _Proposal) -> None:
         triggers, last = self._triggers, self._plans.last()
@@ -183,6 +201,7 @@ class Council:
             context.view,
             number=self._number,
             start=max(context.view.start, *(1 + said.iteration for said in promises.values())),
+            proof=None,
             left_j=tuple(promises[one].left_j for one in context.view.members),
             elapsed_s=max(said.elapsed_s for said in promises.values()),
             gifts=(),
@@ -192,14 +211,18 @@ class Council:
 
     def planned(self, event: Planned) -> bool:
         """The plan of the view that this device proposes; False if it is another's."""
-        proposal = self._proposal
         if event.view.digest:
             return False
+        self._plans.check(event)
+        for offer in list(self._offers.values()):
+            if replace(offer.view, digest="") == event.view:
+                self._consider_offer(self._offers.pop(offer.ballot))
+        proposal = self._proposal
         if proposal is None or proposal.candidate != event.view:
-            return True  # given up in the meantime
+            self._gather()
+            return True
         proposal.candidate = None
         if event.plan is not None:
-            self._plans.prepared = event.plan
             self._offer(replace(event.view, digest=event.plan.view.digest))
         elif self._triggers.turn_away():  # once more without those who ask for something
             self._choose(proposal)
@@ -214,14 +237,16 @@ class Council:
         proposal.value, proposal.said = view, self._context.now
         proposal.again_s = self._context.settings.patience_s / 4.0
         self._floods.say(Accept(proposal.ballot, view))
-        self.accept(Accept(proposal.ballot, view))
+        self.accept(self._context.device, Accept(proposal.ballot, view))
 
     # Accepting --------------------------------------------------------------------------------
 
-    def prepare(self, said: Prepare) -> None:
+    def prepare(self, origin: int, said: Prepare) -> None:
         """A proposer asks for a promise."""
         context = self._context
         if said.number != self._number or not context.member:
+            return
+        if not self._may_offer(origin, said.ballot):
             return
         promised = context.state.promised or _NONE
         self._see(said.ballot)
@@ -246,27 +271,86 @@ class Council:
         """A member has promised, to this device or to another."""
         if said.number != self._number or origin not in self._context.view.members:
             return
+        if said.ballot[1] not in self._context.view.members or self._is_far(said.ballot):
+            return
         self._see(said.ballot)
         if self._proposal is not None and self._proposal.ballot == said.ballot:
             self._proposal.promises[origin] = said
             self._gather()
 
-    def accept(self, said: Accept) -> None:
+    def accept(self, origin: int, said: Accept) -> None:
         """A proposer has chosen."""
-        context = self._context
-        if said.view.number != self._number:
+        if said.view.number != self._number or not self._may_offer(origin, said.ballot):
             return
+        fault = self._fault(said.view)
+        if fault is not None:
+            self._note_once("unsound", origin, said.view.number, fault)
+            return
+        said = replace(said, view=replace(said.view, proof=None))
         self._see(said.ballot)
-        self._values[said.ballot] = said.view
-        if context.member and said.ballot >= (context.state.promised or _NONE):
-            accepted = (said.ballot, said.view)
-            if context.state.accepted == accepted:
-                self._say_accepted(said.ballot)
-            else:
-                state = replace(context.state, promised=said.ballot, accepted=accepted)
-                context.save(state, lambda: self._say_accepted(said.ballot))
-                self._hooks.froze()
-        self._count(said.ballot)
+        value = (said.ballot, fingerprint(said.view))
+        self._values[value] = said.view
+        for one in sorted(self._values)[:-_OFFERS]:  # of a proposer that floods
+            del self._values[one]
+        self._consider_offer(said)
+        self._count(value)
+
+    def _may_offer(self, proposer: int, ballot: Ballot) -> bool:
+        """Is it a ballot of that member, and one that may follow those before?"""
+        return (
+            proposer == ballot[1]
+            and proposer in self._context.view.members
+            and not self._is_far(ballot)
+        )
+
+    def _is_far(self, ballot: Ballot) -> bool:
+        highest = max(self._seen, self._context.state.promised or _NONE)
+        return not 0 < ballot[0] <= highest[0] + _FARTHEST
+
+    def _fault(self, view: View) -> str | None:
+        return fault_of(view, self._context.view, self._context.links, self._plans.last())
+
+    def _note_once(self, kind: str, sender: int, number: int, reason: str) -> None:
+        if (kind, sender, number) not in self._noted:
+            self._noted.add((kind, sender, number))
+            self._context.note(kind, sender=sender, view=number, reason=reason)
+
+    def _consider_offer(self, said: Accept) -> None:
+        """Accept a view, unless something later was promised or this device knows better."""
+        context, accepted = self._context, (said.ballot, said.view)
+        if not context.member or said.ballot < (context.state.promised or _NONE):
+            return
+        if context.state.accepted == accepted:
+            self._say_accepted(said.ballot)
+            return
+        if context.state.accepted is not None and context.state.accepted[0] == said.ballot:
+            return  # a proposer that says one thing here and another there
+        agrees = self._plans.agrees(said.view)
+        objection = self._objection(said.view, agrees)
+        if objection is not None:
+            self._note_once("unsound", said.ballot[1], said.view.number, objection)
+        elif agrees is None:
+            self._offers[said.ballot] = said
+        else:
+            state = replace(context.state, promised=said.ballot, accepted=accepted)
+            context.save(state, lambda: self._say_accepted(said.ballot))
+            self._hooks.froze()
+
+    def _objection(self, view: View, agrees: bool | None) -> str | None:
+        """Why this device, by what it knows itself, does not accept a view; None if it does."""
+        context = self._context
+        done, holds = context.on_disk.commit.iteration, self._hooks.holds()
+        newcomers = [newcomer for newcomer, _ in view.gifts]
+        stays = holds and context.device in view.members and context.device not in newcomers
+        if stays and view.start <= done:
+            return f"it starts at {view.start}, and this device has done {done}"
+        # Nobody gets further ahead than there are devices between: each waits for its neighbours.
+        taking_part = holds and not self._plans.done(done + 1)
+        if taking_part and view.start > done + 1 + len(context.view.members):
+            return f"it starts at {view.start}, and this device has done {done}"
+        if view.digest == UNHELD and holds:
+            return "this device holds the parameters, and stays"
+        return "this device makes another plan of it" if agrees is False else None
 
     def _say_accepted(self, ballot: Ballot) -> None:
         accepted = self._context.on_disk.accepted
@@ -275,29 +359,68 @@ class Council:
             and accepted[0] == ballot
             and self._context.state.accepted == accepted
         ):
-            said = Accepted(self._number, ballot)
-            self._floods.say(said)
-            self.accepted(self._context.device, said)
+            said = Accepted(self._number, ballot, fingerprint(accepted[1]))
+            self.accepted(self._floods.say(said), said)
 
     # Learning ---------------------------------------------------------------------------------
 
-    def accepted(self, origin: int, said: Accepted) -> None:
+    def accepted(self, flood: Flood, said: Accepted) -> None:
         """A member has accepted."""
-        if said.number == self._number and origin in self._context.view.members:
-            self._accepted.setdefault(said.ballot, set()).add(origin)
-            self._count(said.ballot)
-
-    def _count(self, ballot: Ballot) -> None:
-        view = self._values.get(ballot)
-        if view is not None and len(self._accepted.get(ballot, ())) >= self._context.view.majority:
-            self.learn((view,))
-
-    def learn(self, views: tuple[View, ...]) -> None:
-        """Views that are decided."""
-        context = self._context
-        new = tuple(view for view in views if view.number > context.view.number)
-        if not new:
+        origin, value = flood.origin, (said.ballot, said.value)
+        if said.number != self._number or origin not in self._context.view.members:
             return
+        vote = Vote(origin, flood.epoch, flood.sequence, flood.signature)
+        if sum(origin in votes for votes in self._votes.values()) < _OFFERS:
+            self._votes.setdefault(value, {})[origin] = vote
+            self._count(value)
+
+    def _count(self, value: _Value) -> None:
+        view, votes = self._values.get(value), self._votes.get(value, {})
+        if view is not None and len(votes) >= self._context.view.majority:
+            self._install((replace(view, proof=Proof(value[0], tuple(votes.values()))),))
+
+    def since_view(self, number: int) -> tuple[View, ...]:
+        """The views after one, with their proofs, as many as one message holds."""
+        views, votes = list[View](), 0
+        for view in self._context.state.views:
+            if view.number > number and view.proof is not None:
+                votes += len(view.proof.votes)
+                if views and votes > _VOTES:
+                    break
+                views.append(view)
+        return tuple(views)
+
+    def learn(self, views: tuple[View, ...], sender: int) -> None:
+        """Views that are decided, as a neighbour says: they are taken as far as they are proven."""
+        before, new = self._context.view, list[View]()
+        for view in views:
+            if view.number <= before.number:
+                self._compare(view)
+                continue
+            fault = fault_of(view, before, self._context.links, self._plans.last())
+            if fault is None and not is_proven(view, before, self._context.signer):
+                fault = f"no majority of view {before.number} has signed it"
+            if fault is not None:
+                self._note_once("unsound", sender, view.number, fault)
+                break
+            new.append(view)
+            before = view
+        if new:
+            self._install(tuple(new))
+
+    def _compare(self, view: View) -> None:
+        """Two views of one number that are both proven: some member has voted for both."""
+        known = {one.number: one for one in self._context.state.views}
+        own, before = known.get(view.number), known.get(view.number - 1)
+        if own is None or own == view or before is None or own.proof is None:
+            return
+        if is_proven(view, before, self._context.signer) and view.proof is not None:
+            both = {vote.origin for vote in own.proof.votes}
+            for device in sorted(both & {vote.origin for vote in view.proof.votes}):
+                self._note_once("voted-twice", device, view.number, "for two views of one number")
+
+    def _install(self, new: tuple[View, ...]) -> None:
+        context = self._context
         kept = (*context.state.views, *new)[-_KEPT:]
         context.save(replace(context.state, views=kept, promised=None, accepted=None))
         for view in new:
@@ -325,8 +448,10 @@ class Hooks:
         standing: fills in how this device stands in a promise.
         froze: this device commits nothing until a view is decided.
         installed: a view is installed.
+        holds: does this device hold the fleet's parameters, and stay?
     """
 
     standing: Callable[[Promise], Promise]
     froze: Callable[[], None]
     installed: Callable[[View], None]
+    holds: Callable[[], bool]

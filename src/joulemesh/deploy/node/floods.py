@@ -4,16 +4,22 @@ from __future__ import annotations
 
 __all__ = ["Floods"]
 
+from dataclasses import replace
+
 from joulemesh.deploy.messages import Body, Flood
 from joulemesh.deploy.node.context import NodeContext
+from joulemesh.deploy.signing import signed_text
 
-_REMEMBERED = 512  # floods of one origin: older ones count as seen
+_REMEMBERED = 512  # floods of one epoch: older ones count as seen
+_EPOCHS = 4  # of one origin
 
 _Name = tuple[int, int, int]
 
 
 class Floods:
     """Passes every flood on once, and again where it did not come through.
+
+    Only what its origin has signed is taken or passed on.
 
     A flood may still be lost with a device that passes it on; what must be heard is said again by
     its origin, as a flood of its own.
@@ -22,47 +28,57 @@ class Floods:
     def __init__(self, context: NodeContext) -> None:
         self._context = context
         self._sequence = 0
-        self._incarnations: dict[int, int] = {}
+        self._epochs: dict[int, list[int]] = {}  # of each origin, the latest last
         self._seen: dict[tuple[int, int], set[int]] = {}
         self._newest: dict[tuple[int, int], int] = {}
         self._due: dict[int, dict[_Name, tuple[float, Flood]]] = {}  # by neighbour
+        self._forgers: set[tuple[int, int]] = set()  # (neighbour, origin) that were noted
 
-    def say(self, body: Body) -> None:
-        """Tell everybody."""
+    def say(self, body: Body) -> Flood:
+        """Tell everybody; what was said, signed."""
         self._sequence += 1
         context = self._context
-        flood = Flood(context.device, context.state.incarnation, self._sequence, body)
-        self._new(flood)
+        flood = Flood(context.device, context.epoch, self._sequence, body)
+        flood = replace(flood, signature=context.signer.sign(signed_text(flood)))
+        self._remember(flood)
         self._pass_on(flood, except_to=context.device)
+        return flood
 
     def receive(self, sender: int, flood: Flood) -> bool:
-        """Take a flood and pass it on; False if it came before."""
-        if flood.origin == self._context.device or not self._new(flood):
+        """Take a flood and pass it on; False if it came before, or its origin did not sign it."""
+        context = self._context
+        if flood.origin == context.device or self._came(flood):
             return False
+        if not context.signer.verify(flood.origin, signed_text(flood), flood.signature):
+            if (sender, flood.origin) not in self._forgers:
+                self._forgers.add((sender, flood.origin))
+                context.note("forged", sender=sender, origin=flood.origin)
+            return False
+        self._remember(flood)
         self._pass_on(flood, except_to=sender)
         return True
 
-    def of_now(self, flood: Flood) -> bool:
-        """Does it come from the present life of its origin?"""
-        return flood.incarnation >= self._incarnations[flood.origin]
+    def _came(self, flood: Flood) -> bool:
+        key = (flood.origin, flood.epoch)
+        old = flood.sequence <= self._newest.get(key, 0) - _REMEMBERED
+        return old or flood.sequence in self._seen.get(key, ())
 
-    def _new(self, flood: Flood) -> bool:
-        if flood.incarnation > self._incarnations.get(flood.origin, 0):
-            self._incarnations[flood.origin] = flood.incarnation
-            for key in [key for key in self._seen if key[0] == flood.origin]:
-                del self._seen[key], self._newest[key]
-        key, sequence = (flood.origin, flood.incarnation), flood.sequence
-        seen, newest = self._seen.setdefault(key, set()), self._newest.get(key, 0)
-        if sequence in seen or sequence <= newest - _REMEMBERED:
-            return False
-        seen.add(sequence)
-        self._newest[key] = newest = max(newest, sequence)
+    def _remember(self, flood: Flood) -> None:
+        epochs = self._epochs.setdefault(flood.origin, [])
+        if flood.epoch not in epochs:
+            epochs.append(flood.epoch)
+            for epoch in epochs[:-_EPOCHS]:
+                epochs.remove(epoch)
+                del self._seen[flood.origin, epoch], self._newest[flood.origin, epoch]
+        key = (flood.origin, flood.epoch)
+        seen = self._seen.setdefault(key, set())
+        seen.add(flood.sequence)
+        self._newest[key] = newest = max(self._newest.get(key, 0), flood.sequence)
         if len(seen) > 2 * _REMEMBERED:
             self._seen[key] = {one for one in seen if one > newest - _REMEMBERED}
-        return True
 
     def _pass_on(self, flood: Flood, except_to: int) -> None:
-        name = (flood.origin, flood.incarnation, flood.sequence)
+        name = (flood.origin, flood.epoch, flood.sequence)
         for neighbour in self._context.neighbours:
             if neighbour not in (except_to, flood.origin):
                 self._send(neighbour, name, flood)

@@ -11,6 +11,8 @@ __all__ = ["Node"]
 
 from dataclasses import replace
 
+import numpy as np
+
 from joulemesh.deploy.effects import (
     Begin,
     Delivered,
@@ -56,6 +58,7 @@ from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.plans import Meter
 from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.signing import Signer
 from joulemesh.deploy.view import View
 
 _VIEWS_WITHOUT = 3  # in which nobody gives a device what it lacks: then it leaves
@@ -71,6 +74,8 @@ class Node:
             parameters.
         meter: what its battery holds.
         settings: the fleet's.
+        signer: signs as this device, and verifies the others.
+        epoch: names this run of the device's process; drawn at random, so that no two are alike.
     """
 
     def __init__(
@@ -80,12 +85,14 @@ class Node:
         state: Durable,
         meter: Meter,
         settings: Settings,
+        signer: Signer,
+        epoch: int,
     ) -> None:
-        self._context = context = NodeContext(device, links, state, meter, settings)
+        self._context = context = NodeContext(device, links, state, meter, settings, signer, epoch)
         self._watch, self._floods = Watch(context), Floods(context)
         self._triggers = Triggers(context)
         self._work = Work(context, self._watch, self._cannot_pay)
-        hooks = Hooks(self._standing, self._work.advance, self._installed)
+        hooks = Hooks(self._standing, self._work.advance, self._installed, self._holds)
         self._council = Council(context, self._floods, self._triggers, self._work.plans, hooks)
         self._requests = Requests(context, self._floods, self._triggers, self._council)
         self._signs = Signs(context, self._watch, self._work)
@@ -174,6 +181,8 @@ class Node:
             return
         self._watch.hear(sender)
         match message:
+            case Part() | Given() if not np.isfinite(message.payload).all():
+                self._not_finite(sender, message)
             case Part():
                 self._work.part(sender, message)
             case Beat():
@@ -188,13 +197,21 @@ class Node:
             case Absent():
                 self._work.absent(sender, message)
             case Refused():
-                self._council.learn(message.views)
+                self._council.learn(message.views, sender)
+
+    def _not_finite(self, sender: int, message: Part | Given) -> None:
+        """Nothing is averaged with such numbers: the fleet does without whoever sends them."""
+        reason = f"sent parameters of iteration {message.iteration} that are not finite"
+        said = self._requests.suspect(sender, reason)
+        if said is not None:
+            self._context.note("not-finite", sender=sender, iteration=message.iteration)
+            self._suspect(said)
 
     def _heard(self, sender: int, beat: Beat) -> None:
         context = self._context
         if self._watch.beat(sender, beat):
             if beat.view < context.view.number:
-                views = tuple(one for one in context.state.views if one.number > beat.view)
+                views = self._council.since_view(beat.view)
                 context.send(sender, Refused(f"view {beat.view} is over", views))
             elif beat.view > context.view.number:
                 self._signs.to(sender)  # it will answer with the views that are missing here
@@ -207,15 +224,13 @@ class Node:
         self._watch.meet(origin)
         match body:
             case Prepare():
-                self._council.prepare(body)
+                self._council.prepare(origin, body)
             case Promise():
                 self._council.promise(origin, body)
             case Accept():
-                self._council.accept(body)
+                self._council.accept(origin, body)
             case Accepted():
-                self._council.accepted(origin, body)
-            case _ if not self._floods.of_now(flood):
-                return
+                self._council.accepted(flood, body)
             case Suspect():
                 self._suspect(body)
             case Join():
@@ -289,6 +304,11 @@ class Node:
             cut=self._watch.cut(),
             pending=work.supplies.pending,
         )
+
+    def _holds(self) -> bool:
+        """Does this device hold the fleet's parameters, and stay?"""
+        gone = self._requests.leaving or self._requests.short
+        return not (gone or self._work.supplies.pending)
 
     def _installed(self, view: View) -> None:
         for newcomer, _ in view.gifts:

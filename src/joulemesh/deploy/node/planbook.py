@@ -4,10 +4,12 @@ from __future__ import annotations
 
 __all__ = ["Planbook"]
 
+from dataclasses import replace
+
 from joulemesh.deploy.effects import Plan, Planned
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import FINISHED, UNHELD, governing
+from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View, governing
 
 
 class Planbook:
@@ -17,7 +19,8 @@ class Planbook:
         self._context = context
         self._plans: dict[int, ViewPlan] = {}
         self._asked: set[int] = set()
-        self.prepared: ViewPlan | None = None  # of a view that this device proposes
+        self._checking: set[View] = set()
+        self.checked: dict[View, ViewPlan | None] = {}  # of views that are proposed, undigested
 
     def get(self, number: int) -> ViewPlan | None:
         """The plan of a view, if it is there."""
@@ -27,8 +30,9 @@ class Planbook:
         """The plan that an iteration follows; it is asked for if it is not there."""
         view = governing(self._context.state.views, iteration)
         plan = self._plans.get(view.number)
-        if plan is None and self.prepared is not None and self.prepared.view == view:
-            plan = self._plans[view.number] = self.prepared
+        checked = self.checked.get(replace(view, digest=""))
+        if plan is None and checked is not None and checked.view == view:
+            plan = self._plans[view.number] = checked
         ends = view.digest in (FINISHED, UNHELD)
         if plan is None and not ends and view.number not in self._asked:
             self._asked.add(view.number)
@@ -53,6 +57,27 @@ class Planbook:
             return False
         self._plans[number] = event.plan
         return True
+
+    def agrees(self, view: View) -> bool | None:
+        """Does this device make the same plan of a view that is proposed? None: it is being made.
+
+        A view without a plan must really have none.
+        """
+        undigested = replace(view, digest="", proof=None)
+        if view.digest in (FINISHED, UNHELD):
+            return True
+        if undigested in self.checked:
+            plan = self.checked[undigested]
+            return view.digest == (REFUSED if plan is None else plan.view.digest)
+        if undigested not in self._checking:
+            self._checking.add(undigested)
+            self._context.emit(Plan(undigested))
+        return None
+
+    def check(self, event: Planned) -> None:
+        """The plan of a view that is proposed."""
+        self._checking.discard(event.view)
+        self.checked[event.view] = event.plan
 
     def last(self) -> int | None:
         """The last iteration, if it is known yet."""
@@ -85,3 +110,5 @@ class Planbook:
         """Drop the plans of views that govern nothing from an iteration on."""
         oldest = governing(self._context.state.views, iteration).number
         self._plans = {number: plan for number, plan in self._plans.items() if number >= oldest}
+        number = self._context.view.number
+        self.checked = {view: plan for view, plan in self.checked.items() if view.number >= number}

@@ -28,7 +28,7 @@ class Requests:
         )
         self._suspects: dict[int, Suspect] = {}
         self.leaving = ""  # why this device goes
-        self._short = ""  # why it cannot follow the plan
+        self.short = ""  # why it cannot follow the plan
 
     def suspect(self, device: int, reason: str) -> Suspect | None:
         """A neighbour seems to have failed; None if that is said already."""
@@ -54,13 +54,13 @@ class Requests:
 
     def plan_anew(self, reason: str) -> None:
         """It cannot follow the plan."""
-        if not (self.leaving or self._short):
-            self._short = reason
+        if not (self.leaving or self.short):
+            self.short = reason
             self._context.note("short", reason=reason)
             self._say_short()
 
     def _say_short(self) -> None:
-        said = Replan(self._context.view.number, self._short)
+        said = Replan(self._context.view.number, self.short)
         self._floods.say(said)
         self._triggers.replan(self._context.device, said)
         self._council.consider()
@@ -72,8 +72,8 @@ class Requests:
             self._say_leaving()
         elif not context.member and context.on_disk is state:
             left_j, iteration = context.meter.left_j(), state.commit.iteration
-            self._floods.say(Join(context.view.number, state.incarnation, iteration, left_j))
-        elif self._short:
+            self._floods.say(Join(context.view.number, iteration, left_j))
+        elif self.short:
             self._say_short()
         for said in self._suspects.values():
             self._floods.say(said)
@@ -81,7 +81,7 @@ class Requests:
     def installed(self) -> None:
         """Another view: what was said is settled, unless it is said of this one too."""
         self._suspects.clear()
-        self._short = ""
+        self.short = ""
         if self.leaving:
             self._say_leaving()
         elif not self._context.member:

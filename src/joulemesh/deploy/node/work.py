@@ -7,6 +7,8 @@ __all__ = ["Work"]
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.effects import Commit, Evaluate, Planned, Train, Trained
 from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
@@ -181,6 +183,12 @@ class Work:
         context, t = self._context, self.iteration
         before, trained = context.state.commit, context.state.trained
         assert trained is not None
+        if not np.isfinite(vector).all():
+            context.end(
+                f"the average of iteration {t} is not finite, though all its parts are; the "
+                f"parameters of iteration {t - 1} are kept: lower training.learning_rate"
+            )
+            return
         commit = Commit(
             iteration=t,
             vector=vector,

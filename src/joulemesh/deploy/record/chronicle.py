@@ -74,7 +74,8 @@ def _view(event: Event) -> View:
         left_j=tuple(float(one) for one in said.get("left_j", ())),
         elapsed_s=float(said.get("elapsed_s", 0.0)),
         digest=str(said.get("digest", "")),
-        **pairs,
+        cut=pairs["cut"],
+        gifts=pairs["gifts"],
     )
 
 

@@ -22,7 +22,7 @@ from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
 from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.audit import Audit, InvariantError, majority_of
 from joulemesh.deploy.virtual.cases import Case, Fault
-from joulemesh.deploy.virtual.hardware import Battery, Disk
+from joulemesh.deploy.virtual.hardware import Battery, Disk, VirtualSigner
 from joulemesh.deploy.virtual.machine import Machine, NodeLike
 from joulemesh.deploy.virtual.oracle import check_history
 from joulemesh.deploy.virtual.setup import Links, VirtualPlanner
@@ -313,7 +313,15 @@ def make_node(machine: Machine, case: Case) -> Node:
         hang_s=patience_s,
         minority_s=8.0 * patience_s,
     )
-    return Node(machine.device, case.setup.links, machine.disk.state, machine.battery, settings)
+    return Node(
+        machine.device,
+        case.setup.links,
+        machine.disk.state,
+        machine.battery,
+        settings,
+        VirtualSigner(machine.device),
+        machine.epoch,
+    )
 
 
 def simulate(case: Case, make: MakeNode = make_node, watch: Watch | None = None) -> Outcome:

@@ -82,6 +82,7 @@ class Machine:
         self.end: End | None = None
         self.since = 0.0  # it has been there without a break
         self.slow = 1.0  # factor of the learner's seconds
+        self.epoch = 0  # of its process
         self._life = 0  # what was asked for in an earlier life concerns nobody
         self._frozen = False
         self._waiting: list[tuple[Event, Callable[[], None] | None]] = []
@@ -111,6 +112,7 @@ class Machine:
         self._life += 1
         self.since = self.fleet.clock.now
         self._offset_s = self.fleet.random.random() * 1000.0
+        self.epoch = self.fleet.random.getrandbits(48)
         self.end, self._idle_at = None, 0.0
         self._timers.clear()
         self.node = self.fleet.make_node(self)

@@ -188,7 +188,7 @@ class VirtualPlanner:
             return f"the members {view.members} of view {view.number} are not connected"
         more = int(self._odd and view.number > 0)
         if view not in self._views:
-            content = repr((self.setup.scheme, replace(view, digest=""), more))
+            content = repr((self.setup.scheme, replace(view, digest="", proof=None), more))
             digest = hashlib.sha256(content.encode()).hexdigest()
             self._views[view] = replace(view, digest=digest)
         return VirtualPlan(self._views[view], device, self.setup, found, more)

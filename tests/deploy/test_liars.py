@@ -1,0 +1,266 @@
+"""What one lying member can do, and what it cannot: the lines of SECURITY.md, one by one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from joulemesh.deploy.effects import End
+from joulemesh.deploy.messages import (
+    Accept,
+    Accepted,
+    Flood,
+    Join,
+    Leave,
+    Part,
+    Prepare,
+    Promise,
+    Refused,
+    Replan,
+    Suspect,
+)
+from joulemesh.deploy.node import council
+from joulemesh.deploy.node.council import Council
+from joulemesh.deploy.node.planbook import Planbook
+from joulemesh.deploy.signing import signed_text
+from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, Proof, View, Vote, fingerprint
+from joulemesh.deploy.virtual.hardware import VirtualSigner
+from joulemesh.deploy.virtual.setup import Setup
+from tests.deploy.by_hand import TRIANGLE, ByHand, only, signed
+from tests.deploy.liars import COMPLETE, LIAR, RING, Lie, Lies, fleet_with
+
+HONEST = {0, 2, 3, 4}
+
+
+def undisturbed(lies: Lies) -> None:
+    """All devices have reached the end, in the view that they began in."""
+    assert lies.sent
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    assert set(lies.fleet.audit.views) == {0}
+    assert not any(state.promised for state in lies.fleet.audit._disk)
+
+
+# What it cannot -------------------------------------------------------------------------------
+
+OTHERS: list[Lie] = [
+    lambda lies: lies.flood(3, Leave(0, "I am tired")),
+    lambda lies: lies.flood(3, Replan(0, "I am short")),
+    lambda lies: lies.flood(3, Suspect(0, 2, "not heard")),
+    lambda lies: lies.flood(3, Prepare(1, (1, 3))),
+    lambda lies: lies.flood(3, Promise(1, (1, 3), None, 7, 1.0, 1.0)),
+    lambda lies: lies.flood(3, Join(0, 0, 1e9)),
+]
+
+
+@pytest.mark.parametrize("links", [COMPLETE, RING])
+@pytest.mark.parametrize("lie", OTHERS)
+def test_it_cannot_speak_for_another(lie: Lie, links: tuple[tuple[int, int], ...]) -> None:
+    lies = fleet_with(lie, links=links)
+    undisturbed(lies)
+    (note,) = lies.noted("forged")
+    assert note.figures == {"sender": LIAR, "origin": 3}
+
+
+def test_it_cannot_change_what_another_has_said() -> None:
+    """A flood that it passes on, with another body, bears a signature of something else."""
+    lies: list[Lies] = []
+
+    def lie(world: Lies) -> None:
+        lies.append(world)
+        honest = signed(Flood(3, 5, 1, Leave(0, "truly")))
+        world.tell(replace(honest, body=Leave(0, "not at all")))
+
+    undisturbed(fleet_with(lie))
+    assert lies[0].noted("forged")
+
+
+def offered(view: View) -> Lie:
+    """The liar offers a view in a ballot of its own, and votes for everybody."""
+
+    def lie(lies: Lies) -> None:
+        lies.flood(LIAR, Accept((1, LIAR), view))
+        for origin in range(5):
+            lies.flood(origin, Accepted(view.number, (1, LIAR), fingerprint(view)))
+
+    return lie
+
+
+def shown(view: View, voters: tuple[int, ...] = ()) -> Lie:
+    """The liar says that a view is decided, with votes that it has signed itself."""
+
+    def vote(origin: int) -> Vote:
+        said = Accepted(view.number, (1, LIAR), fingerprint(view))
+        text = signed_text(Flood(origin, 7, 1, said))
+        return Vote(origin, 7, 1, VirtualSigner(LIAR).sign(text))
+
+    proof = Proof((1, LIAR), tuple(map(vote, voters))) if voters else None
+    return lambda lies: lies.tell(Refused("it is over", (replace(view, proof=proof),)))
+
+
+FULL = (9e3,) * 5
+END = View(1, 21, (0, 1, 2, 3, 4), left_j=FULL, digest=FINISHED)  # of 20 iterations, far too early
+IMPOSSIBLE = [
+    View(1, 2**40, (0, 1, 2, 3, 4), left_j=FULL, digest="ab" * 32),
+    View(1, -5, (0, 1, 2, 3, 4), left_j=FULL, digest="ab" * 32),
+    View(1, 3, (0, 1, 77), left_j=FULL[:3], digest="ab" * 32),
+    View(1, 3, (), digest="ab" * 32),
+    View(1, 3, (1, 0, 2), left_j=FULL[:3], digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL, digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL[:3], cut=((0, 3),), digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL[:3], gifts=((0, 3),), digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL[:3], gifts=((0, 1), (1, 2), (2, 0)), digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL[:3], elapsed_s=float("inf"), digest="ab" * 32),
+    View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest=FINISHED),
+    View(1000, 500_000, (0, 1, 2, 3, 4), left_j=FULL, digest=FINISHED),
+]
+POSSIBLE = [  # but not what an honest device makes of it
+    View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest="ab" * 32),
+    View(1, 3, (0, 1), left_j=FULL[:2], digest="ab" * 32),
+    END,
+    View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest=REFUSED),
+    View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest=UNHELD),
+]
+
+
+@pytest.mark.parametrize("view", [*IMPOSSIBLE, *POSSIBLE])
+def test_it_cannot_vote_for_the_others(view: View) -> None:
+    lies = fleet_with(offered(view), iterations=20)
+    undisturbed(lies)
+    unsound = {note.figures["sender"] for note in lies.noted("unsound", 0)}
+    assert unsound == ({LIAR} if view.number == 1 else set())
+
+
+@pytest.mark.parametrize("voters", [(), (1,), (0, 1, 2), (1, 1, 1)])
+@pytest.mark.parametrize("view", [*IMPOSSIBLE, *POSSIBLE])
+def test_it_cannot_have_a_view_installed_that_no_majority_has_signed(
+    view: View, voters: tuple[int, ...]
+) -> None:
+    lies = fleet_with(shown(view, voters), iterations=20)
+    undisturbed(lies)
+    assert [note.figures["sender"] for note in lies.noted("unsound", 0)] == [LIAR]
+
+
+@pytest.mark.parametrize("attempt", [2**40, 2**53, 0, -1])
+def test_it_cannot_use_up_the_ballots(attempt: int) -> None:
+    """Beyond 2^53 no ballot could travel, and nobody could propose a view any more."""
+
+    def lie(lies: Lies) -> None:
+        lies.flood(LIAR, Prepare(1, (attempt, LIAR)))
+        lies.flood(LIAR, Promise(1, (attempt, 3), None, 1, 1.0, 1.0))
+        lies.flood(LIAR, Prepare(1, (1, 3)))
+
+    undisturbed(fleet_with(lie))
+
+
+# What it can ----------------------------------------------------------------------------------
+
+
+def test_it_can_say_that_others_have_failed_and_the_fleet_goes_on() -> None:
+    lies = fleet_with(lambda lies: lies.flood(LIAR, Suspect(0, 3, "not heard")))
+    assert lies.fleet.audit.newest().number >= 1
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+
+
+def test_it_can_freeze_the_others_until_one_of_them_takes_over() -> None:
+    lies = fleet_with(lambda lies: lies.flood(LIAR, Prepare(1, (1, LIAR))))
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+
+
+def led(view: View) -> Lie:
+    """The liar leads a whole ballot: honest devices promise."""
+
+    def lie(lies: Lies) -> None:
+        lies.flood(LIAR, Prepare(1, (1, LIAR)))
+        lies.fleet.clock.after(0.2, lies.flood, LIAR, Accept((1, LIAR), view))
+
+    return lie
+
+
+@pytest.mark.parametrize("view", [*IMPOSSIBLE[:-1], *POSSIBLE])
+def test_it_can_offer_what_it_likes_and_nobody_takes_what_is_not_so(view: View) -> None:
+    lies = fleet_with(led(view), iterations=20)
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    assert all(one != view for one in lies.fleet.audit.views.values())
+
+
+# Numbers that are none --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("scheme", ["tree", "metropolis", "ring"])
+def test_parameters_that_are_not_finite_are_not_averaged(scheme: str, number: float) -> None:
+    """Whoever sends them is named, and every device keeps what it has committed."""
+
+    def spoil(part: Part) -> Part:
+        payload = part.payload.copy()
+        payload[-1] = number
+        return replace(part, payload=payload)
+
+    lies = fleet_with(lambda lies: None, scheme=scheme, iterations=20, spoil=spoil, ends=False)
+    assert {note.figures["sender"] for note in lies.noted("not-finite")} == {LIAR}
+    for device in HONEST:
+        commit = lies.fleet.audit.committed(device)
+        assert np.isfinite(commit.vector).all()
+        assert commit.iteration >= 1
+
+
+def test_an_average_that_overflows_is_not_committed() -> None:
+    """Parts that are finite, each by itself, may have a sum that is not."""
+    world = ByHand(2, setup=Setup(3, TRIANGLE, "tree")).begin()
+    world.train()
+    with np.errstate(over="ignore"):
+        for other in (0, 1):
+            found = world.hear(other, Part(0, 1, 0, np.full(6, 1.7e308)))
+    (end,) = only(found, End)
+    assert end.resumable
+    assert "iteration 1 is not finite" in end.reason
+    assert world.state.commit.iteration == 0
+
+
+# Broken rules: each lets one of the lies above through -------------------------------------------
+
+
+def anything(*_: object) -> bool:
+    return True
+
+
+def no_objection(*_: object) -> None:
+    return None
+
+
+BROKEN: dict[str, tuple[Lie, list[tuple[object, str, object]]]] = {
+    "a signature that is not verified": (OTHERS[0], [(VirtualSigner, "verify", anything)]),
+    "a proof that is not looked at": (shown(POSSIBLE[1]), [(council, "is_proven", anything)]),
+    "a plan that is not compared": (led(POSSIBLE[0]), [(Planbook, "agrees", anything)]),
+    "an end that is not doubted": (led(END), [(Council, "_objection", no_objection)]),
+    "a view that is not looked at": (
+        led(IMPOSSIBLE[2]),
+        [(Council, "_fault", no_objection), (Planbook, "agrees", anything)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_rule_is_noticed(name: str) -> None:
+    lie, rules = BROKEN[name]
+    assert not harm(lie)
+    with ExitStack() as stack:
+        for rule in rules:
+            stack.enter_context(patch.object(*rule))
+        assert harm(lie)
+
+
+def harm(lie: Lie) -> str:
+    """What a lie has done to a fleet; empty if it has been put right."""
+    try:
+        lies = fleet_with(lie, iterations=20)
+    except Exception as error:
+        return str(error)
+    left = [one for one in HONEST if lies.fleet.audit.committed(one).iteration < 20]
+    views = lies.fleet.audit.views.values()
+    out = [view for view in views if 3 not in view.members or view == END]
+    return f"{left or ''} {out or ''}".strip()
