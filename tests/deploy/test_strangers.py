@@ -22,12 +22,12 @@ import pytest
 
 from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Beat, Part
-from joulemesh.deploy.transport import Address, Reason, TransportError
+from joulemesh.deploy.transport import Address, Reason, TransportError, gate
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.deploy.transport.lane import _verdict
 from joulemesh.deploy.transport.link import EXCHANGE, Link
 from joulemesh.deploy.transport.packets import PACKET_BYTES
-from joulemesh.deploy.transport.tls import alert_reason, diagnose
+from joulemesh.deploy.transport.tls import alert_reason, client_context, diagnose
 from joulemesh.deploy.wire import Terms, greeting
 from tests.deploy.neighbours import (
     HOME,
@@ -322,6 +322,38 @@ def test_a_machine_that_fills_the_gate_keeps_nobody_else_out() -> None:
             await one.transport.send(1, BEAT, SOON_S)
             assert time.monotonic() - began < 2.0
             await hear_of_it(other, {Reason.TOO_MANY}, "127.0.0.2")
+            for plain in silent:
+                plain.close()
+
+    asyncio.run(meet())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+@pytest.mark.parametrize("count", [8, 20])
+def test_strangers_with_many_addresses_keep_nobody_out(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a neighbour that is started again, nor an operator, whose address nobody knows."""
+    monkeypatch.setattr(gate, "_HANDSHAKE_S", 600.0)  # nobody is waited for until it gives up
+    operator = make_identity(authority(), "operator", role="operator")
+    strangers = [f"127.0.1.{1 + turn % count}" for turn in range(24 * count)]
+
+    def first_word(port: int) -> bytes:
+        """What a device says first to an operator that it has let in."""
+        context = client_context(operator)
+        with socket.create_connection((HOME, port), 2, ("127.0.2.9", 0)) as plain:
+            return context.wrap_socket(plain, server_hostname="birch").recv(1)
+
+    def fill(port: int) -> list[socket.socket]:
+        return [socket.create_connection((HOME, port), 2, (one, 0)) for one in strangers]
+
+    async def meet() -> None:
+        async with pair() as (one, other):
+            silent = await asyncio.to_thread(fill, other.port)
+            for _ in range(3):
+                assert await asyncio.to_thread(first_word, other.port)
+            await one.transport.send(1, BEAT, SOON_S)
+            await hear_of_it(other, {Reason.TOO_MANY}, "127.0.1.")
             for plain in silent:
                 plain.close()
 

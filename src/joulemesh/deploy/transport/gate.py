@@ -8,7 +8,7 @@ with a path of its own, by which the server knows whose it is.
 
 from __future__ import annotations
 
-__all__ = ["Gate", "Peer"]
+__all__ = ["Gate", "Peer", "Places"]
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ import socket
 import ssl
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ from joulemesh.deploy.transport.tls import alert_reason, server_context
 from joulemesh.files.lock import FolderLock
 
 _HANDSHAKE_S = 4.0
-_HANDSHAKES, _HANDSHAKES_OF_ONE = 96, 24  # at once; of one machine
+_HANDSHAKES, _HANDSHAKES_OF_ONE = 96, 24  # at once: of all strangers; of one machine
+_RESOLVE_S = 60.0  # after which the neighbours' names are looked up again
 _CONNECTIONS = 8  # of one name
 _FOLDER, _LONGEST_PATH, _OLD_S = "joulemesh-in-", 70, 60.0
 _NO_ROOM_S = 0.05
@@ -63,6 +64,7 @@ class Gate:
         listen: where.
         refused: told of everybody who is refused.
         gone: called whenever a connection has come to nothing, or has ended.
+        neighbours: host names or addresses that always find a place.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Gate:
         listen: Address,
         refused: Callable[[Refusal], None],
         gone: Callable[[], None] = lambda: None,
+        neighbours: Iterable[str] = (),
     ) -> None:
         self._listen, self._refused, self._gone = listen, refused, gone
         self._numbers = {name: device for device, name in enumerate(names)}
@@ -82,7 +85,8 @@ class Gate:
         self._open: dict[str, list[SecureHalf]] = defaultdict(list)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shaking: Counter[str] = Counter()
+        self._neighbours = set(neighbours)
+        self._places = Places()
         self._count = 0
 
     @property
@@ -118,6 +122,7 @@ class Gate:
             ) from None
         for one in self._sockets:
             self._run(self._accept(one))
+        self._run(self._find_neighbours())
 
     async def close(self) -> None:
         """End all connections."""
@@ -146,23 +151,38 @@ class Gate:
             except OSError:  # no room for more, until others have gone
                 await asyncio.sleep(_NO_ROOM_S)
                 continue
-            address = str(Address(place[0], place[1]))
-            here, all_here = self._shaking[place[0]], self._shaking.total()
-            if here >= _HANDSHAKES_OF_ONE or all_here >= _HANDSHAKES:
-                taken.close()
-                detail = f"{all_here} are at the gate, {here} of them from there"
-                self._refuse(Reason.TOO_MANY, detail, address)
-                continue
-            self._shaking[place[0]] += 1  # here, since tasks may start after many more were taken
-            self._run(self._admit(taken, place[0], address))
+            address, outer = str(Address(place[0], place[1])), SecureHalf(self._context)
+            self._places.take(place[0], outer)  # tasks may start after many more were taken
+            self._run(self._admit(taken, outer, place[0], address))
 
-    async def _admit(self, taken: socket.socket, host: str, address: str) -> None:
-        outer = SecureHalf(self._context)
+    async def _find_neighbours(self) -> None:
+        """Know the neighbours by their addresses, as far as their names can be looked up."""
+        loop = asyncio.get_running_loop()
+        while True:
+            found = await asyncio.gather(
+                *(loop.getaddrinfo(one, None) for one in self._neighbours), return_exceptions=True
+            )
+            known = {
+                str(place[0])
+                for one in found
+                if not isinstance(one, BaseException)
+                for *_, place in one
+            }
+            self._places.kept = known or self._places.kept
+            await asyncio.sleep(_RESOLVE_S)
+
+    async def _admit(
+        self, taken: socket.socket, outer: SecureHalf, host: str, address: str
+    ) -> None:
         try:
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: outer, taken)
             async with asyncio.timeout(_HANDSHAKE_S):
                 await outer.shaken
+        except GaveWayError as error:
+            outer.abort()
+            self._refuse(Reason.TOO_MANY, str(error), address)
+            return
         except (OSError, TimeoutError) as error:
             outer.end()
             self._refuse(*_why(error), address)
@@ -171,7 +191,7 @@ class Gate:
             outer.abort()
             raise
         finally:
-            self._shaking -= Counter([host])  # which drops what has come to 0
+            self._places.leave(host, outer)
         peer = self._known(outer, address)
         if peer is None:
             outer.end()
@@ -220,6 +240,65 @@ class Gate:
 
     def _refuse(self, reason: Reason, detail: str, address: str, peer: str = "") -> None:
         self._refused(Refusal(reason, detail, peer, address))
+
+
+class GaveWayError(ConnectionError):
+    """A handshake that was not over when somebody else needed its place."""
+
+
+class Places:
+    """Who shakes hands: the neighbours in places of their own, strangers in those that they share.
+
+    Nobody is turned away at the gate. Where there is no place, the oldest handshake gives way of
+    the machine that has the most: one that is in earnest is over in a moment, and whoever fills
+    places with silence loses them first.
+
+    >>> class Coming:
+    ...     gave_way = False
+    ...     def give_way(self, error):
+    ...         self.gave_way = True
+    >>> places, operator = Places(), Coming()
+    >>> places.kept = {"10.0.0.1"}
+    >>> places.take("10.0.0.99", operator)
+    >>> for turn in range(1000):
+    ...     places.take(f"10.0.9.{turn % 8}", Coming())
+    >>> operator.gave_way, places.total
+    (False, 96)
+    """
+
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
+        """Addresses of neighbours."""
+        self._at: dict[str, list[Any]] = {}
+
+    @property
+    def total(self) -> int:
+        """Handshakes of strangers."""
+        return sum(len(here) for host, here in self._at.items() if host not in self.kept)
+
+    def take(self, host: str, coming: Any) -> None:
+        """Take a place; somebody gives way if there is none."""
+        here = self._at.setdefault(host, [])
+        if len(here) >= _HANDSHAKES_OF_ONE:
+            self._give_way(host)
+        elif host not in self.kept and self.total >= _HANDSHAKES:
+            strangers = [one for one in self._at if one not in self.kept]
+            self._give_way(max(strangers, key=lambda one: len(self._at[one])))
+        self._at.setdefault(host, []).append(coming)
+
+    def _give_way(self, host: str) -> None:
+        many = len(self._at[host])
+        oldest = self._at[host][0]
+        self.leave(host, oldest)
+        oldest.give_way(GaveWayError(f"{many} handshakes from there were not over"))
+
+    def leave(self, host: str, coming: Any) -> None:
+        """Its handshake is over, one way or the other."""
+        here = self._at.get(host, [])
+        if coming in here:
+            here.remove(coming)
+        if not here:
+            self._at.pop(host, None)
 
 
 def _private_folder() -> tuple[Path, FolderLock]:

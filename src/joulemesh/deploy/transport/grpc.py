@@ -72,7 +72,8 @@ class GrpcTransport:
     ) -> None:
         self._identity, self._roster, self._terms = identity, roster, terms
         self._refusals = Refusals(refused)
-        self._gate = Gate(identity, roster.names, listen, self._refusals.add, self._tidy)
+        near = [address.host for address in roster.addresses.values()]
+        self._gate = Gate(identity, roster.names, listen, self._refusals.add, self._tidy, near)
         self._ended = 0  # connections and streams since memory was last given back
         self._rates = dict(rates_bps or {})
         self._links: dict[int, Link] = {}

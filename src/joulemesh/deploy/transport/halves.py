@@ -101,6 +101,12 @@ class SecureHalf(Half):
         self.ends.write_eof()
         asyncio.get_running_loop().call_later(_LAST_WORDS_S, self.ends.abort)
 
+    def give_way(self, error: OSError) -> None:
+        """Give up the handshake, unless it is over."""
+        if not self.shaken.done():
+            self._ended = True
+            self.shaken.set_exception(error)
+
     def abort(self) -> None:
         """End the connection at once."""
         self._ended = True
