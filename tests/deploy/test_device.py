@@ -282,3 +282,12 @@ def test_exit_codes_tell_what_to_do(fleet: Path, end: End, ended: str, code: Exi
     assert asyncio.run(run_one()) == code
     assert end.reason in said[-1]
     assert ("started again, it resumes" in said[-1]) == end.resumable
+
+
+def test_orders_with_another_battery_are_refused(fleet: Path) -> None:
+    home = fleet / "devices" / "device-0"
+    said = json.loads((home / "orders.json").read_text())
+    battery_j = said["battery_j"]
+    (home / "orders.json").write_text(json.dumps(said | {"battery_j": 100 * battery_j}))
+    with pytest.raises(ScenarioError, match=rf"battery_j is .* and {battery_j:g} J in the fleet"):
+        devices(fleet)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from joulemesh.deploy.fleet.identity import Identity, make_identity
-from joulemesh.deploy.messages import Beat, Flood, Leave, Part
+from joulemesh.deploy.messages import Beat, Fetch, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.deploy.transport.gate import _private_folder
@@ -343,3 +343,33 @@ def test_grpc_that_was_imported_first_is_refused_since_it_would_accept_older_tls
         [sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("gRPC was imported before joulemesh.deploy")
+
+
+def test_a_neighbour_whose_address_is_not_known_tells_it_when_it_connects() -> None:
+    met: list[tuple[int, Address]] = []
+    ports = free_port(), free_port()
+
+    def one(number: int, knows: Address) -> GrpcTransport:
+        roster = Roster(number, NAMES, {1 - number: knows}, Address(HOME, ports[number]))
+        listen = Address(HOME, ports[number])
+        return GrpcTransport(
+            identity(NAMES[number]), roster, TERMS, listen, met=lambda *said: met.append(said)
+        )
+
+    async def talk() -> None:
+        first, later = one(0, Address("", 7100)), one(1, Address(HOME, ports[0]))
+        came: list[int] = []
+        await first.start(lambda sender, message: came.append(sender))
+        await later.start(lambda sender, message: came.append(sender))
+        try:
+            with pytest.raises(TransportError, match="address of birch is not known"):
+                await first.send(1, Fetch(0, 1), 0.1)
+            await later.send(0, Fetch(0, 1), 5.0)
+            await first.send(1, Fetch(0, 1), 5.0)
+        finally:
+            await first.close()
+            await later.close()
+        assert came == [1, 0]
+
+    asyncio.run(talk())
+    assert met == [(1, Address(HOME, ports[1]))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,3 +169,14 @@ def test_a_full_disk_leaves_the_state_before_and_the_next_save_mends_the_log(
     assert same(loaded(tmp_path), state_at(1))
     store.save(state_at(3))
     assert same(loaded(tmp_path), state_at(3))
+
+
+def test_only_the_owner_may_read_the_parameters(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = Store(tmp_path, MINE)
+        for iteration in range(3):
+            store.save(Durable(1, (View(0, 1, (2, 3)),), Commit(iteration, np.arange(3.0))))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / STATE).stat().st_mode) == 0o600

@@ -291,7 +291,7 @@ def test_wrong_headers_leave_nothing_behind() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"wire": 2}, Reason.OTHER_VERSION),
+        ({"wire": 1}, Reason.OTHER_VERSION),
         ({"wire": True}, Reason.OTHER_VERSION),
         ({"fleet": "meadow"}, Reason.OTHER_FLEET),
         ({"plan": "ffff"}, Reason.OTHER_PLAN),
@@ -299,11 +299,15 @@ def test_wrong_headers_leave_nothing_behind() -> None:
         ({"lane": "fast"}, Reason.MALFORMED),
         ({"lane": []}, Reason.MALFORMED),
         ({"more": 1}, Reason.MALFORMED),
+        ({"at": ["a b", 7100]}, Reason.MALFORMED),
+        ({"at": ["ash.local", 0]}, Reason.MALFORMED),
+        ({"at": ["ash.local", True]}, Reason.MALFORMED),
+        ({"at": "ash.local"}, Reason.MALFORMED),
     ],
 )
 def test_a_greeting_says_what_both_sides_must_share(change: dict[str, Any], reason: Reason) -> None:
     said = json.loads(greeting(TERMS, "control"))
-    assert check_greeting(json.dumps(said).encode(), TERMS) == "control"
+    assert check_greeting(json.dumps(said).encode(), TERMS) == ("control", None)
     with pytest.raises(TransportError) as caught:
         check_greeting(json.dumps(said | change).encode(), TERMS)
     assert caught.value.reason is reason

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 import json
+import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -42,11 +43,11 @@ from joulemesh.deploy.messages import (
     Part,
     Refused,
 )
-from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import parse_json
 
-WIRE = 1
+WIRE = 2
 """Number of this format; devices that speak another are refused."""
 
 HEADER_BYTES = 64 * 1024
@@ -58,6 +59,7 @@ _KINDS: dict[str, type] = {
 }
 _CARRIES = {kind: "payload" in (field.name for field in fields(kind)) for kind in _KINDS.values()}
 _TENSOR_HEADER_BYTES = 1024
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 _CODES = {"float16": "F16", "float32": "F32", "float64": "F64"}
 
 
@@ -254,22 +256,26 @@ class Incoming:
         return vector
 
 
-def greeting(terms: Terms, lane: str) -> bytes:
+def greeting(terms: Terms, lane: str, at: Address | None = None) -> bytes:
     """How a conversation begins.
 
     Args:
         terms: of the fleet.
         lane: what the conversation is about; a new one takes the place of one that it repeats.
+        at: where its sender listens, for a neighbour that was not told.
 
-    >>> greeting(Terms("orchard", "abc", 10), "control")
-    b'{"wire":1,"fleet":"orchard","plan":"abc","lane":"control"}'
+    >>> greeting(Terms("orchard", "abc", 10), "control", Address("10.0.0.7", 7100))
+    b'{"wire":2,"fleet":"orchard","plan":"abc","lane":"control","at":["10.0.0.7",7100]}'
     """
-    said = {"wire": WIRE, "fleet": terms.fleet, "plan": terms.plan, "lane": lane}
+    said = {"wire": WIRE, "fleet": terms.fleet, "plan": terms.plan, "lane": lane, "at": at}
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-def check_greeting(text: bytes, terms: Terms) -> str:
+def check_greeting(text: bytes, terms: Terms) -> tuple[str, Address | None]:
     """The lane of a conversation, if this device has that fleet and that plan too.
+
+    Returns:
+        The lane, and where its sender says that it listens.
 
     Raises:
         TransportError: it has not.
@@ -286,8 +292,16 @@ def check_greeting(text: bytes, terms: Terms) -> str:
             f"it speaks format {record.get('wire')!r:.20}, this device {WIRE}; install the same "
             "version of joulemesh on both",
         )
-    if set(record) != {"wire", "fleet", "plan", "lane"} or record["lane"] not in LANES:
+    if set(record) != {"wire", "fleet", "plan", "lane", "at"} or record["lane"] not in LANES:
         raise TransportError(Reason.MALFORMED, "the greeting has other fields than a greeting has")
+    at = record["at"]
+    if at is not None and not (
+        isinstance(at, list)
+        and list(map(type, at)) == [str, int]
+        and _HOST.fullmatch(at[0])
+        and 0 < at[1] < 2**16
+    ):
+        raise TransportError(Reason.MALFORMED, "the greeting names no address and port")
     if record["fleet"] != terms.fleet:
         raise TransportError(
             Reason.OTHER_FLEET, f"it belongs to fleet {record['fleet']!r:.60}, not {terms.fleet!r}"
@@ -298,7 +312,7 @@ def check_greeting(text: bytes, terms: Terms) -> str:
             f"it follows plan {record['plan']!r:.20}, this device {terms.plan!r:.20}; give every "
             "device the folder that deploy init made last",
         )
-    return str(record["lane"])
+    return str(record["lane"]), None if at is None else Address(*at)
 
 
 def _object(text: bytes, names: set[str] | None = None) -> dict[str, Any]:

@@ -80,9 +80,15 @@ def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write bytes, whole or not at all."""
-    write_whole(path, lambda draft: draft.write(data))
+def write_bytes(path: str | Path, data: bytes, *, private: bool = False) -> None:
+    """Write bytes, whole or not at all; if they are private, for the owner's eyes only."""
+
+    def write(draft: IO[bytes]) -> None:
+        if private:
+            os.fchmod(draft.fileno(), 0o600)  # before the first byte is there
+        draft.write(data)
+
+    write_whole(path, write)
 
 
 def make_folder(path: str | Path, *, remedy: str = "choose another place") -> Path:

@@ -37,9 +37,9 @@ def sign(
 ) -> None:
     """Answer devices that want to take part: certificate, orders and neighbours, in one block.
 
-    The addresses of the device and its neighbours must be known by then: from hosts.csv, or from
-    requests that are signed together. Without requests, the devices' folders in the fleet's folder
-    are brought up to date with hosts.csv.
+    Requests may be signed together or one by one: a device that does not know the address of a
+    neighbour waits until that one connects. Without requests, the devices' folders in the fleet's
+    folder are brought up to date with hosts.csv.
     """
     from joulemesh.cli.blocks import pasted_text
     from joulemesh.deploy.fleet.enroll import answer_again, read_request

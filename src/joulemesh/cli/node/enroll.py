@@ -45,8 +45,14 @@ def enroll(
 def _ask(home: Path, name: str, address: str | None, port: int, anew: bool) -> None:
     from joulemesh.deploy.fleet.enroll import ask
     from joulemesh.deploy.fleet.hosts import checked_host, own_address
+    from joulemesh.errors import ScenarioError
 
     where = own_address() if address is None else address
+    if not where:
+        raise ScenarioError(
+            "this machine has no default route, so that its address in the network is not known; "
+            "add --address with the host name or the IP address at which neighbours reach it"
+        )
     block = ask(home, checked_host("--address", name, where, str(port)), anew=anew)
     typer.echo(block)
     say(f"the key is in {home}; sign this on your machine: joulemesh deploy sign FLEET -", err=True)

@@ -39,7 +39,7 @@ from joulemesh.deploy.device.tools import Tools
 from joulemesh.deploy.device.training import Training, own_vector
 from joulemesh.deploy.effects import Commit, Durable, End
 from joulemesh.deploy.fleet.credential import FleetSigner
-from joulemesh.deploy.fleet.pack import DevicePack
+from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.operator.standing import Standing
@@ -53,6 +53,7 @@ from joulemesh.meters import MeterOptions
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.control import Control
+    from joulemesh.planning.ground import Ground
 
 RUN = "run"
 _POWER_CUT = 1 / 200  # of the battery may be counted as spent that was not, by a power cut
@@ -116,11 +117,11 @@ class Device:
         self.state, self.dtype = state, state.commit.vector.dtype
         wire = np.dtype(wire_type(fleet.scenario.network.bits_per_parameter))
         self.planner.wire = wire if wire.itemsize < self.dtype.itemsize else None
-        ceiling = Ceiling(self.folder, _POWER_CUT * pack.orders.battery_j)
+        battery_j = _battery_j(pack, ground)
+        ceiling = Ceiling(self.folder, _POWER_CUT * battery_j)
         tariff = Tariff.of(ground, device, self.dtype.itemsize)
         spent_j = max(state.commit.spent_j, ceiling.joules)
         options = MeterOptions(watts=wanted.watts, accelerator=trains_on_gpu())
-        battery_j = pack.orders.battery_j
         self.meter: RunMeter = make_meter(wanted.meter, battery_j, tariff, spent_j, options)
         self.meter.iteration = state.commit.iteration + 1
         own = wanted.data is not None or wanted.learner is not None
@@ -215,6 +216,21 @@ class Device:
             seconds += price.iteration_s
             self._planned = (t, joules, seconds)
         return joules, seconds
+
+
+def _battery_j(pack: DevicePack, ground: Ground) -> float:
+    """What the device may spend, by the plan that all devices make from ``fleet.json``.
+
+    Raises:
+        ScenarioError: its orders have another figure.
+    """
+    battery_j = float(ground.world.devices.energy_budget_j[pack.device])
+    if pack.orders.battery_j != battery_j:
+        raise ScenarioError(
+            f"{pack.folder / ORDERS}: battery_j is {pack.orders.battery_j:g} J, and {battery_j:g} "
+            "J in the fleet's plan; copy the file again, or make a new fleet with another budget"
+        )
+    return battery_j
 
 
 def _learner(pack: DevicePack, wanted: Wanted) -> Learner:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from joulemesh.deploy.fleet.hosts import HOSTS, require_addresses
+from joulemesh.deploy.fleet.hosts import HOSTS, Host, fill_in, require_addresses
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.transport import Address, Roster, Transport
 from joulemesh.deploy.wire import Terms, wire_type
@@ -35,13 +35,16 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
     from joulemesh.deploy.transport.grpc import GrpcTransport
 
     pack, fleet = device.pack, device.pack.fleet
-    named = {host.name: host for host in pack.hosts.values()}
-    require_addresses(pack.folder / HOSTS, named, named)
     places = {one: Address(host.address, host.port) for one, host in pack.hosts.items()}
-    places.pop(pack.device)
+    own = places.pop(pack.device)
+    require_addresses(pack.folder / HOSTS, {pack.name: pack.hosts[pack.device]}, [pack.name])
+
+    def met(neighbour: int, address: Address) -> None:
+        fill_in(pack.folder / HOSTS, [Host(fleet.names[neighbour], *address)])
+
     made = GrpcTransport(
         pack.identity,
-        Roster(pack.device, fleet.names, {} if ended else places),
+        Roster(pack.device, fleet.names, {} if ended else places, own),
         Terms(
             fleet.id,
             fleet.digest,
@@ -50,6 +53,7 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
         ),
         pack.listens_on,
         refused=device.refused,
+        met=met,
         rates_bps=_rates_bps(device.planner.ground, pack.device),
     )
 

@@ -146,7 +146,7 @@ class Store:
                     str(h.number): h.array for h in self._held.values() if h.number in used
                 }
                 content = framed(record, everything)
-                write_bytes(self.path, content)
+                write_bytes(self.path, content, private=True)
                 self._size = 0
             else:
                 self._append(content)

@@ -178,8 +178,8 @@ def sign(
 ) -> dict[str, str]:
     """Sign requests, and pack what each of the devices needs.
 
-    Addresses that ``hosts.csv`` lacks are taken from the requests, and stay there even if others
-    are still missing.
+    Addresses that ``hosts.csv`` lacks are taken from the requests. A device need not know those of
+    neighbours that are signed later: these know its own, and tell it theirs when they connect.
 
     Args:
         folder: of the fleet.
@@ -191,8 +191,8 @@ def sign(
         A block of text for each device, by name.
 
     Raises:
-        ScenarioError: a device is unknown, has a certificate for another key, or the address of one
-            of its neighbours is not known yet.
+        ScenarioError: a device is unknown, has a certificate for another key, or its own address is
+            not known.
     """
     fleet, authority = Fleet.load(folder), Authority.load(folder)
     for one in requests:
@@ -203,10 +203,7 @@ def sign(
         raise ScenarioError(f"two of the requests are of {twice}; sign its newest one only")
     fill_in(folder / HOSTS, [one.host for one in requests if one.host.address])
     hosts = fleet_hosts(folder, fleet)
-    for one in requests:
-        device = fleet.number(one.host.name)
-        near = [fleet.names[other] for other in (device, *fleet.neighbours(device))]
-        require_addresses(folder / HOSTS, hosts, near, ", or sign its request in the same command")
+    require_addresses(folder / HOSTS, hosts, names)
     blocks = {}
     for one in requests:
         name = one.host.name
@@ -222,12 +219,12 @@ def answer_again(folder: Path, name: str) -> str:
     """The block for a device that was signed before, with what ``hosts.csv`` says now.
 
     Raises:
-        ScenarioError: it has no certificate yet, or an address is missing.
+        ScenarioError: it has no certificate yet, or its address is missing.
     """
     fleet = Fleet.load(folder)
-    device, hosts = fleet.number(name), fleet_hosts(folder, fleet)
-    near = [fleet.names[other] for other in (device, *fleet.neighbours(device))]
-    require_addresses(folder / HOSTS, hosts, near)
+    fleet.number(name)
+    hosts = fleet_hosts(folder, fleet)
+    require_addresses(folder / HOSTS, hosts, [name])
     content = device_files(folder, fleet, hosts, name)
     if CERTIFICATE not in content:
         raise ScenarioError(f"{name} has no certificate yet; sign its request first")

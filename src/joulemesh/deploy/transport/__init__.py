@@ -102,12 +102,14 @@ class Roster:
     Attributes:
         device: its own number.
         names: of all devices, by number.
-        addresses: of its neighbours, by number.
+        addresses: of its neighbours, by number; the host is empty while it is not known.
+        at: where this device itself is reached, if that is known.
     """
 
     device: int
     names: tuple[str, ...]
     addresses: Mapping[int, Address]
+    at: Address | None = None
 
     @property
     def name(self) -> str:

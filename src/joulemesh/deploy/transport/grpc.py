@@ -36,6 +36,7 @@ import grpc.aio  # isort: skip
 _STREAMS = 16
 _TIDY_AFTER = 200
 _GREETING_S = 4.0
+_UNMET_S = 1.0  # until it is tried again whether the address of a neighbour is known
 _WINDOW_S = 0.25  # of a link's rate: what may be under way, and what a sign of life waits behind
 _MOST_BYTES = 4 * PACKET_BYTES  # beyond which gRPC refuses by itself, without a name
 _CODES = {
@@ -56,6 +57,7 @@ class GrpcTransport:
         terms: of the fleet.
         listen: where this device listens.
         refused: told of what was not taken, without being flooded.
+        met: told the address of a neighbour whose address was not known, when it connects.
         rates_bps: of the links to neighbours, as planned: messages that wait go together as long
             as the link takes no more than 5 ms for them. Without limit unless given.
     """
@@ -68,11 +70,13 @@ class GrpcTransport:
         listen: Address,
         *,
         refused: Callable[[Refusal], None] = lambda _: None,
+        met: Callable[[int, Address], None] = lambda device, address: None,
         rates_bps: Mapping[int, float] | None = None,
     ) -> None:
         self._identity, self._roster, self._terms = identity, roster, terms
+        self._addresses, self._met = dict(roster.addresses), met
         self._refusals = Refusals(refused)
-        near = [address.host for address in roster.addresses.values()]
+        near = [address.host for address in roster.addresses.values() if address.host]
         self._gate = Gate(identity, roster.names, listen, self._refusals.add, self._tidy, near)
         self._ended = 0  # connections and streams since memory was last given back
         self._rates = dict(rates_bps or {})
@@ -160,8 +164,14 @@ class GrpcTransport:
         if link is None:
             if to not in self._roster.addresses:
                 raise TransportError(Reason.NOT_A_NEIGHBOUR, f"device {to} is no neighbour")
-            name, address = self._roster.names[to], self._roster.addresses[to]
-            link = Link(self._identity, name, address, self._terms, self._rates.get(to))
+            name, address = self._roster.names[to], self._addresses[to]
+            if not address.host:
+                await asyncio.sleep(min(within_s, _UNMET_S))
+                raise TransportError(
+                    Reason.NAME_NOT_FOUND, f"the address of {name} is not known until it connects"
+                )
+            rate_bps, at = self._rates.get(to), self._roster.at
+            link = Link(self._identity, name, address, self._terms, rate_bps, at)
             self._links[to] = link
         await link.send(message, within_s)
 
@@ -211,7 +221,11 @@ class GrpcTransport:
             raise TransportError(Reason.LATE, f"no greeting within {_GREETING_S:g} s") from None
         if not isinstance(first, bytes):
             raise TransportError(Reason.MALFORMED, "no greeting")
-        return peer.device, check_greeting(first, self._terms)
+        lane, at = check_greeting(first, self._terms)
+        if at is not None and not self._addresses[peer.device].host:
+            self._addresses[peer.device] = at
+            self._met(peer.device, at)
+        return peer.device, lane
 
     async def _serve(self, device: int, lane: str, context: Any) -> None:
         """Take messages. A new stream takes the place of an older one of the same lane at once.

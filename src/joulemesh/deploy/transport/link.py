@@ -46,6 +46,7 @@ class Link:
         address: where it listens.
         terms: of the fleet.
         rate_bps: of the link, as planned; None if it does not matter.
+        at: where this device listens, for a neighbour that was not told.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Link:
         address: Address,
         terms: Terms,
         rate_bps: float | None = None,
+        at: Address | None = None,
     ) -> None:
         self._identity, self._name, self._address, self._terms = identity, name, address, terms
         self._channel = open_channel(identity, name, address)
@@ -64,7 +66,7 @@ class Link:
         self._lanes = {
             lane: Lane(
                 lambda: method(wait_for_ready=True),
-                greeting(terms, lane),
+                greeting(terms, lane, at),
                 together=together,
                 most=most,
             )

@@ -112,7 +112,7 @@ class Machine:
         self._life += 1
         self.since = self.fleet.clock.now
         self._offset_s = self.fleet.random.random() * 1000.0
-        self.epoch = self.fleet.random.getrandbits(48)
+        self.epoch = Random(f"epoch {self.device} {self._life}").getrandbits(48)
         self.end, self._idle_at = None, 0.0
         self._timers.clear()
         self.node = self.fleet.make_node(self)
