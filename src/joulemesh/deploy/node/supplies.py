@@ -131,6 +131,8 @@ class Supplies:
         commit, average = state.commit, state.commit.average
         if self.pending or governing(state.views, fetch.iteration).number != fetch.view:
             return None
+        if commit.view < fetch.view:  # it was put out, and the others do that iteration again
+            return None
         if commit.iteration == fetch.iteration:  # computed here, or given
             return commit.vector
         return average[1] if average is not None and average[0] == fetch.iteration else None
