@@ -25,7 +25,7 @@ from joulemesh.deploy.effects import (
     Train,
     Trained,
 )
-from joulemesh.deploy.messages import Accepted, Beat, Body, Flood, Message
+from joulemesh.deploy.messages import Accepted, Beat, Body, Flood, Message, Recall
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.signing import signed_text
@@ -68,7 +68,7 @@ class ByHand:
         self.now, self.disk, self.planning = 0.0, True, True
         self.unsaved: list[Save] = []
         self.effects: list[Effect] = []
-        self._floods = 0
+        self._floods = self._beats = 0
 
     def handle(self, event: Event) -> list[Effect]:
         """Let something happen; what the node wants done, its disk's and planner's part too."""
@@ -105,10 +105,15 @@ class ByHand:
         """Start it, and let its neighbours be heard."""
         self.start()
         for other in self.setup.neighbours(self.device):
+            self.hear(other, Recall(None))
             self.hear(other, Beat(1, 0, 0, "training"))
         return self
 
     def hear(self, sender: int, message: Message) -> list[Effect]:
+        """Let a message come; a beat is the newest of its sender, which this node reaches."""
+        if isinstance(message, Beat):
+            self._beats += 1
+            message = replace(message, count=self._beats, echo=(1, 10**6))
         return self.handle(Received(sender, message))
 
     def flood(self, origin: int, body: Body) -> list[Effect]:

@@ -30,6 +30,7 @@ from joulemesh.deploy.messages import (
     Part,
     Prepare,
     Promise,
+    Recall,
     Refused,
     Replan,
     Suspect,
@@ -74,6 +75,7 @@ def test_nothing_is_trained_before_the_neighbours_are_there() -> None:
 def test_a_neighbour_that_never_comes_is_suspected_when_its_time_is_up() -> None:
     world = ByHand()
     world.start()
+    world.hear(1, Recall(None))
     assert not said(world.tick(29, beating=(1,)), Suspect)
     suspects = said(world.tick(2, beating=(1,)), Suspect)
     assert {(one.view, one.device) for one in suspects} == {(0, 2)}

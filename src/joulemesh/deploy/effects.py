@@ -40,7 +40,7 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.messages import Ballot, Message, Part
+from joulemesh.deploy.messages import Account, Ballot, Message, Part
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import View
 
@@ -84,6 +84,7 @@ class Durable:
             an exchange can be repeated from. None if there is none, or it may be trained again.
         gift: parameters of an earlier iteration that a newcomer has not fetched yet.
         ended: why the node ended for good, once it has.
+        accounts: what neighbours have said of themselves, for when they have lost it.
         sent: (receiver, message) of mixings with neighbours that are committed here, but not there
             as far as is known: what a receiver that was started again may ask for.
     """
@@ -97,6 +98,7 @@ class Durable:
     gift: tuple[int, Vector] | None = None
     ended: str = ""
     sent: tuple[tuple[int, Part], ...] = ()
+    accounts: tuple[Account, ...] = ()
 
 
 # Events -----------------------------------------------------------------------------------------

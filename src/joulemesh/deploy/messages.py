@@ -10,8 +10,10 @@ __all__ = [
     "Absent",
     "Accept",
     "Accepted",
+    "Account",
     "Beat",
     "Body",
+    "Double",
     "Fetch",
     "Flood",
     "Given",
@@ -21,6 +23,7 @@ __all__ = [
     "Part",
     "Prepare",
     "Promise",
+    "Recall",
     "Refused",
     "Replan",
     "Suspect",
@@ -47,25 +50,64 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Account:
+    """What a device says of itself and signs, for its neighbours to remember.
+
+    They give it back when it is started again: what it then lacks, it has lost.
+
+    Attributes:
+        device: whose it is.
+        spent_j: joules that it has spent.
+        iteration: the last that it has committed.
+        number: of the view that is to follow the one that it has installed.
+        promised: the highest ballot that it has promised for that number.
+        accepted: what it has accepted for that number.
+        signature: of all this, with its key.
+    """
+
+    device: int
+    spent_j: float
+    iteration: int
+    number: int
+    promised: Ballot | None = None
+    accepted: tuple[Ballot, View] | None = None
+    signature: str = ""
+
+
+@dataclass(frozen=True)
+class Recall:
+    """To a neighbour that was started: what it has said of itself before; None if nothing has."""
+
+    account: Account | None
+
+
+@dataclass(frozen=True)
 class Beat:
     """A sign of life to a neighbour, with what the sender is about.
 
     Attributes:
-        incarnation: how often the sender has been started.
+        epoch: names the run of the sender's process, at random.
         view: the newest view that it has installed.
         iteration: the last that it has committed; −1 while it waits for its parameters.
         phase: what it is doing.
         waiting: (neighbour, step): the first messages of each neighbour for which it waits; who has
             sent them long ago sends them again.
         finished: the devices of which it knows that they have committed the last iteration.
+        count: of the sender's beats to this neighbour, in this epoch.
+        echo: (epoch, count) of the last beat that the sender has had of this neighbour: proof that
+            it is reached there.
+        account: what the neighbour is to remember.
     """
 
-    incarnation: int
+    epoch: int
     view: int
     iteration: int
     phase: str
     waiting: tuple[tuple[int, int], ...] = ()
     finished: tuple[int, ...] = ()
+    count: int = 0
+    echo: tuple[int, int] = (0, 0)
+    account: Account | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +243,14 @@ class Accepted:
     value: str
 
 
-Body: TypeAlias = Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted
+@dataclass(frozen=True)
+class Double:
+    """A neighbour of the origin runs twice: a second process bears its name and key."""
+
+    device: int
+
+
+Body: TypeAlias = Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted | Double
 
 
 @dataclass(frozen=True)
@@ -223,6 +272,6 @@ class Flood:
     signature: str = ""
 
 
-Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Flood
+Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Recall | Flood
 
 Phase = Literal["starting", "training", "exchanging", "frozen", "fetching", "waiting", "ended"]

@@ -103,6 +103,9 @@ class Meter(Protocol):
     def spent_j(self) -> float:
         """Joules spent so far, by the same source."""
 
+    def recall(self, spent_j: float) -> None:
+        """At least so many were spent before: neighbours remember what this device has lost."""
+
 
 class Learner(Protocol):
     """What trains on a device: `DeviceTrainer`, or a user's own object."""

@@ -12,7 +12,7 @@ import json
 from typing import Protocol
 
 from joulemesh.deploy.fields import record_of
-from joulemesh.deploy.messages import Flood
+from joulemesh.deploy.messages import Account, Flood
 
 
 class Signer(Protocol):
@@ -25,11 +25,11 @@ class Signer(Protocol):
         """Did that device sign this text?"""
 
 
-def signed_text(flood: Flood) -> bytes:
-    """What the signature of a flood is of: everything else in it, as it travels.
+def signed_text(said: Flood | Account) -> bytes:
+    """What the signature of a message is of: everything else in it, as it travels.
 
     >>> from joulemesh.deploy.messages import Leave
     >>> signed_text(Flood(3, 17, 1, Leave(0, "told to")))
     b'{"origin":3,"epoch":17,"sequence":1,"body":{"kind":"leave","view":0,"reason":"told to"}}'
     """
-    return json.dumps(record_of(flood, without="signature"), separators=(",", ":")).encode()
+    return json.dumps(record_of(said, without="signature"), separators=(",", ":")).encode()

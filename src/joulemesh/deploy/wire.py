@@ -41,6 +41,7 @@ from joulemesh.deploy.messages import (
     Given,
     Message,
     Part,
+    Recall,
     Refused,
 )
 from joulemesh.deploy.transport import Address, Reason, TransportError
@@ -55,7 +56,8 @@ LANES = ("control", "parts")
 """Conversations of two neighbours: what is short and urgent does not wait behind long vectors."""
 
 _KINDS: dict[str, type] = {
-    kind.__name__.lower(): kind for kind in (Part, Beat, Fetch, Given, Absent, Refused, Flood)
+    kind.__name__.lower(): kind
+    for kind in (Part, Beat, Fetch, Given, Absent, Refused, Recall, Flood)
 }
 _CARRIES = {kind: "payload" in (field.name for field in fields(kind)) for kind in _KINDS.values()}
 _TENSOR_HEADER_BYTES = 1024

@@ -227,6 +227,10 @@ class Modelled:
         """Joules spent so far."""
         return self._spent_j
 
+    def recall(self, spent_j: float) -> None:
+        """At least so many were spent before."""
+        self._spent_j = max(self._spent_j, spent_j)
+
     def close(self) -> None:
         """Do nothing: nothing is measured."""
 
@@ -280,6 +284,13 @@ class Measured(Modelled):
                 self._modelled_j = min(self._modelled_j, self._spent_j)
             self._reading = reading
         return self._measured_j + (0.0 if self._reading is not None else self._since_j())
+
+    def recall(self, spent_j: float) -> None:
+        """At least so many were spent before."""
+        more_j = max(0.0, spent_j - self.spent_j())
+        self._spent_j += more_j
+        self._measured_j += more_j
+        self._modelled_j += more_j
 
     def close(self) -> None:
         """Stop measuring."""

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.device.records import framed, records_in
 from joulemesh.deploy.effects import Commit, Durable
-from joulemesh.deploy.messages import Part
+from joulemesh.deploy.messages import Account, Part
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
 from joulemesh.files import DISK, make_folder, write_bytes
@@ -88,6 +88,7 @@ class _Record:
     sent: tuple[_Sent, ...]
     gift: _Kept | None
     ended: str
+    accounts: tuple[Account, ...] = ()
 
 
 class _Held(NamedTuple):
@@ -207,6 +208,7 @@ class Store:
             "sent": [sent(to, part) for to, part in state.sent],
             "gift": state.gift and kept(*state.gift, {}),
             "ended": state.ended,
+            "accounts": [asdict(one) for one in state.accounts],
         }
 
     def _plain(self, view: View) -> dict[str, Any]:
@@ -314,6 +316,7 @@ def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
         ),
         gift=(gift.iteration, vector(gift)) if gift else None,
         ended=record.ended,
+        accounts=record.accounts,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from joulemesh.deploy.effects import Durable, Effect, End, Note, Save, Send, SetTimer
-from joulemesh.deploy.messages import Given, Message, Part
+from joulemesh.deploy.messages import Account, Given, Message, Part
 from joulemesh.deploy.plans import Meter
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.signing import Signer
@@ -48,6 +48,8 @@ class NodeContext:
         self.on_disk = state  # what others may hear of
         self.now = 0.0
         self.ended = False
+        self.recalled: Account | None = None  # what neighbours have remembered of this device
+        self.accounts: Callable[[], tuple[Account, ...]] = lambda: state.accounts
         self._effects: list[Effect] = []
         self._token = 0
         self._sendings: dict[int, Callable[[bool], None]] = {}
@@ -58,6 +60,17 @@ class NodeContext:
     def view(self) -> View:
         """The newest view that is known."""
         return self.state.views[-1]
+
+    @property
+    def lost(self) -> bool:
+        """Has this device committed iterations, in an earlier life, that it does not have?"""
+        known = self.recalled
+        return known is not None and known.iteration > self.on_disk.commit.iteration
+
+    def found(self) -> None:
+        """What this device had lost, another has given it."""
+        if self.recalled is not None:
+            self.recalled = replace(self.recalled, iteration=0)
 
     @property
     def member(self) -> bool:
@@ -153,7 +166,7 @@ class NodeContext:
 
         Every state holds all that earlier ones held: once a later one is on disk, so are they.
         """
-        self.state = state
+        self.state = replace(state, accounts=self.accounts())
         self._save(then)
 
     def _save(self, then: Callable[[], None] | None = None) -> None:

@@ -96,7 +96,7 @@ class Council:
     def consider(self) -> None:
         """Propose another view if one is wanted and it is this device's turn."""
         context = self._context
-        if not context.member or not self.wanted:
+        if not context.member or not self.wanted or not self._hooks.votes():
             self._due = self.since = None
             return
         if self.since is None:
@@ -244,7 +244,7 @@ class Council:
     def prepare(self, origin: int, said: Prepare) -> None:
         """A proposer asks for a promise."""
         context = self._context
-        if said.number != self._number or not context.member:
+        if said.number != self._number or not context.member or not self._hooks.votes():
             return
         if not self._may_offer(origin, said.ballot):
             return
@@ -320,6 +320,8 @@ class Council:
         context, accepted = self._context, (said.ballot, said.view)
         if not context.member or said.ballot < (context.state.promised or _NONE):
             return
+        if not self._hooks.votes():
+            return
         if context.state.accepted == accepted:
             self._say_accepted(said.ballot)
             return
@@ -361,6 +363,17 @@ class Council:
         ):
             said = Accepted(self._number, ballot, fingerprint(accepted[1]))
             self.accepted(self._floods.say(said), said)
+
+    def restore(self) -> None:
+        """Take up again what neighbours say that this device has promised and accepted before."""
+        context, known = self._context, self._context.recalled
+        if known is None or known.number != self._number or not context.member:
+            return
+        if known.promised is not None and known.promised > (context.state.promised or _NONE):
+            context.note("recalled", promised=list(known.promised))
+            accepted = known.accepted or context.state.accepted
+            context.save(replace(context.state, promised=known.promised, accepted=accepted))
+            self._hooks.froze()
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -449,9 +462,11 @@ class Hooks:
         froze: this device commits nothing until a view is decided.
         installed: a view is installed.
         holds: does this device hold the fleet's parameters, and stay?
+        votes: may it vote? Not before its neighbours have told it what it has promised before.
     """
 
     standing: Callable[[Promise], Promise]
     froze: Callable[[], None]
     installed: Callable[[View], None]
     holds: Callable[[], bool]
+    votes: Callable[[], bool]

@@ -96,5 +96,6 @@ class Ending:
                 f"reached, and {view.majority} have to agree to go on; everything is saved: "
                 "start it again when the others are back"
             )
-        elif not context.member and not met and self._watch.listened(long_s):
+        waited_s = long_s + context.settings.starting_s if context.member else long_s
+        if not met and self._watch.listened(waited_s):
             context.end("no neighbour can be reached; start it again when the others are back")

@@ -26,6 +26,7 @@ from joulemesh.deploy.effects import (
     SaveFailed,
     StopAsked,
     Tick,
+    Train,
     Trained,
     TrainFailed,
     Undelivered,
@@ -35,6 +36,7 @@ from joulemesh.deploy.messages import (
     Accept,
     Accepted,
     Beat,
+    Double,
     Fetch,
     Flood,
     Given,
@@ -43,6 +45,7 @@ from joulemesh.deploy.messages import (
     Part,
     Prepare,
     Promise,
+    Recall,
     Refused,
     Replan,
     Suspect,
@@ -51,6 +54,7 @@ from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.council import Council, Hooks
 from joulemesh.deploy.node.ending import COMPLETE, Ending
 from joulemesh.deploy.node.floods import Floods
+from joulemesh.deploy.node.lives import Lives
 from joulemesh.deploy.node.requests import Requests
 from joulemesh.deploy.node.signs import Signs
 from joulemesh.deploy.node.triggers import Triggers
@@ -89,17 +93,21 @@ class Node:
         epoch: int,
     ) -> None:
         self._context = context = NodeContext(device, links, state, meter, settings, signer, epoch)
-        self._watch, self._floods = Watch(context), Floods(context)
+        self._watch, self._floods, self._lives = Watch(context), Floods(context), Lives(context)
+        context.accounts = self._lives.accounts
         self._triggers = Triggers(context)
         self._work = Work(context, self._watch, self._cannot_pay)
-        hooks = Hooks(self._standing, self._work.advance, self._installed, self._holds)
+        hooks = Hooks(
+            self._standing, self._work.advance, self._installed, self._holds, self._may_vote
+        )
         self._council = Council(context, self._floods, self._triggers, self._work.plans, hooks)
         self._requests = Requests(context, self._floods, self._triggers, self._council)
-        self._signs = Signs(context, self._watch, self._work)
+        self._signs = Signs(context, self._watch, self._work, self._lives)
         self._ending = Ending(
             context, self._watch, self._work, self._signs, self._requests, self._triggers
         )
         self._ticks = 0
+        self._doubles: set[int] = set()  # that were noted
         self._last_event = 0.0
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -112,7 +120,11 @@ class Node:
             self._thaw()
         self._last_event = now
         self._dispatch(event)
-        return context.take()
+        effects = context.take()
+        if any(isinstance(effect, Train) for effect in effects):
+            self._signs.soon()  # neighbours remember what is spent
+            effects += context.take()
+        return effects
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -160,10 +172,37 @@ class Node:
         self._look_around()
 
     def _look_around(self) -> None:
-        """Begin to work as soon as all neighbours are there."""
-        if not self._work.ready and not self._requests.leaving and self._watch.complete():
-            self._work.ready = True
-            self._work.advance()
+        """Begin to work as soon as all neighbours are there, and have said what they remember."""
+        if self._work.ready or self._requests.leaving or not self._acquainted():
+            return
+        self._work.ready = True
+        self._say_lost()
+        self._work.advance()
+
+    def _acquainted(self) -> bool:
+        """Has every linked neighbour answered, or had its time to start?
+
+        A device that nobody answers is not where its neighbours look for it: perhaps it is the
+        second with its name. It keeps still.
+        """
+        told = self._lives.recalled
+        near = all(one in told or self._watch.silent(one) for one in self._watch.linked())
+        return near and (bool(told) or not self._context.neighbours) and self._watch.complete()
+
+    def _may_vote(self) -> bool:
+        """Does this device know what it has promised before?"""
+        return self._acquainted() if self._context.lost else bool(self._lives.recalled)
+
+    def _say_lost(self) -> None:
+        """A member that has lost what it had becomes a newcomer at once."""
+        context = self._context
+        if context.lost and context.member and context.recalled is not None:
+            newcomer = any(one == context.device for one, _ in context.view.gifts)
+            if not newcomer or context.on_disk.commit.view >= context.view.number:
+                had, has = context.recalled.iteration, context.on_disk.commit.iteration
+                self._requests.plan_anew(
+                    f"its folder holds iteration {has}, and it had committed {had}"
+                )
 
     def _thaw(self) -> None:
         """This device was stopped for a while: others may not have been."""
@@ -179,7 +218,8 @@ class Node:
         sender, message = event.sender, event.message
         if sender not in self._context.neighbours:
             return
-        self._watch.hear(sender)
+        if not isinstance(message, Beat):
+            self._watch.hear(sender)
         match message:
             case Part() | Given() if not np.isfinite(message.payload).all():
                 self._not_finite(sender, message)
@@ -198,6 +238,8 @@ class Node:
                 self._work.absent(sender, message)
             case Refused():
                 self._council.learn(message.views, sender)
+            case Recall():
+                self._recalled(sender, message)
 
     def _not_finite(self, sender: int, message: Part | Given) -> None:
         """Nothing is averaged with such numbers: the fleet does without whoever sends them."""
@@ -209,7 +251,12 @@ class Node:
 
     def _heard(self, sender: int, beat: Beat) -> None:
         context = self._context
-        if self._watch.beat(sender, beat):
+        self._lives.recall_to(sender, beat.epoch)
+        if not self._lives.current(sender, beat):
+            if not self._lives.knows(sender, beat.epoch):
+                self._signs.to(sender)  # whoever it is, it shows by its answer
+        else:
+            self._watch.beat(sender, beat)
             if beat.view < context.view.number:
                 views = self._council.since_view(beat.view)
                 context.send(sender, Refused(f"view {beat.view} is over", views))
@@ -217,7 +264,27 @@ class Node:
                 self._signs.to(sender)  # it will answer with the views that are missing here
             self._signs.heard(beat)
             self._work.beat(sender, beat)
+        self._name_doubles()
         self._look_around()
+
+    def _recalled(self, sender: int, said: Recall) -> None:
+        """A neighbour has given back what it remembers of this device."""
+        lost = self._lives.recall(sender, said.account)
+        self._council.restore()
+        if lost and self._work.ready:
+            self._say_lost()
+        self._look_around()
+
+    def _name_doubles(self) -> None:
+        for device in self._lives.doubles:
+            self._double(device)
+            self._floods.say(Double(device))
+        self._lives.doubles.clear()
+
+    def _double(self, device: int) -> None:
+        if device not in self._doubles:
+            self._doubles.add(device)
+            self._context.note("double", device=device)
 
     def _flooded(self, flood: Flood) -> None:
         origin, body = flood.origin, flood.body
@@ -231,6 +298,8 @@ class Node:
                 self._council.accept(origin, body)
             case Accepted():
                 self._council.accepted(flood, body)
+            case Double():
+                self._double(body.device)
             case Suspect():
                 self._suspect(body)
             case Join():
@@ -256,8 +325,10 @@ class Node:
         self._floods.tick()
         self._look_around()
         self._work.tick()
-        self._suspect_silent()
-        if self._ticks % 4 == 0:
+        if self._lives.recalled:
+            self._suspect_silent()
+        if self._ticks % 4 == 0 and self._lives.recalled:
+            self._say_lost()
             self._requests.say_again()
             self._ask_for_supplies()
         if self._ticks % 2 == 0:
@@ -315,6 +386,7 @@ class Node:
             self._watch.patient(newcomer)
         self._work.installed()
         self._requests.installed()
+        self._council.restore()
         self._signs.soon()
 
     def _cannot_pay(self, reason: str) -> None:

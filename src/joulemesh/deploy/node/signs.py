@@ -6,6 +6,7 @@ __all__ = ["Signs"]
 
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.node.context import NodeContext
+from joulemesh.deploy.node.lives import Lives
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
 
@@ -13,8 +14,8 @@ from joulemesh.deploy.node.work import Work
 class Signs:
     """Tells every neighbour how this device stands."""
 
-    def __init__(self, context: NodeContext, watch: Watch, work: Work) -> None:
-        self._context, self._watch, self._work = context, watch, work
+    def __init__(self, context: NodeContext, watch: Watch, work: Work, lives: Lives) -> None:
+        self._context, self._watch, self._work, self._lives = context, watch, work, lives
         self._flying: set[int] = set()
         self._again: set[int] = set()  # there is news since the sign that is on its way
         self._soon = False
@@ -36,13 +37,14 @@ class Signs:
         self._flying.add(neighbour)
         settled = context.member and not work.supplies.pending
         beat = Beat(
-            context.state.incarnation,
+            context.epoch,
             context.view.number,
             context.on_disk.commit.iteration if settled else -1,
             work.phase,
             work.averaging.waiting(),
             tuple(sorted(self._finished)),
         )
+        beat = self._lives.stamped(beat, neighbour)
         context.send(neighbour, beat, answered=lambda came: self._answered(neighbour, came))
 
     def _answered(self, neighbour: int, came: bool) -> None:

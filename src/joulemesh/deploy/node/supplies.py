@@ -36,8 +36,10 @@ class Supplies:
 
     @property
     def pending(self) -> bool:
-        """Was this device admitted, and has not got its parameters yet?"""
+        """Does this device lack its parameters: was it admitted just now, or has it lost them?"""
         view = self._context.view
+        if self._context.lost:
+            return True
         return self._context.on_disk.commit.view < view.number and any(
             newcomer == self._context.device for newcomer, _ in view.gifts
         )

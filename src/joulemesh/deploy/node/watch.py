@@ -50,17 +50,14 @@ class Watch:
             for beat in said.values()
         )
 
-    def beat(self, sender: int, beat: Beat) -> bool:
-        """Take a sign of life; False if it is older than one that came before."""
-        last = self.beats.get(sender)
-        if last is not None and _age(beat) < _age(last):
-            return False
+    def beat(self, sender: int, beat: Beat) -> None:
+        """Take a sign of life."""
+        self.hear(sender)
         self.beats[sender] = beat
         if beat.phase != "training":
             self._training.pop(sender, None)
-        elif self._training.get(sender, (None, 0.0))[0] != (beat.incarnation, beat.iteration):
-            self._training[sender] = (beat.incarnation, beat.iteration), self._context.now
-        return True
+        elif self._training.get(sender, (None, 0.0))[0] != (beat.epoch, beat.iteration):
+            self._training[sender] = (beat.epoch, beat.iteration), self._context.now
 
     def patient(self, device: int | None = None) -> None:
         """Count patience from now, with one neighbour or all: this device was away itself."""
@@ -118,7 +115,3 @@ class Watch:
                 if now - since > limit:
                     found.append((one, f"training iteration {iteration + 1} for {limit:.0f} s"))
         return found
-
-
-def _age(beat: Beat) -> tuple[int, int, int]:
-    return beat.incarnation, beat.view, beat.iteration

@@ -233,6 +233,7 @@ class Work:
             self._trainings = [0] * len(self._trainings)  # they began from something else
             given = replace(commit, iteration=fetch.iteration, vector=vector, view=fetch.view)
             spent_j = context.meter.spent_j()
+            context.found()
             self._save_commit(replace(given, average=None, absent=(), spent_j=spent_j))
         elif plan is not None and trained is not None and trained[0] == fetch.iteration:
             self._commit(plan, vector, exact=True)

@@ -114,6 +114,14 @@ class Battery:
     def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
         """Receiving takes nothing."""
 
+    def recall(self, spent_j: float) -> None:
+        """At least so many were spent before."""
+        self._spent_j = max(self._spent_j, spent_j)
+
+    def forget(self, spent_j: float) -> None:
+        """The meter's own record is lost, or is an older one."""
+        self._spent_j = spent_j
+
     def use(self, effect: Train | Send) -> None:
         """Really train or send."""
         if isinstance(effect, Train):

@@ -1,0 +1,170 @@
+"""The lives of neighbours: which run of a neighbour's process is the present one, and what it had.
+
+A run is named by a random epoch: a folder that was removed, restored from a copy or cloned knows
+nothing of it. Which epoch is the present one shows in beats: it is the one that echoes what was
+sent to the neighbour's address since its epoch was first seen. A second process with the same
+folder elsewhere can send, but nothing is sent to it: it never echoes, and is named a double.
+
+Neighbours also remember what a device has said and signed of itself, its `Account`, and give it
+back to a device that is started: a device that has lost its folder neither spends its joules nor
+votes a second time.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Lives"]
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from joulemesh.deploy.messages import Account, Beat, Recall
+from joulemesh.deploy.node.context import NodeContext
+from joulemesh.deploy.signing import signed_text
+
+_DOUBLE = 2.0  # patiences for which a second epoch must have been seen beside the present one
+
+
+@dataclass
+class _Seen:
+    """An epoch that has not echoed yet.
+
+    Attributes:
+        since: when it was first seen.
+        sent: beats that had been sent to the neighbour by then.
+        told: was it noted as a double?
+    """
+
+    since: float
+    sent: int
+    told: bool = False
+
+
+class Lives:
+    """Knows the present epoch of each neighbour, and what each has said of itself."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._sent: Counter[int] = Counter()
+        self._epoch: dict[int, int] = {}
+        self._count: dict[int, int] = {}
+        self._at: dict[int, float] = {}  # when the present epoch of each was heard last
+        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._had: dict[int, tuple[int, int]] = {}  # (epoch, count) of the last beat of each
+        self._told: dict[int, int] = {}  # the epoch of each that has got its account
+        self._telling: set[int] = set()
+        self._accounts = {one.device: one for one in context.state.accounts}
+        self._own: Account | None = None
+        self.recalled: set[int] = set()
+        """Neighbours that have given back what they remember, in this life."""
+        self.doubles: list[int] = []
+        """Neighbours that were found to run twice, to be named."""
+
+    # Beats ------------------------------------------------------------------------------------
+
+    def stamped(self, beat: Beat, to: int) -> Beat:
+        """A beat to a neighbour, with its count, its echo and this device's account."""
+        self._sent[to] += 1
+        had = self._had.get(to, (0, 0))
+        return replace(beat, count=self._sent[to], echo=had, account=self._account())
+
+    def knows(self, sender: int, epoch: int) -> bool:
+        """Is it the present epoch of a neighbour?"""
+        return self._epoch.get(sender) == epoch
+
+    def current(self, sender: int, beat: Beat) -> bool:
+        """Is a beat of the present run of its sender's process, and newer than those before?"""
+        epoch, now = beat.epoch, self._context.now
+        self._had[sender] = (epoch, beat.count)
+        if not self.knows(sender, epoch):
+            first = _Seen(now, self._sent[sender])
+            seen = self._seen.setdefault((sender, epoch), first)
+            if beat.echo[0] != self._context.epoch or beat.echo[1] <= seen.sent:
+                self._suspect_double(sender, seen)
+                return False
+            self._epoch[sender], self._count[sender] = epoch, 0
+            self._seen = {key: one for key, one in self._seen.items() if key[0] != sender}
+        if beat.count <= self._count[sender]:
+            return False
+        self._count[sender], self._at[sender] = beat.count, now
+        self._remember(sender, beat.account)
+        return True
+
+    def _suspect_double(self, sender: int, seen: _Seen) -> None:
+        """Two epochs at a time, for long, and only one that is reached at the neighbour's address.
+
+        A process that was started again is reached at once, or the one before it is silent.
+        """
+        now, patience_s = self._context.now, self._context.settings.patience_s
+        lives = now - self._at.get(sender, -patience_s) < patience_s
+        if lives and not seen.told and now - seen.since > _DOUBLE * patience_s:
+            seen.told = True
+            self.doubles.append(sender)
+
+    # Accounts ---------------------------------------------------------------------------------
+
+    def _account(self) -> Account:
+        context, disk, own = self._context, self._context.on_disk, self._own
+        known = context.recalled
+        iteration = max(disk.commit.iteration, known.iteration if known and context.lost else 0)
+        made = Account(
+            context.device,
+            context.meter.spent_j(),
+            iteration,
+            disk.views[-1].number + 1,
+            disk.promised,
+            disk.accepted,
+        )
+        if own is None or replace(own, signature="") != made:
+            own = replace(made, signature=context.signer.sign(signed_text(made)))
+            self._own = own
+        return own
+
+    def _remember(self, device: int, account: Account | None) -> None:
+        # Before it has got its old account back, it may not know what it had.
+        told = self._told.get(device) == self._epoch[device]
+        if told and account is not None and account.device == device:
+            self._accounts[device] = account
+
+    def accounts(self) -> tuple[Account, ...]:
+        """What neighbours have said of themselves, to be kept on disk with the next commit."""
+        return tuple(self._accounts[device] for device in sorted(self._accounts))
+
+    def recall_to(self, neighbour: int, epoch: int) -> None:
+        """Give a neighbour that was started what it has said of itself before."""
+        if self._told.get(neighbour) == epoch or neighbour in self._telling:
+            return
+        self._telling.add(neighbour)
+
+        def answered(came: bool) -> None:
+            self._telling.discard(neighbour)
+            if came:
+                self._told[neighbour] = epoch
+
+        account = self._accounts.get(neighbour)
+        self._context.send(neighbour, Recall(account), answered=answered)
+
+    def recall(self, sender: int, account: Account | None) -> bool:
+        """A neighbour remembers this device; True if it remembers more than this device has."""
+        context = self._context
+        self.recalled.add(sender)
+        if account is None or account.device != context.device:
+            return False
+        if not context.signer.verify(account.device, signed_text(account), account.signature):
+            context.note("forged", sender=sender, origin=account.device)
+            return False
+        before = context.recalled
+        context.recalled = account if before is None else _both(before, account)
+        if account.spent_j > context.meter.spent_j():
+            context.note("recalled", spent_j=account.spent_j, by=sender)
+            context.meter.recall(account.spent_j)
+        return context.lost and (before is None or account.iteration > before.iteration)
+
+
+def _both(one: Account, other: Account) -> Account:
+    """What follows from two accounts of one device."""
+    later = max(one, other, key=lambda each: (each.number, each.promised or (0, -1)))
+    return replace(
+        later,
+        spent_j=max(one.spent_j, other.spent_j),
+        iteration=max(one.iteration, other.iteration),
+    )
