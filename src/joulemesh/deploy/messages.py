@@ -7,6 +7,7 @@ transport writes and checks, names the fleet and the plan; what is here, the nod
 from __future__ import annotations
 
 __all__ = [
+    "OVER",
     "Absent",
     "Accept",
     "Accepted",
@@ -274,4 +275,7 @@ class Flood:
 
 Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Recall | Flood
 
-Phase = Literal["starting", "training", "exchanging", "frozen", "fetching", "waiting", "ended"]
+OVER = "over"  # the sender has ended, and only serves the parameters that it ended with
+Phase = Literal[
+    "starting", "training", "exchanging", "frozen", "fetching", "waiting", "ended", "over"
+]

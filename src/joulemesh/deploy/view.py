@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "FINISHED",
+    "LATE",
     "REFUSED",
     "UNHELD",
     "Proof",
@@ -103,6 +104,9 @@ FINISHED = "finished"
 
 REFUSED = "refused"
 """Digest of a view for which there is no plan: the run ends."""
+
+LATE = "the fleet ended without this device, which has its last parameters"
+"""Why a device ended that was away when the others ended, and was given what they ended with."""
 
 UNHELD = "unheld"
 """Digest of a view whose members lack the parameters, and nobody stays who could give them: the run

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["card", "config_text", "facts"]
+__all__ = ["card", "config_text"]
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,32 +13,13 @@ from joulemesh._version import __version__
 from joulemesh.export.forward import Tested
 from joulemesh.export.stored import Stored
 from joulemesh.files.manifest import sha256_of
+from joulemesh.models.described import config, loading
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import in_file_parts
 from joulemesh.results.statistics import estimate
 from joulemesh.training.software import TITLES
 from joulemesh.units import duration, energy
 from joulemesh.views.markdown import code, table
-
-_SCALED = '(x - np.float32(about["mean"])) / np.float32(about["std"])'
-
-
-def facts(kept: Stored, file: str) -> dict[str, Any]:
-    """What a program needs to use the model, as plain values: the contents of ``config.json``."""
-    data, training = kept.dataset, kept.scenario.training
-    return {
-        "file": file,
-        "model": kept.start["learned"]["model"],
-        "hidden": list(training.hidden) if training.model == "mlp" else [],
-        "shape": list(data.shape),
-        "classes": data.classes,
-        "class_names": list(data.class_names),
-        "mean": np.asarray(data.mean).tolist(),
-        "std": np.asarray(data.std).tolist(),
-        "seed": kept.seed,
-        "device": kept.device,
-        "joulemesh": __version__,
-    }
 
 
 def card(kept: Stored, path: Path, measured: Tested | None, checked: str = "") -> str:
@@ -61,7 +41,7 @@ def card(kept: Stored, path: Path, measured: Tested | None, checked: str = "") -
         table(("", ""), _rows(kept, path, measured)), "",
         "Joules and seconds are the account's (modelled or measured figures of the scenario), for "
         "all devices together.", "",
-        "## Load it", "", "```python", _loading(kept, path.name), "```", "",
+        "## Load it", "", "```python", _lines(kept, path.name), "```", "",
         "`x` holds samples as they are in the data, float32 `[batch, "
         f"{', '.join(map(str, kept.dataset.shape))}]`; the scaling of training is in "
         f"{'the graph' if path.suffix == '.onnx' else '`config.json`'}.", "",
@@ -130,44 +110,16 @@ def _trained(kept: Stored) -> str:
     return ", ".join(f"{TITLES[name]} {versions['packages'][name]}" for name in libraries)
 
 
-def _loading(kept: Stored, file: str) -> str:
-    """A few lines that give logits; the test runs them."""
-    if file.endswith(".onnx"):
-        return (
-            "import onnxruntime\n\n"
-            f'session = onnxruntime.InferenceSession("{file}")\n'
-            '(logits,) = session.run(None, {"x": x})'
-        )
-    if isinstance(kept.model, TorchModel):
-        return _torch_lines(kept, file)
-    start = f'about, params = json.load(open("config.json")), load_file("{file}")'
-    own = in_file_parts(kept.scenario.training.model)
-    if kept.model is None or own is not None:
-        return (
-            "import json\nfrom safetensors.numpy import load_file\n\n"
-            f"{start}\n"
-            "# params: by path in the tree of your model; it sees (x - mean) / std"
-        )
-    return (
-        "import json\nimport numpy as np\nfrom safetensors.numpy import load_file\n"
-        "from joulemesh.models import build\n\n"
-        f"{start}\n"
-        'model = build(about["model"], about["shape"], about["classes"], about["hidden"])\n'
-        f"logits = model.apply(params, {_SCALED})"
-    )
-
-
-def _torch_lines(kept: Stored, file: str) -> str:
-    path, name = in_file_parts(kept.scenario.training.model) or ("", "")
-    first = ", channels first" if len(kept.dataset.shape) == 3 else ""
-    return (
-        f"from safetensors.torch import load_file\nfrom {Path(path).stem} import {name}\n\n"
-        f"module = {name}()\n"
-        f'module.load_state_dict(load_file("{file}"), strict=False)\n'
-        f"# it sees (x - mean) / std of config.json{first}"
-    )
+def _lines(kept: Stored, file: str) -> str:
+    training = kept.scenario.training
+    built_in = kept.model is not None and in_file_parts(training.model) is None
+    torch = isinstance(kept.model, TorchModel)
+    return loading(training, kept.dataset.shape, file, torch=torch, built_in=built_in)
 
 
 def config_text(kept: Stored, file: str) -> str:
     """The text of ``config.json``."""
-    return json.dumps(facts(kept, file), indent=1) + "\n"
+    whose = {"seed": kept.seed, "device": kept.device}
+    name = kept.start["learned"]["model"]
+    facts = config(kept.scenario.training, kept.dataset, file, name, **whose)
+    return json.dumps(facts, indent=1) + "\n"

@@ -21,11 +21,11 @@ from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import in_file_parts
 from joulemesh.registries import MODELS
-from joulemesh.runs.formats import named_leaves
 from joulemesh.scenario import Scenario
 from joulemesh.templates import flower_models, flower_template
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.jax.state import initial_params
+from joulemesh.training.tensors import named_leaves
 
 _JAX = ("jax>=0.6", "optax>=0.2.4")
 

@@ -14,7 +14,7 @@ from joulemesh.export.stored import Stored
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.optional import require
-from joulemesh.runs.formats import named_leaves
+from joulemesh.training.tensors import named_leaves
 
 _Z = 1.959963984540054  # of 95 %
 _AT_ONCE = 1000

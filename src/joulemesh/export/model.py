@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.export.card import card, config_text
+from joulemesh.export.fleet import export_fleet, is_fleet
 from joulemesh.export.forward import onnx_logits, stored_logits, tested
 from joulemesh.export.onnx_graph import onnx_graph
 from joulemesh.export.stored import Stored, stored
@@ -35,7 +36,7 @@ def export_model(
     """Write the final model of a run, with a card and what a program needs to use it.
 
     Args:
-        run: the folder of a finished run.
+        run: the folder of a finished run, of a fleet, or of a device.
         folder: a new one, or an empty one: it gets ``model.safetensors`` or ``model.onnx``, the
             card ``README.md``, and ``config.json`` with shapes and scaling.
         format: ``"safetensors"``, or ``"onnx"`` for the built-in models and PyTorch modules: a
@@ -62,6 +63,10 @@ def export_model(
     """
     if format not in FORMATS:
         raise ScenarioError(f"format {format!r} is unknown: use {' or '.join(FORMATS)}")
+    if is_fleet(Path(run)):
+        if seed is not None:
+            raise ScenarioError("--seed: a fleet has one seed; leave it out")
+        return export_fleet(Path(run), Path(folder), format=format, device=device).folder
     kept, checked = stored(run, seed=seed, device=device), ""
     if format == "onnx":
         content = _onnx(kept)

@@ -46,6 +46,7 @@ def digest_of_timeline(scenario: Scenario, model_bits: float, timeline: Timeline
         timeline: of a plan, or of the rest of one.
     """
     asked = _portable(scenario.model_dump(mode="json"))
+    asked["training"]["data_dir"] = None  # where a machine keeps its data decides nothing
     content = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     _take(content, "rounds", timeline.rounds)
     _take(content, "active", timeline.active)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from joulemesh.metrics.curves import COUNTS, column_names
+from joulemesh.training.tensors import named_leaves
 from joulemesh.training.trace import Trace
 
-__all__ = ["costs_of", "flat", "named_leaves", "safetensors", "trace_of"]
+__all__ = ["costs_of", "flat", "safetensors", "trace_of"]
 
 
 def trace_of(text: str, seeds: tuple[int, ...], dtype: Any, score: str = "accuracy") -> Trace:
@@ -77,22 +78,6 @@ def flat(record: dict[str, Any]) -> dict[str, str]:
         else:
             texts[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return texts
-
-
-def named_leaves(params: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Parameters as NumPy arrays, named by their path in the tree.
-
-    >>> list(named_leaves({"dense": {"b": np.zeros(2), "w": np.zeros((3, 2))}}))
-    ['dense.b', 'dense.w']
-    """
-    import jax
-
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    return {
-        ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
-        or "params": np.ascontiguousarray(leaf)
-        for path, leaf in leaves
-    }
 
 
 def safetensors(params: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Shapes", "read_arrays", "write_arrays"]
+__all__ = ["Shapes", "named_leaves", "read_arrays", "write_arrays"]
 
 import hashlib
 import json
@@ -170,3 +170,19 @@ def _offsets(entry: dict[str, Any], held: int) -> tuple[int, int]:
     if not 0 <= first <= stop <= held:
         raise ValueError(f"it is cut short, or its header is damaged: {held:,} bytes of data")
     return first, stop
+
+
+def named_leaves(params: Any) -> Arrays:
+    """Parameters as NumPy arrays, named by their path in the tree.
+
+    >>> list(named_leaves({"dense": {"b": np.zeros(2), "w": np.zeros((3, 2))}}))
+    ['dense.b', 'dense.w']
+    """
+    import jax
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    return {
+        ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
+        or "params": np.ascontiguousarray(leaf)
+        for path, leaf in leaves
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import check, emulate, init, local, report, revoke, sign, status
+from joulemesh.cli.deploy import check, collect, emulate, init, local, report, revoke, sign, status
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -28,6 +28,10 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     status.status: (
         "joulemesh deploy status fleet",
         "joulemesh deploy status fleet --watch --collect",
+    ),
+    collect.collect: (
+        "joulemesh deploy collect fleet",
+        "joulemesh deploy collect fleet --out model",
     ),
     report.report: (
         "joulemesh deploy report fleet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,12 @@ __all__ = ["model"]
 
 
 def model(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="The folder of a finished run, of a fleet, or of a device."
+        ),
+    ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder, or an empty one.")
     ] = Path("model"),
@@ -31,14 +37,19 @@ def model(
     ] = None,
     load: LoadOption = None,
 ) -> None:
-    """Write the final model of a run for other tools, with a card that describes it.
+    """Write the final model of a run or of a fleet for other tools, with a card.
 
     safetensors holds the parameters by name; ONNX (of the built-in models and of PyTorch modules;
     `pip install onnx`) is a graph from samples to logits, compared with the trained model first.
     The card has accuracy with its interval, joules, digests, and the lines that load the model.
     """
+    from joulemesh.export.fleet import is_fleet
     from joulemesh.export.model import export_model
 
     load_files(load)
     made = export_model(run, out, format=format, seed=seed, device=device)
     say(f"wrote model.{format} with its card (README.md) and config.json in {made}")
+    if is_fleet(run):
+        about = json.loads((made / "config.json").read_text("utf-8"))
+        whose = ", ".join(about["devices_with_it"])
+        say(f"after iteration {about['iteration']} of {about['iterations']}, of {whose}")

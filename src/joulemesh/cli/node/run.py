@@ -37,8 +37,8 @@ def run(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.npz",
-            help="Train on your own samples: x_train, y_train, x_test, y_test.",
+            metavar="FILE",
+            help="Train on this device's own samples, in any format that `joulemesh run` reads.",
         ),
     ] = None,
     learner: Annotated[
@@ -75,15 +75,20 @@ def run(
         ),
     ] = None,
     linger: Annotated[
-        str, typer.Option(help="After the end, wait so long for the journal to be collected.")
-    ] = "0 s",
+        str,
+        typer.Option(
+            help="After the end, serve journal and model to the operator, and the last parameters "
+            "to devices that come late, for so long; auto: 5 min if such a device may come."
+        ),
+    ] = "auto",
     load: LoadOption = None,
 ) -> None:
     """Carry out this device's part of the plan: train, exchange with neighbours, save, repeat.
 
     The device waits for its neighbours. Ctrl-C or SIGTERM saves everything and stops; started
     again, it resumes. A second Ctrl-C stops at once. What happens is in FOLDER/run/journal.jsonl;
-    planned and metered joules and seconds, whenever it ends, in FOLDER/run/receipt.json and .csv.
+    planned and metered joules and seconds, whenever it ends, in FOLDER/run/receipt.json and .csv;
+    the model that it has then, with a card, in FOLDER/model.
 
     Exit code 0 when all is done, 130 or 143 when it was stopped, 3 when it cannot go on at
     present, and 2 if something must be corrected first.
@@ -96,7 +101,7 @@ def run(
     fleet = Fleet.load(folder)
     fleet.check_code(tuple(load or ()))
     drawn_w = None if watts is None else parse(watts, "W")
-    linger_s = max(0.0, parse(linger, "s"))
+    linger_s = None if linger == "auto" else max(0.0, parse(linger, "s"))
     wanted = Wanted(data, learner, meter, drawn_w, metrics, linger_s, _page(folder, page))
     code = run_device(folder, wanted, _Watcher(fleet.given_names), lambda line: say(line, err=True))
     if code:

@@ -31,6 +31,8 @@ from joulemesh.deploy.device.journal import Journal
 from joulemesh.deploy.device.learner import LateLearner, load_learner
 from joulemesh.deploy.device.meter import AUTO, RunMeter, Tariff, make_meter, trains_on_gpu
 from joulemesh.deploy.device.metrics import serve_metrics
+from joulemesh.deploy.device.model import FILE as MODEL_FILE
+from joulemesh.deploy.device.model import save_model
 from joulemesh.deploy.device.own_receipt import write_receipt
 from joulemesh.deploy.device.port import farewell, grpc_transport
 from joulemesh.deploy.device.runner import Runner
@@ -41,7 +43,9 @@ from joulemesh.deploy.effects import Commit, Durable, End
 from joulemesh.deploy.fleet.credential import FleetSigner
 from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
+from joulemesh.deploy.node.ending import succeeded
 from joulemesh.deploy.node.node import Node
+from joulemesh.deploy.node.served import Served
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.plans import Learner
 from joulemesh.deploy.transport import Refusal, Transport
@@ -50,6 +54,7 @@ from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder
 from joulemesh.files.lock import FolderLock
 from joulemesh.meters import MeterOptions
+from joulemesh.scenario.given import INPUTS, exists, path_in
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.control import Control
@@ -67,12 +72,14 @@ class Wanted:
     """How a device is to be run.
 
     Attributes:
-        data: its own samples (``.npz``) in the place of those that the scenario gives it.
+        data: its own samples in the place of those that the scenario gives it.
         learner: the user's own, ``FILE.py:NAME``.
         meter: ``"modelled"``, ``"auto"`` or a meter of `joulemesh.meters` (see `make_meter`).
         watts: that the user declares the machine to draw; None if it is measured or modelled.
         metrics: ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere.
-        linger_s: seconds after its end in which the operator may still ask, and copy the journal.
+        linger_s: seconds after its end in which it still serves its last parameters to devices that
+            come late, and its journal and model to the operator; None: as long as such a device
+            may come.
         page: serves a page of the device: it takes what tells how the device stands, and gives
             what ends it. None for no page.
     """
@@ -82,7 +89,7 @@ class Wanted:
     meter: str = AUTO
     watts: float | None = None
     metrics: str | None = None
-    linger_s: float = 0.0
+    linger_s: float | None = 0.0
     page: Callable[[Callable[[], Standing]], Callable[[], None]] | None = None
 
 
@@ -112,7 +119,8 @@ class Device:
         store = Store(self.folder, Owner(fleet.id, fleet.digest, device))
         ground = fleet.ground()
         self.planner = Replanner(ground, device)
-        learner = LateLearner(partial(_learner, pack, wanted), fleet.work.parameters)
+        self.learner = learner = LateLearner(partial(_learner, pack, wanted), fleet.work.parameters)
+        require_data(pack, wanted)
         state = store.load() or self._first(learner)
         self.state, self.dtype = state, state.commit.vector.dtype
         wire = np.dtype(wire_type(fleet.scenario.network.bits_per_parameter))
@@ -177,6 +185,65 @@ class Device:
         )
         return await self.runner.run()
 
+    async def settle(self) -> None:
+        """Wait until the journal is on disk as far as it goes."""
+        await self.runner.flushed()
+
+    async def model(self) -> Path | None:
+        """Write the model as it is on disk now; None before the first iteration."""
+        return await asyncio.to_thread(self.write_model)
+
+    def write_model(self) -> Path | None:
+        """Write the parameters of the last commit by name, with a card: the folder ``model``.
+
+        Raises:
+            ScenarioError: the learner cannot name them, or the disk cannot be written.
+        """
+        state = self._durable
+        if not state.commit.iteration:
+            return None
+        return save_model(
+            self.pack.folder,
+            self.pack.fleet,
+            self.pack.device,
+            state.commit,
+            self.learner.named(state.commit.vector),
+            torch=self.learner.torch,
+            iterations=self._iterations,
+            complete=succeeded(state.ended),
+            spent_j=self.meter.spent_j(),
+            figures=self.runner.figures,
+        )
+
+    @property
+    def _durable(self) -> Durable:
+        """What is on disk."""
+        return self.runner.saved or self.state
+
+    @property
+    def has_last(self) -> bool:
+        """Has the device ended with the parameters that the fleet ended with?"""
+        return succeeded(self._durable.ended)
+
+    def served(self) -> Served:
+        """What answers neighbours after the end, as a run of its own."""
+        return Served(self.pack.device, self._durable, self.meter, secrets.randbits(48))
+
+    def may_come_late(self) -> tuple[int, ...]:
+        """Neighbours that may still come for the parameters that this device ended with.
+
+        They are those outside the last view; all of them if the device is started after its end.
+        """
+        if not self.has_last:
+            return ()
+        members = self._durable.views[-1].members if self.runner.saved else ()
+        return tuple(one for one in self.pack.neighbours if one not in members)
+
+    @property
+    def _iterations(self) -> int:
+        plan = self.runner.plan
+        return self.pack.orders.iterations if plan is None else plan.last
+
     def refused(self, refusal: Refusal) -> None:
         """Journal what the transport would not take."""
         who = refusal.peer or refusal.address
@@ -188,13 +255,14 @@ class Device:
         runner, names = self.runner, self.pack.fleet.names
         beat, iteration = runner.beat, runner.iteration
         planned_j, planned_s = self._up_to(iteration)
+        phase = beat.phase if beat else "starting"
         return Standing(
             device=self.pack.device,
             name=self.pack.name,
-            phase=beat.phase if beat else "starting",
+            phase="finishing" if phase == "ended" else phase,  # its last lines are not written yet
             view=runner.view,
             iteration=iteration,
-            iterations=self.pack.orders.iterations if runner.plan is None else runner.plan.last,
+            iterations=self._iterations,
             spent_j=self.meter.spent_j(),
             planned_j=planned_j,
             battery_j=self.pack.orders.battery_j,
@@ -233,6 +301,22 @@ def _battery_j(pack: DevicePack, ground: Ground) -> float:
     return battery_j
 
 
+def require_data(pack: DevicePack, wanted: Wanted) -> None:
+    """Refuse to start without the samples that the device is to train on.
+
+    Raises:
+        ScenarioError: the scenario's data are a file, which is not here, and no other is given.
+    """
+    data = pack.fleet.scenario.training.dataset
+    path = path_in("dataset", data)
+    if wanted.data is None and wanted.learner is None and path and not exists(Path(path)):
+        inputs = pack.folder / INPUTS
+        raise ScenarioError(
+            f"the fleet trains on {Path(path).name}, which is not here: give this device's samples "
+            f"with --data FILE, or put {Path(path).name} into {inputs}"
+        )
+
+
 def _learner(pack: DevicePack, wanted: Wanted) -> Learner:
     """The learner that is asked for; only this loads JAX, and only for the scenario's own."""
     if wanted.learner is not None:
@@ -241,7 +325,7 @@ def _learner(pack: DevicePack, wanted: Wanted) -> Learner:
         return load_learner(wanted.learner, given)
     from joulemesh.deploy.device.simulated import simulated_learner
 
-    return simulated_learner(pack.fleet, pack.device, wanted.data)
+    return simulated_learner(pack.fleet, pack.device, wanted.data, name=pack.name)
 
 
 def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], None]) -> int:
@@ -267,15 +351,17 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
             device = Device(pack, wanted, tell)
         stack.callback(device.meter.close)
         if device.state.ended:
-            say(f"{pack.name} has ended: {device.state.ended}; nothing to do")
+            say(f"{pack.name} has ended: {device.state.ended}; it only serves what it has")
+            _keep_model(device, say)
             asyncio.run(farewell(device, wanted.linger_s, say))
-            return Exit.DONE
+            return Exit.DONE if succeeded(device.state.ended) else Exit.ENDED
         if wanted.metrics is not None:
             stack.callback(serve_metrics(wanted.metrics, device.standing, device.runner.tally))
         if wanted.page is not None:
             stack.callback(wanted.page(device.standing))
         code = asyncio.run(_until_stopped(device, say))
         _keep_receipt(device, say)
+        _keep_model(device, say)
         if code in (Exit.DONE, Exit.ENDED):
             asyncio.run(farewell(device, wanted.linger_s, say))
     if device.runner.busy:  # a training that nobody waits for must not delay the end
@@ -291,6 +377,19 @@ def _keep_receipt(device: Device, say: Callable[[str], None]) -> None:
         write_receipt(device.pack, device.planner.whole, device.folder)
     except JoulemeshError as refusal:
         say(f"{device.pack.name} has no receipt: {' '.join(str(refusal).split())}")
+
+
+def _keep_model(device: Device, say: Callable[[str], None]) -> None:
+    """Write the model; the state on disk holds the same parameters if that cannot be."""
+    if device.runner.busy and not device.learner.made:  # it would be waited for in vain
+        return
+    try:
+        place = device.write_model()
+    except Exception as error:  # whatever a learner's code may raise
+        say(f"{device.pack.name} has no model file: {' '.join(str(error).split())}")
+    else:
+        if place is not None:
+            say(f"wrote {place / MODEL_FILE}, after iteration {device.runner.iteration}")
 
 
 @contextmanager

@@ -57,6 +57,11 @@ class LateLearner:
         return self._made
 
     @property
+    def made(self) -> bool:
+        """Is there a learner already?"""
+        return self._made is not None
+
+    @property
     def repeatable(self) -> bool:
         """Does training from the same start end with the same bits again?"""
         return bool(getattr(self._learner, "repeatable", False))
@@ -77,6 +82,16 @@ class LateLearner:
     def load(self, parameters: Vector) -> None:
         """Take up other parameters."""
         self._learner.load(parameters)
+
+    @property
+    def torch(self) -> bool:
+        """Is it a PyTorch module that is trained?"""
+        return bool(getattr(self._learner, "torch", False))
+
+    def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
+        """A vector of parameters as the arrays of the model, by name."""
+        name = getattr(self._learner, "named", None)
+        return {"parameters": parameters} if name is None else name(parameters)
 
     def train(self, iteration: int, rounds: int) -> None:
         """Run local rounds of an iteration (from 1)."""
@@ -99,7 +114,9 @@ class OwnLearner:
     """A user's object as a learner.
 
     It has ``parameters()``, a vector; ``load(parameters)``; ``train(iteration, rounds)``; and
-    ``evaluate()``, figures by name. With ``save()`` and ``restore(memory)`` it keeps named arrays,
+    ``evaluate()``, figures by name. With ``named(parameters)`` it gives the arrays of its model by
+    name, as which they are written into ``model.safetensors``; without, they are one vector. With
+    ``save()`` and ``restore(memory)`` it keeps named arrays,
     such as an optimiser's momentum, through stops and crashes; without them it remembers nothing.
     With ``repeatable = True`` it says that training from the same start ends with the same bits
     again, so that what it has trained needs not be on the disk before it is sent. ``trained_by``
@@ -139,6 +156,13 @@ class OwnLearner:
     def load(self, parameters: Vector) -> None:
         """Take up other parameters; the object may change what it is given."""
         self._thing.load(np.array(parameters))
+
+    def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
+        """A vector of parameters by name; one array where the object does not name them."""
+        name = getattr(self._thing, "named", None)
+        if not callable(name):
+            return {"parameters": parameters}
+        return {str(key): np.asarray(one) for key, one in name(np.array(parameters)).items()}
 
     def train(self, iteration: int, rounds: int) -> None:
         """Run local rounds of an iteration (from 1)."""

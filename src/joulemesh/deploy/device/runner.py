@@ -25,6 +25,7 @@ from joulemesh.deploy.device.worker import Worker
 from joulemesh.deploy.effects import (
     Begin,
     Delivered,
+    Durable,
     Effect,
     End,
     Evaluate,
@@ -78,6 +79,8 @@ class Runner:
         self.plan: ViewPlan | None = None
         self.view, self.iteration, self.elapsed_s = 0, 0, 0.0
         self.beat: Beat | None = None
+        self.saved: Durable | None = None
+        """The state that is on disk; None before the first save of this start."""
         self.figures: dict[str, float] = {}
         self.trouble, self.ended = "", ""
         self._timers = Timers(lambda name: self.take(Tick(name)))
@@ -280,6 +283,7 @@ class Runner:
                 self.take(SaveFailed(effect.token, self.trouble))
                 return
             self.trouble, self.view = "", effect.state.views[-1].number
+            self.saved = effect.state
             self.iteration = max(self.iteration, commit.iteration)
             self.elapsed_s, self.ended = commit.elapsed_s, effect.state.ended
             if line is not None:
@@ -333,6 +337,13 @@ class Runner:
             self._ended.set_exception(error)
 
     # The journal, and rest ----------------------------------------------------------------------
+
+    async def flushed(self) -> None:
+        """Wait until all lines of the journal so far are on disk, or cannot be written."""
+        if not self._over:
+            done = self._loop.create_future()
+            self._disk.do(self._tools.journal.flush, lambda value, error: done.set_result(None))
+            await done
 
     def write(self, kind: str, figures: dict[str, Any]) -> None:
         """Add a line to the journal; ordinary ones may wait a second for the disk."""

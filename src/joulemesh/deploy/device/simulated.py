@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Vector
 from joulemesh.data import Dataset
 from joulemesh.data.catalog import DATASETS
-from joulemesh.data.npz import read_npz
+from joulemesh.data.own import own_data as read_own
+from joulemesh.data.reading import is_table, reading_of
+from joulemesh.data.table import open_table
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics.losses import loss_named, reported
@@ -31,6 +33,7 @@ from joulemesh.training.jax.loss import logits_of, scale_of
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
 from joulemesh.training.software import trained_words
+from joulemesh.training.tensors import named_leaves
 
 if TYPE_CHECKING:
     from joulemesh.training.torch.device import TorchTrainer
@@ -94,6 +97,10 @@ class SimulatedLearner:
         """Take up other parameters."""
         self._params = self._trainer.params_of(parameters)
 
+    def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
+        """A vector of parameters as the arrays of the model, by their path in its tree."""
+        return named_leaves(self._trainer.params_of(parameters))
+
     def train(self, iteration: int, rounds: int) -> None:
         """Run local rounds of an iteration (from 1)."""
         self._params = self._trainer.train(self._params, iteration, rounds)
@@ -126,14 +133,17 @@ def _finished(metric: Metric, means: NDArray[np.float64]) -> float:
 
 
 def simulated_learner(
-    fleet: Told, device: int, data: Path | None = None, *, model: Any = None
+    fleet: Told, device: int, data: Path | None = None, *, model: Any = None, name: str = ""
 ) -> SimulatedLearner | TorchTrainer:
     """The learner of one device of a fleet.
 
     Args:
         fleet: with the scenario; or what else tells as much.
         device: its number.
-        data: its own samples (``.npz``) in the place of those that the scenario gives it.
+        data: its own samples, in any format that is read, in the place of those that the scenario
+            gives it.
+        name: what the device is called: of a file that says who holds a sample, only those of this
+            name are its own.
         model: the user's own in the place of the scenario's, as in `joulemesh.run`.
 
     Raises:
@@ -154,7 +164,7 @@ def simulated_learner(
                 f"training.loss = {training.loss!r} is for {kind}, and data of a device's own are "
                 "read for classes: leave --data out, or give a learner of your own (--learner)"
             )
-        found = own_data(data, fleet.task)
+        found = own_data(data, scenario, fleet.task, name)
         if training.dataset in DATASETS:  # a module sees its images in the published set's way
             found = replace(found, name=training.dataset)
         priced = fleet.work.round_samples[device]
@@ -172,13 +182,23 @@ def simulated_learner(
     return SimulatedLearner(DeviceTrainer(learned, found, options, seed, device), found)
 
 
-def own_data(path: Path, task: Task) -> Dataset:
+def own_data(path: Path, scenario: Scenario, task: Task, name: str = "") -> Dataset:
     """A device's own samples, scaled and labelled as those of all other devices.
+
+    Args:
+        path: of a file in any format that `joulemesh.run` reads.
+        scenario: says which column is the label, which are ignored, and what share is held out.
+        task: what all devices share.
+        name: of the device. If the scenario gives samples to devices by a column, and the file has
+            that column, only the rows of this name are the device's own.
 
     Raises:
         ScenarioError: the file cannot be read, or does not fit.
     """
-    found = read_npz(path)
+    reading = replace(reading_of(scenario), test=None, normalize=False)
+    if reading.holder is not None and not _tells_holders(path, reading.holder):
+        reading = replace(reading, holder=None)
+    found = _rows_of(read_own(str(path), reading), name)
     for x in (found.x_train, found.x_test):
         try:
             task.check_samples(x)
@@ -189,14 +209,14 @@ def own_data(path: Path, task: Task) -> Dataset:
             f"{path} has numbers for labels, and the fleet names its classes "
             f"({', '.join(task.class_names[:5])}, …): save the names as labels"
         )
-    place = {name: k for k, name in enumerate(task.class_names)}
-    strange = [name for name in found.class_names if place and name not in place]
+    place = {label: k for k, label in enumerate(task.class_names)}
+    strange = [label for label in found.class_names if place and label not in place]
     if strange or found.classes > task.classes:
         what = f"a class {strange[0]!r:.60}" if strange else f"{found.classes} classes"
         raise ScenarioError(f"{path} has {what}, and the fleet learns {task.classes}: correct it")
     labels = [found.y_train, found.y_test]
     if place:
-        order = np.array([place[name] for name in found.class_names], np.int32)
+        order = np.array([place[label] for label in found.class_names], np.int32)
         labels = [order[y] for y in labels]
     mean, std = (np.array(one, np.float32) for one in (task.mean, task.std))
     return replace(
@@ -208,3 +228,28 @@ def own_data(path: Path, task: Task) -> Dataset:
         mean=float(mean[0]) if len(mean) == 1 else mean,
         std=float(std[0]) if len(std) == 1 else std,
     )
+
+
+def _tells_holders(path: Path, holder: str) -> bool:
+    """Does a file say who holds each of its samples?"""
+    if is_table(str(path)):
+        return holder in open_table(str(path)).columns
+    if path.suffix != ".npz" or not path.is_file():
+        return True  # whoever reads it says what is wrong
+    with np.load(path, allow_pickle=False) as file:
+        return f"{holder}_train" in file.files
+
+
+def _rows_of(found: Dataset, name: str) -> Dataset:
+    """The training samples of one holder, where the data say who holds them."""
+    holders = found.holders
+    if holders is None:
+        return found
+    if name not in holders.names:
+        known = ", ".join(holders.names[:5])
+        raise ScenarioError(
+            f"{found.name} has no row of {name} in its column {holders.column!r}, only of {known}: "
+            "give this device's own samples"
+        )
+    mine = holders.of == holders.names.index(name)
+    return replace(found, x_train=found.x_train[mine], y_train=found.y_train[mine], holders=None)

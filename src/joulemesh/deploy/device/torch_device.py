@@ -80,6 +80,15 @@ class TorchDevice:
                 one.copy_(self._torch.as_tensor(np.array(part)))
                 at += one.numel()
 
+    def named(self, parameters: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """A vector of parameters as the arrays of the module, by name."""
+        trained = [one for one in self.module.named_parameters() if one[1].requires_grad]
+        parts = np.split(parameters, np.cumsum([leaf.numel() for _, leaf in trained])[:-1])
+        return {
+            name: part.reshape(tuple(leaf.shape))
+            for (name, leaf), part in zip(trained, parts, strict=True)
+        }
+
     def train(self, iteration: int, rounds: int) -> None:
         """Run local rounds of an iteration (from 1)."""
         x, y = self._data["x_train"], self._data["y_train"].long()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["check_deployable", "own_files", "portable", "roster_names"]
+__all__ = ["check_deployable", "own_files", "portable", "roster_names", "sources"]
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.orders import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.given import INPUTS
+from joulemesh.scenario.given import INPUTS, path_in
 from joulemesh.scenario.inputs import input_files, with_files
 
 _SUFFIX = re.compile(r"[^A-Za-z0-9.]")
@@ -78,11 +78,33 @@ def portable(plan: Plan) -> tuple[Scenario, str, dict[str, tuple[str, Path]]]:
         if not field.startswith(_DATA)
     }
     inside = {field: f"{INPUTS}/{name}" for field, (name, _) in named.items()}
-    model = own_model_file(plan.scenario)
-    if model is not None:
-        inside["training.model"] = model.name  # code does not travel: devices are given it
+    # Samples and code do not travel, and neither do their places on this machine.
+    inside |= {field: Path(path).name for field, path in sources(plan.scenario).items()}
+    inside.pop("training.data_dir", None)
     stated = with_files(plan.scenario, inside)
+    if stated.training.data_dir is not None:
+        training = stated.training.model_copy(update={"data_dir": None})
+        stated = stated.model_copy(update={"training": training})
     return stated, digest_of(replace(plan, ground=replace(plan.ground, scenario=stated))), named
+
+
+def sources(scenario: Scenario) -> dict[str, str]:
+    """Files and folders that stay where they are: samples, and the user's own code; by field.
+
+    >>> sources(Scenario(training={"data_dir": "published"}))
+    {'training.data_dir': 'published'}
+    """
+    found = {
+        field: str(path.absolute())
+        for field, path in input_files(scenario).items()
+        if field.startswith(_DATA)
+    }
+    folder = path_in("dataset", scenario.training.dataset)
+    if folder is not None and "training.dataset" not in found and Path(folder).exists():
+        found["training.dataset"] = str(Path(folder).absolute())  # a folder of shards
+    if scenario.training.data_dir is not None:
+        found["training.data_dir"] = scenario.training.data_dir
+    return found
 
 
 def own_model_file(scenario: Scenario) -> Path | None:

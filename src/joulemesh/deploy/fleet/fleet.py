@@ -6,7 +6,7 @@ device makes the plan again, and every later one, without the data and without t
 
 from __future__ import annotations
 
-__all__ = ["FILE", "FORMAT", "Fleet", "Input", "Settings", "Sizes", "numbered_names"]
+__all__ = ["FILE", "FORMAT", "SOURCES", "Fleet", "Input", "Settings", "Sizes", "numbered_names"]
 
 from dataclasses import asdict, fields
 from functools import cached_property
@@ -29,17 +29,17 @@ from joulemesh.deploy.fleet.identity import check_name
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.deploy.settings import Settings
 from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files.bounded import parse_json, read_bounded
+from joulemesh.files.bounded import parse_json, read_bounded, read_json
 from joulemesh.files.limits import FLEET
 from joulemesh.files.manifest import sha256_of
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Origin, Scenario
-from joulemesh.scenario.given import INPUTS, absolute_paths
+from joulemesh.scenario.given import INPUTS, absolute_paths, exists, path_in, renamed
 
 if TYPE_CHECKING:
     from joulemesh.planning.ground import Ground
 
-FILE = "fleet.json"
+FILE, SOURCES = "fleet.json", "sources.json"
 FORMAT = "joulemesh fleet 1"
 _MOST_DEVICES = 100_000
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -214,6 +214,11 @@ class Fleet(_Record):
             name: dict(part) if isinstance(part, dict) else part
             for name, part in self.stated.items()
         }
+        for field, path in _sources(self._folder).items():
+            section, _, name = field.partition(".")
+            old = values[section].get(name)
+            known = path_in(name, old)
+            values[section][name] = path if known is None else renamed(old, known, path)
         made = Scenario(**absolute_paths(values, self._folder))
         return made.with_origins({name: Origin.parse(text) for name, text in self.origins.items()})
 
@@ -277,6 +282,20 @@ class Fleet(_Record):
                     f"{given[name]} is not the file that the fleet was made with (SHA-256 "
                     f"{digest[:12]}…); copy that one here"
                 )
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    """Where samples and code lie on the machine that made the fleet, as far as they still do.
+
+    Args:
+        folder: of the fleet, or of a device within it.
+    """
+    homes = (folder, folder.parent.parent) if folder.parent.name == "devices" else (folder,)
+    for home in homes:
+        if (home / SOURCES).is_file():
+            found = read_json(home / SOURCES, FLEET.now)
+            return {field: path for field, path in found.items() if exists(Path(path))}
+    return {}
 
 
 def numbered_names(count: int) -> tuple[str, ...]:

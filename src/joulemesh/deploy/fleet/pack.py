@@ -19,6 +19,7 @@ __all__ = [
     "write_files",
 ]
 
+import json
 import os
 import secrets
 import shutil
@@ -27,8 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from joulemesh.deploy.fleet.deployable import check_deployable, own_files, portable, roster_names
-from joulemesh.deploy.fleet.fleet import FILE, Fleet, Input, Settings, Sizes
+from joulemesh.deploy.fleet.deployable import (
+    check_deployable,
+    own_files,
+    portable,
+    roster_names,
+    sources,
+)
+from joulemesh.deploy.fleet.fleet import FILE, SOURCES, Fleet, Input, Settings, Sizes
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
 from joulemesh.deploy.fleet.identity import (
     AUTHORITY,
@@ -214,6 +221,8 @@ def _lay_out(folder: Path, fleet: Fleet, plan: Plan, inputs: dict[str, Path], da
     for name, path in inputs.items():
         write_bytes(folder / INPUTS / name, read_bounded(path, FLEET.now))
     write_text(folder / FILE, fleet.to_json())
+    if places := sources(plan.scenario):
+        write_text(folder / SOURCES, json.dumps(places, indent=1) + "\n")
     plan.save(folder / PLAN)
     authority = Authority.make(fleet.id)
     authority.save(folder)

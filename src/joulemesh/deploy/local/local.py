@@ -164,6 +164,8 @@ class LocalFleet:
             "node",
             "run",
             str(home),
+            "--linger",
+            "0 s",
             "--meter",
             "modelled",
             *loads,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "Ending"]
+__all__ = ["COMPLETE", "Ending", "succeeded"]
 
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.requests import Requests
@@ -10,13 +10,22 @@ from joulemesh.deploy.node.signs import Signs
 from joulemesh.deploy.node.triggers import Triggers
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
-from joulemesh.deploy.view import UNHELD
+from joulemesh.deploy.view import LATE, UNHELD
 
 COMPLETE = "all iterations are done"
 _UNHELD = (
     "the devices that held the fleet's parameters have left, and the others lack them; the newest "
     "are in their folders"
 )
+
+
+def succeeded(ended: str) -> bool:
+    """Does a device that ended for this reason hold the model that the fleet ended with?
+
+    >>> succeeded(COMPLETE), succeeded("its battery does not pay"), succeeded("")
+    (True, False, False)
+    """
+    return ended == COMPLETE or ended.startswith(LATE)
 
 
 class Ending:

@@ -32,6 +32,7 @@ from joulemesh.deploy.effects import (
     Undelivered,
 )
 from joulemesh.deploy.messages import (
+    OVER,
     Absent,
     Accept,
     Accepted,
@@ -264,6 +265,8 @@ class Node:
                 self._signs.to(sender)  # it will answer with the views that are missing here
             self._signs.heard(beat)
             self._work.beat(sender, beat)
+            if beat.phase == OVER:
+                self._work.late(sender, beat)
         self._name_doubles()
         self._look_around()
 

@@ -18,7 +18,7 @@ from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import REFUSED
+from joulemesh.deploy.view import LATE, REFUSED
 
 
 class Work:
@@ -42,6 +42,7 @@ class Work:
         self.halting = False  # stop where nothing is lost
         self._trainings: list[int] = []  # under way, in order; 0: no longer wanted
         self._saving = False
+        self._ended_with: Fetch | None = None  # a fleet that ended while this device was away
         self._elapsed_s, self._begun = context.state.commit.elapsed_s, 0.0
 
     def begin(self) -> None:
@@ -226,6 +227,9 @@ class Work:
     def _supplied(self, fetch: Fetch, vector: Vector) -> None:
         """The average of this iteration has come, or what a newcomer begins with."""
         context, commit = self._context, self._context.state.commit
+        if fetch == self._ended_with:
+            self._take_last(fetch, vector)
+            return
         plan, trained = self.plans.of(self.iteration), context.state.trained
         if self.frozen or self._saving:
             return
@@ -237,6 +241,32 @@ class Work:
             self._save_commit(replace(given, average=None, absent=(), spent_j=spent_j))
         elif plan is not None and trained is not None and trained[0] == fetch.iteration:
             self._commit(plan, vector, exact=True)
+
+    def late(self, sender: int, beat: Beat) -> None:
+        """A neighbour has ended, and is further than this device: ask for what it ended with.
+
+        The fleet is over, and whoever is left cannot agree on anything any more.
+        """
+        if beat.iteration > self._context.state.commit.iteration and not self._saving:
+            self._ended_with = Fetch(beat.view, beat.iteration)
+            self.phase = "fetching"
+            self.supplies.want(self._ended_with)
+
+    def _take_last(self, fetch: Fetch, vector: Vector) -> None:
+        """Keep the parameters that the fleet ended with, and end."""
+        context = self._context
+        self.averaging.close()
+        commit = Commit(
+            iteration=fetch.iteration,
+            vector=vector,
+            spent_j=context.meter.spent_j(),
+            elapsed_s=self.elapsed_s,
+            average=(fetch.iteration, vector),
+            view=fetch.view,
+        )
+        context.state = replace(context.state, commit=commit, trained=None, sent=(), gift=None)
+        context.emit(Evaluate(fetch.iteration, vector))
+        context.end(f"{LATE} (of iteration {fetch.iteration})", complete=True)
 
     # What happens around it -------------------------------------------------------------------
 

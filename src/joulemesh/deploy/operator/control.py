@@ -1,19 +1,19 @@
 """What a running node tells the fleet's operator, and lets neighbours measure; it changes nothing.
 
-The calls share the node's port and its gate. ``Status``, ``Probe``, ``Journal`` and ``Tail`` are
-for the holder of the operator's certificate, ``Echo`` also for the node's neighbours.
+The calls share the node's port and its gate. ``Status``, ``Probe``, ``Journal``, ``Model`` and
+``Tail`` are for the holder of the operator's certificate, ``Echo`` also for the node's neighbours.
 """
 
 from __future__ import annotations
 
-__all__ = ["JOURNAL_CALL", "PROBE", "STATUS", "TAIL", "Control"]
+__all__ = ["JOURNAL_CALL", "MODEL_CALL", "PROBE", "STATUS", "TAIL", "Control"]
 
 import asyncio
 import json
 import math
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 from joulemesh._version import __version__
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
+from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.operator.probing import ECHO, MOST_BYTES, Greeting, probe
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.errors import JoulemeshError
 from joulemesh.files.bounded import open_bounded, parse_json
-from joulemesh.files.limits import JOURNAL
+from joulemesh.files.limits import JOURNAL, NODE_STATE
 
 import grpc  # isort: skip  (probing prepares it, and says what to install where it is missing)
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 STATUS = "/joulemesh.Control/Status"
 PROBE = "/joulemesh.Control/Probe"
 JOURNAL_CALL = "/joulemesh.Control/Journal"
+MODEL_CALL = "/joulemesh.Control/Model"
 TAIL = "/joulemesh.Control/Tail"
 _PIECE = 64 * 1024
 
@@ -48,6 +51,8 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         pack: the device's folder.
         standing: how the device stands.
         run: folder of its journal.
+        settle: awaited before the journal is read, so that its last lines are on disk.
+        model: writes the device's model as it is now, and gives its folder.
     """
 
     def __init__(
@@ -56,8 +61,11 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         pack: DevicePack,
         standing: Callable[[], Standing],
         run: Path,
+        settle: Callable[[], Awaitable[None]] | None = None,
+        model: Callable[[], Awaitable[Path | None]] | None = None,
     ) -> None:
         self._transport, self._pack, self._standing, self._run = transport, pack, standing, run
+        self._settle, self._model = settle, model
         self._until = pack.identity.bearer.not_after.timestamp()
         self._probing = asyncio.Lock()
         self.collected = asyncio.Event()
@@ -71,6 +79,7 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
             STATUS: grpc.unary_unary_rpc_method_handler(self._guarded(self._status)),
             PROBE: grpc.unary_unary_rpc_method_handler(self._guarded(self._probe)),
             JOURNAL_CALL: grpc.unary_stream_rpc_method_handler(self._journal),
+            MODEL_CALL: grpc.unary_stream_rpc_method_handler(self._send_model),
             TAIL: grpc.unary_stream_rpc_method_handler(self._tail),
             ECHO: grpc.stream_unary_rpc_method_handler(self._echo),
         }
@@ -121,6 +130,8 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
             have = _sizes(request)
         except TransportError as error:
             await self._transport.refuse(context, error)
+        if self._settle is not None:
+            await self._settle()
         for path in journals_in(self._run):
             size = path.stat().st_size
             if have.get(path.name) == size:
@@ -130,6 +141,23 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
                 yield piece
         self.collected_at = time.monotonic()
         self.collected.set()
+
+    async def _send_model(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        """The model as it is on disk now: for each of its files a line about it, and its bytes."""
+        try:
+            self._require_operator(context)
+            place = None if self._model is None else await self._model()
+        except JoulemeshError as error:
+            if not isinstance(error, TransportError):
+                error = TransportError(Reason.CLOSED, " ".join(str(error).split()))
+            await self._transport.refuse(context, error)
+        if place is None:
+            return
+        for name in (FILE, CONFIG, CARD):
+            size = (place / name).stat().st_size
+            yield json.dumps({"file": name, "bytes": size}).encode()
+            for piece in _pieces(place / name, 0, size, NODE_STATE.now):
+                yield piece
 
     async def _tail(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         """What the journal in use has beyond what the operator has read of it.
@@ -169,11 +197,11 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         return json.dumps(asdict(said)).encode()
 
 
-def _pieces(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """The bytes of a file from one place to another."""
+def _pieces(path: Path, begin: int, end: int, most: int | None = None) -> Iterator[bytes]:
+    """The bytes of a file from one place to another; of a journal's unless ``most`` says more."""
     if begin == end:
         return
-    with open_bounded(path, JOURNAL.now) as file:
+    with open_bounded(path, JOURNAL.now if most is None else most) as file:
         file.seek(begin)
         while begin < end and (piece := file.read(min(_PIECE, end - begin))):
             begin += len(piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["JOURNALS", "Operator"]
+__all__ = ["JOURNALS", "MODELS", "Operator"]
 
 import asyncio
 import json
@@ -16,11 +16,12 @@ from typing import Any, Self
 from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.device.journal import journals_in
+from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts
-from joulemesh.deploy.operator.control import JOURNAL_CALL, PROBE, STATUS, TAIL
+from joulemesh.deploy.operator.control import JOURNAL_CALL, MODEL_CALL, PROBE, STATUS, TAIL
 from joulemesh.deploy.operator.probing import call_error, probe
 from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.deploy.record.tail import JournalTail
@@ -28,17 +29,18 @@ from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.deploy.transport.channel import open_channel
 from joulemesh.files import make_folder, write_bytes
 from joulemesh.files.bounded import parse_json
-from joulemesh.files.limits import JOURNAL
+from joulemesh.files.limits import JOURNAL, NODE_STATE
 
 import grpc.aio  # isort: skip  (channel prepares it, and says what to install where it is missing)
 
-JOURNALS = "journals"
+JOURNALS, MODELS = "journals", "models"
 HERE = "this machine"
 _CALL_S = 5.0
 _PROBE_S = 600.0
 _AT_ONCE = 32
 _MOST_ANSWER = 4 * 2**20
 _JOURNAL_NAME = re.compile(r"journal(-\d{6})?\.jsonl")
+_MODEL_NAME = re.compile("|".join(map(re.escape, (FILE, CONFIG, CARD))))
 _STANDING, _PROBES = TypeAdapter(Standing), TypeAdapter(list[Probe])
 # A rate is measured by what the link should carry in half a second, within bounds.
 _RATE_S, _LEAST, _MOST, _UNKNOWN = 0.5, 64 * 1024, 4 * 2**20, 512 * 1024
@@ -148,8 +150,11 @@ class Operator:
             for name in near
         ]
 
-    async def collect(self) -> dict[str, str]:
+    async def collect(self, *, models: bool = False) -> dict[str, str]:
         """Copy the journals of running devices into the fleet's folder.
+
+        Args:
+            models: their models, too, as they are now.
 
         Returns:
             Why nothing could be copied, by the names of those devices.
@@ -159,6 +164,8 @@ class Operator:
         async def one(host: Host) -> None:
             async with room:
                 try:
+                    if models:
+                        await self._collect_model(host)
                     await self._collect(host, make_folder(self.folder / JOURNALS / host.name))
                 except TransportError as error:
                     failed[host.name] = _with_remedy(error)
@@ -170,7 +177,18 @@ class Operator:
         have = {path.name: path.stat().st_size for path in journals_in(place)}
         async with self.channel(host) as channel:
             call = channel.unary_stream(JOURNAL_CALL)(json.dumps(have).encode(), timeout=_PROBE_S)
-            async for name, data in _files(call):
+            async for name, data in _files(call, _JOURNAL_NAME, JOURNAL.now):
+                write_bytes(place / name, data)
+
+    async def _collect_model(self, host: Host) -> None:
+        """Copy a device's model, whole or not at all."""
+        async with self.channel(host) as channel:
+            call = channel.unary_stream(MODEL_CALL)(b"{}", timeout=_PROBE_S)
+            found = {name: data async for name, data in _files(call, _MODEL_NAME, NODE_STATE.now)}
+        if found.keys() >= {FILE, CONFIG}:
+            place = make_folder(self.folder / MODELS / host.name)
+            place.chmod(0o700)  # parameters can reveal samples
+            for name, data in found.items():
                 write_bytes(place / name, data)
 
     async def follow(self, tail: JournalTail) -> str:
@@ -215,14 +233,16 @@ class Operator:
             await channel.close()
 
 
-async def _files(call: Any) -> AsyncIterator[tuple[str, bytes]]:
-    """Names and contents of the journals that a device sends."""
+async def _files(
+    call: Any, names: re.Pattern[str], most_bytes: int
+) -> AsyncIterator[tuple[str, bytes]]:
+    """Names and contents of the files that a device sends."""
     name, data, size = "", bytearray(), 0
     async for piece in call:
         if len(data) == size:  # the line before a file
             if name:
                 yield name, bytes(data)
-            name, size = _announced(piece)
+            name, size = _announced(piece, names, most_bytes)
             data = bytearray()
         else:
             data += piece
@@ -232,15 +252,15 @@ async def _files(call: Any) -> AsyncIterator[tuple[str, bytes]]:
         yield name, bytes(data)
 
 
-def _announced(piece: bytes) -> tuple[str, int]:
+def _announced(piece: bytes, names: re.Pattern[str], most_bytes: int) -> tuple[str, int]:
     try:
         record = parse_json(piece)
         name, size = record["file"], record["bytes"]
-        if _JOURNAL_NAME.fullmatch(name) and type(size) is int and 0 <= size <= JOURNAL.now:
+        if names.fullmatch(name) and type(size) is int and 0 <= size <= most_bytes:
             return name, size
     except (ValueError, TypeError, LookupError):
         pass
-    raise TransportError(Reason.MALFORMED, "it sends something that is no journal")
+    raise TransportError(Reason.MALFORMED, "it sends something else than was asked for")
 
 
 def _size(planned_bps: float | None) -> int:

@@ -106,6 +106,17 @@ class History:
         return self.committed[:, FIGURES.index(figure)]
 
     @property
+    def spent_j(self) -> float:
+        """The most joules that its meter had counted in any line; NaN without such a line.
+
+        A start and an end also count what was trained or sent and then lost.
+        """
+        lines = [event.figures.get("spent_j") for event in self.events]
+        known = [float(one) for one in lines if isinstance(one, int | float)]
+        known += self.column("spent_j").tolist()
+        return max((one for one in known if math.isfinite(one)), default=math.nan)
+
+    @property
     def starts(self) -> tuple[Event, ...]:
         """Every start of the node."""
         return tuple(event for event in self.events if event.kind == "start")

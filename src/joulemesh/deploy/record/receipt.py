@@ -99,7 +99,6 @@ class Receipt:
         for place, one in enumerate(histories):
             known = (one.iterations >= 1) & (one.iterations <= iterations)
             views[one.iterations[known] - 1, place] = one.column("view")[known]
-        spent = [one.column("spent_j")[-1] if len(one.iterations) else np.nan for one in histories]
         return cls(
             fleet,
             plan,
@@ -109,7 +108,7 @@ class Receipt:
             before,
             after,
             metered(histories, iterations),
-            np.array(spent),
+            np.array([one.spent_j for one in histories]),
             tuple(one.meter for one in histories),
             views,
             mean_iteration_s(histories, before),

@@ -49,6 +49,8 @@ class TorchTrainer:
         trained_by: the library and its version.
     """
 
+    torch = True
+
     def __init__(
         self, model: TorchModel, data: Dataset, options: Options, seed: int, device: int
     ) -> None:
@@ -77,6 +79,15 @@ class TorchTrainer:
         sizes = [leaf.numel() for leaf in self._params.values()]
         for leaf, part in zip(self._params.values(), given.split(sizes), strict=True):
             leaf.copy_(part.reshape(leaf.shape))
+
+    def named(self, parameters: NDArray[Any]) -> Arrays:
+        """A vector of parameters as the arrays of the module, by name."""
+        ends = np.cumsum([leaf.numel() for leaf in self._params.values()])
+        parts = np.split(np.array(parameters), ends[:-1])
+        return {
+            name: part.reshape(tuple(leaf.shape[1:]))
+            for (name, leaf), part in zip(self._params.items(), parts, strict=True)
+        }
 
     def prepare(self) -> None:
         """Trace the program; otherwise the first iteration takes longer."""
