@@ -14,10 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.deploy.device.model import read_model, save_model
 from joulemesh.deploy.device.port import farewell, grpc_transport
+from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Authority, make_identity
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
@@ -266,6 +269,23 @@ class Ended:
     def standing(self) -> Standing:
         return Standing(self.pack.device, self.pack.name, "exchanging", iteration=3)
 
+    async def settle(self) -> None:
+        """Everything is on disk."""
+
+    async def model(self) -> Path:
+        fleet, params = self.pack.fleet, {"w": np.arange(3.0)}
+        commit = Commit(3, np.arange(3.0))
+        done = {"iterations": 3, "complete": True, "spent_j": 1.0, "figures": {}}
+        return save_model(
+            self.pack.folder, fleet, self.pack.device, commit, params, torch=False, **done
+        )
+
+    def served(self) -> None:
+        """It did not end with the fleet's model."""
+
+    def may_come_late(self) -> tuple[int, ...]:
+        return ()
+
 
 def test_after_its_end_a_device_waits_for_its_journal_to_be_copied(lab: Path) -> None:
     async def work() -> None:
@@ -284,9 +304,11 @@ def test_after_its_end_a_device_waits_for_its_journal_to_be_copied(lab: Path) ->
         await stream.write(b"greeting")
         assert await stream.code() == grpc.StatusCode.PERMISSION_DENIED  # it is no neighbour now
         await channel.close()
-        await operator.collect()
+        await operator.collect(models=True)
         await asyncio.wait_for(waiting, 5)
         assert (lab / "journals" / "device-1" / "journal.jsonl").read_bytes().endswith(b'"end"}\n')
+        copied = read_model(lab / "models" / "device-1")
+        assert (copied.iteration, copied.params["w"].tolist()) == (3, [0.0, 1.0, 2.0])
 
     carry_out(work)
 

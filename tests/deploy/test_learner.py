@@ -11,6 +11,7 @@ import pytest
 from joulemesh.deploy.device.learner import LateLearner, load_learner
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
 
 GOOD = """
 import numpy as np
@@ -88,12 +89,12 @@ def data(path: Path, **changes: Any) -> Path:
 def test_own_samples_are_scaled_and_labelled_as_everybody_else_s(tmp_path: Path) -> None:
     from joulemesh.deploy.device.simulated import own_data
 
-    found = own_data(data(tmp_path / "a.npz"), TASK)
+    found = own_data(data(tmp_path / "a.npz"), Scenario(), TASK)
     assert found.normalise(found.x_train).tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert found.classes == 3  # although only two are held here
     named = TASK.model_copy(update={"class_names": ("ant", "bee", "cow")})
     held = data(tmp_path / "b.npz", y_train=["cow", "bee"], y_test=["bee", "cow"])
-    found = own_data(held, named)
+    found = own_data(held, Scenario(), named)
     assert found.y_train.tolist() == [2, 1]
     assert found.y_test.tolist() == [1, 2]
 
@@ -122,5 +123,7 @@ def test_samples_of_another_kind_are_refused(
 
     with pytest.raises(ScenarioError, match=said):
         own_data(
-            data(tmp_path / "a.npz", **changes), TASK.model_copy(update={"class_names": names})
+            data(tmp_path / "a.npz", **changes),
+            Scenario(),
+            TASK.model_copy(update={"class_names": names}),
         )

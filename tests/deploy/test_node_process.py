@@ -279,3 +279,27 @@ def test_a_node_at_rest_takes_little_memory_and_no_cpu(
     print(f"{resident_mb:.0f} MB resident, {used_s:.2f} s of CPU in 10 s")
     assert resident_mb < most_mb
     assert used_s < 0.1
+
+
+def test_a_device_that_comes_after_the_end_gets_the_model_and_ends(
+    tmp_path: Path, learner: str
+) -> None:
+    """The others have gone on without it and ended; they serve what they ended with."""
+    options = ("--learner", learner, "--linger", "60 s")
+    with opened(Fleet(tmp_path / "f", *options, patience_s=1.5)) as fleet:
+        fleet.start()
+        fleet.wait_for(5)
+        late = fleet.processes[3]
+        late.send_signal(signal.SIGKILL)
+        late.wait()
+        fleet.wait_for(ITERATIONS)
+        while not all("serves its model to" in fleet.log(device) for device in (0, 2)):
+            assert all(process.poll() is None for process in fleet.processes[:3])
+            time.sleep(0.1)
+        others, fleet.options = fleet.processes[:3], options[:2]
+        fleet.start(3)
+        alone, fleet.processes = fleet.processes, [*others, *fleet.processes]
+        assert alone[0].wait(60) == 0, fleet.log(3)
+        assert "the fleet ended without this device" in fleet.log(3)
+        files = {(home / "model" / "model.safetensors").read_bytes() for home in fleet.homes}
+        assert len(files) == 1

@@ -217,6 +217,21 @@ def test_what_a_crash_cost_is_not_hidden(fleet: Fleet, tmp_path: Path) -> None:
     assert made.outside_j[3] == pytest.approx(0.125)
 
 
+def test_what_was_trained_and_never_committed_is_in_the_receipt(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.write(tmp_path)
+    before = receipt(fleet, read(tmp_path))
+    journal = tmp_path / "pump" / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.open()]
+    last = {"at": lines[-1]["at"] + 1.0, "kind": "end", "reason": "its battery is empty"}
+    lines.append({**last, "spent_j": float(before.spent_j[3]) + 0.41, "iteration": 12})
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    made = receipt(fleet, read(tmp_path))
+    assert made.spent_j[3] == pytest.approx(before.spent_j[3] + 0.41)
+    assert made.outside_j[3] == pytest.approx(before.outside_j[3] + 0.41)
+
+
 def test_iterations_beyond_the_plan_are_left_out(plan: Plan) -> None:
     figures = dict.fromkeys(FIGURES, 1.0)
     line = {"kind": "committed", "iteration": 99, "sent": {}, **figures}
