@@ -275,7 +275,7 @@ class Ended:
     async def model(self) -> Path:
         fleet, params = self.pack.fleet, {"w": np.arange(3.0)}
         commit = Commit(3, np.arange(3.0))
-        done = {"iterations": 3, "complete": True, "spent_j": 1.0, "figures": {}}
+        done: dict[str, Any] = {"iterations": 3, "complete": True, "spent_j": 1.0, "figures": {}}
         return save_model(
             self.pack.folder, fleet, self.pack.device, commit, params, torch=False, **done
         )

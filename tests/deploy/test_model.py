@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from joulemesh.deploy.messages import OVER, Beat, Fetch, Given, Refused
 from joulemesh.deploy.node.ending import COMPLETE, succeeded
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.node.served import Served
+from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import LATE, View
 from joulemesh.errors import ScenarioError
@@ -79,7 +81,12 @@ def laptop(tmp_path: Path) -> Path:
 
 def written(folder: Path, fleet: Fleet, device: int, value: float, **more: Any) -> ModelFile:
     commit = Commit(more.pop("iteration", 4), np.full(3, value, np.float32))
-    given = {"iterations": 4, "complete": True, "spent_j": 1.5, "figures": {"accuracy": 0.5}}
+    given: dict[str, Any] = {
+        "iterations": 4,
+        "complete": True,
+        "spent_j": 1.5,
+        "figures": {"accuracy": 0.5},
+    }
     params = {"w": commit.vector[:2].reshape(1, 2), "b": commit.vector[2:]}
     place = save_model(folder, fleet, device, commit, params, torch=False, **(given | more))
     return read_model(place)
@@ -266,3 +273,26 @@ def test_where_published_data_lie_does_not_decide_a_plan() -> None:
 
     one, other = (digest_of(joulemesh.plan(scenario)) for scenario in (base, there))
     assert one == other
+
+
+# Waits --------------------------------------------------------------------------------------------
+
+
+def test_every_wait_has_a_word_from_the_fifth_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from joulemesh.deploy.device import device as module
+
+    monkeypatch.setattr(module, "_WAIT_S", 0.02)  # in place of 5
+    said: list[str] = []
+    phases = iter(["starting"] * 60 + ["exchanging"] * 60)
+
+    def standing() -> Standing:
+        return Standing(2, "gate", next(phases), iteration=3, iterations=9, waiting=("barn",))
+
+    async def work() -> None:
+        with pytest.raises((StopIteration, RuntimeError)):
+            await module._say_waits(standing, said.append)
+
+    asyncio.run(work())
+    assert "s for barn to be there (after iteration 3 of 9)" in said[0]
+    assert "s for messages of barn" in said[-1]
+    assert 2 <= len(said) < 12  # twice as long each time

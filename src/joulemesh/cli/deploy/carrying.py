@@ -184,19 +184,20 @@ def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
 
     charged, planned = outcome["charged_j"], outcome["planned_j"]
     say(
-        f"{energy(charged, beside=planned)} charged, {energy(planned, beside=charged)} planned; "
-        f"{duration(outcome['seconds'])} on this machine, {duration(outcome['planned_s'])} planned"
+        f"{energy(charged, beside=planned)} charged, {energy(planned, beside=charged)} planned; the "
+        f"devices ran for {duration(outcome['seconds'])} here, their start included, and "
+        f"{duration(outcome['planned_s'])} on the plan's clock"
     )
     pace = outcome["iteration_s"]
     if pace["ratio"] is not None:
         say(
-            f"an iteration took {duration(pace['measured'])}, {duration(pace['planned'])} planned: "
-            f"{pace['ratio']:.3g} times"
+            f"a mean iteration took {duration(pace['measured'])} here and "
+            f"{duration(pace['planned'])} on the plan's clock: {pace['ratio']:.3g} times"
         )
     apart = outcome.get("largest_difference")
     if apart is not None:
-        equal = "equal" if apart <= _EQUAL else "differ from"
-        say(f"the parameters {equal} the simulated ones: by {apart:.1e} at the most")
+        equal = "equal" if apart <= _EQUAL else "not equal"
+        say(f"mean parameters {equal} to the simulated ones: the largest difference is {apart:.1e}")
     if "report" in outcome:
         for words in (outcome["sentence"], *outcome["notes"], f"wrote {outcome['report']}"):
             say(words)

@@ -43,6 +43,7 @@ from joulemesh.deploy.effects import Commit, Durable, End
 from joulemesh.deploy.fleet.credential import FleetSigner
 from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
+from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.node.ending import succeeded
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.node.served import Served
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 _POWER_CUT = 1 / 200  # of the battery may be counted as spent that was not, by a power cut
+_WAIT_S = 5.0  # without a word
 _SETTLE_S = 0.5  # a terminal and a parent may both pass on one Ctrl-C
 _CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 Tell = Callable[[str, dict[str, Any]], None]
@@ -268,10 +270,16 @@ class Device:
             battery_j=self.pack.orders.battery_j,
             elapsed_s=runner.elapsed_s,
             planned_s=planned_s,
-            waiting=tuple(sorted({names[one] for one, _ in beat.waiting})) if beat else (),
+            waiting=tuple(sorted(names[one] for one in self._waits_for(beat))),
             accuracy=runner.figures.get("accuracy"),
             trouble=runner.trouble,
         )
+
+    def _waits_for(self, beat: Beat | None) -> set[int]:
+        """The neighbours for which it waits: to be there at first, for their messages later."""
+        if beat is None or beat.phase == "starting":
+            return set(self.pack.neighbours) - self.runner.heard
+        return {one for one, _ in beat.waiting}
 
     def _up_to(self, iteration: int) -> tuple[float, float]:
         """Joules and seconds that plans give the device up to an iteration."""
@@ -407,6 +415,35 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_WAITS = {
+    "starting": "for {} to be there",
+    "exchanging": "for messages of {}",
+    "fetching": "for parameters that it lacks",
+    "frozen": "for the devices to agree on who goes on",
+    "waiting": "to be taken in by the other devices",
+    "finishing": "for the others to finish",
+}
+
+
+async def _say_waits(standing: Callable[[], Standing], say: Callable[[str], None]) -> None:
+    """Say for whom a device waits, from the fifth second on, and again after twice as long."""
+    clock = asyncio.get_running_loop().time
+    before, since, due_s = None, clock(), _WAIT_S
+    while True:
+        await asyncio.sleep(_WAIT_S / 10)
+        now = standing()
+        seen = (now.phase, now.iteration, now.waiting)
+        if seen != before:
+            before, since, due_s = seen, clock(), _WAIT_S
+        elif clock() - since >= due_s and now.phase in _WAITS:
+            whom = ", ".join(now.waiting) or "its neighbours"
+            say(
+                f"{now.name} has waited {clock() - since:.0f} s {_WAITS[now.phase].format(whom)} "
+                f"(after iteration {now.iteration} of {now.iterations})"
+            )
+            due_s *= 2
+
+
 async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
     """Run a device; the first signal asks it to stop, the second ends it at once."""
     loop, asked = asyncio.get_running_loop(), list[tuple[float, signal.Signals]]()
@@ -421,9 +458,11 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
 
     for number in _CODES:
         loop.add_signal_handler(number, on_signal, number)
+    waits = loop.create_task(_say_waits(device.standing, say))
     try:
         end = await device.run()
     finally:
+        waits.cancel()
         for number in _CODES:
             loop.remove_signal_handler(number)
     reason = named(end.reason, device.pack.fleet.given_names)

@@ -79,6 +79,8 @@ class Runner:
         self.plan: ViewPlan | None = None
         self.view, self.iteration, self.elapsed_s = 0, 0, 0.0
         self.beat: Beat | None = None
+        self.heard: set[int] = set()
+        """Neighbours from which anything has come since the start."""
         self.saved: Durable | None = None
         """The state that is on disk; None before the first save of this start."""
         self.figures: dict[str, float] = {}
@@ -201,6 +203,7 @@ class Runner:
         if self._early is not None:
             self._early.append((sender, message))
             return
+        self.heard.add(sender)
         if isinstance(message, Part | Given):
             if self._dtype is not None and message.payload.dtype != self._dtype:
                 message = replace(message, payload=message.payload.astype(self._dtype))
