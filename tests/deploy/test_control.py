@@ -280,8 +280,7 @@ class Ended:
             self.pack.folder, fleet, self.pack.device, commit, params, torch=False, **done
         )
 
-    def served(self) -> None:
-        """It did not end with the fleet's model."""
+    has_last = False  # it did not end with the fleet's model
 
     def may_come_late(self) -> tuple[int, ...]:
         return ()

@@ -18,23 +18,27 @@ from joulemesh.deploy.device.simulated import own_data
 from joulemesh.deploy.effects import (
     Begin,
     Commit,
+    Delivered,
     Durable,
     Effect,
     End,
+    Event,
     Received,
     Save,
     Saved,
     Send,
+    Tick,
 )
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
-from joulemesh.deploy.messages import OVER, Beat, Fetch, Given, Refused
+from joulemesh.deploy.messages import OVER, Beat, Fetch, Given, Recall, Refused
 from joulemesh.deploy.node.ending import COMPLETE, succeeded
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.node.served import Served
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.view import LATE, View
+from joulemesh.deploy.view import LATE, Proof, View
+from joulemesh.deploy.virtual.hardware import VirtualSigner
 from joulemesh.errors import ScenarioError
 from joulemesh.export.model import export_model
 
@@ -151,9 +155,12 @@ class FakeMeter:
     def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
         pass
 
+    def recall(self, spent_j: float) -> None:
+        pass
+
 
 def ended(iteration: int = 30) -> Durable:
-    views = (View(0, 1, (0, 1, 2)), View(1, 9, (0, 1)))
+    views = (View(0, 1, (0, 1, 2)), View(1, 9, (0, 1), proof=Proof((0, 0), ())))
     commit = Commit(iteration, np.arange(3.0), average=(iteration, np.arange(3.0)), view=1)
     return Durable(2, views, commit, ended=COMPLETE)
 
@@ -171,21 +178,24 @@ def settled(node: Node, effects: list[Effect], now: float) -> list[Effect]:
 
 def test_a_device_that_comes_late_is_given_what_the_fleet_ended_with() -> None:
     """Two devices: one has ended, and the other is started again with iteration 8 behind it."""
-    served = Served(0, ended(), FakeMeter())  # type: ignore[arg-type]
+    alike = replace(ended(), views=(View(0, 1, (0, 1, 2)),))  # views need a majority's votes
+    served = Served(0, alike, FakeMeter(), 7)  # type: ignore[arg-type]
     behind = Durable(1, (View(0, 1, (0, 1, 2)),), Commit(8, np.zeros(3)))
-    node = Node(2, ((0, 2), (1, 2)), behind, FakeMeter(), Settings())  # type: ignore[arg-type]
+    meter: Any = FakeMeter()
+    node = Node(2, ((0, 2), (1, 2)), behind, meter, Settings(), VirtualSigner(2), epoch=5)
     now, waiting = 1.0, settled(node, node.handle(Begin(), 1.0), 1.0)
     ends: list[End] = []
     for _ in range(20):
-        answers = []
+        events: list[Event] = []
         for effect in waiting:
             if isinstance(effect, End):
                 ends.append(effect)
             if isinstance(effect, Send) and effect.to == 0:
-                answers += served.answer(2, effect.message)
+                events.append(Delivered(effect.token))
+                events += [Received(0, one) for one in served.answer(2, effect.message)]
         waiting, now = [], now + 0.1
-        for message in answers:
-            waiting += settled(node, node.handle(Received(0, message), now), now)
+        for event in [*events, Tick("tick")]:
+            waiting += settled(node, node.handle(event, now), now)
         if ends:
             break
     assert ends, "it waits for ever"
@@ -196,7 +206,7 @@ def test_a_device_that_comes_late_is_given_what_the_fleet_ended_with() -> None:
 
 def test_an_ended_device_sends_only_what_its_battery_pays_for() -> None:
     meter = FakeMeter(0.3)
-    served = Served(0, ended(), meter)  # type: ignore[arg-type]
+    served = Served(0, ended(), meter, 7)  # type: ignore[arg-type]
     fetch = Fetch(1, 30)
     (given,) = served.answer(2, fetch)
     assert isinstance(given, Given)
@@ -206,13 +216,13 @@ def test_an_ended_device_sends_only_what_its_battery_pays_for() -> None:
 
 
 def test_an_ended_device_names_the_views_that_a_late_one_lacks() -> None:
-    served = Served(0, ended(), FakeMeter())  # type: ignore[arg-type]
-    told, sign = served.answer(2, Beat(1, 0, 8, "waiting"))
+    served = Served(0, ended(), FakeMeter(), 7)  # type: ignore[arg-type]
+    recall, told, sign = served.answer(2, Beat(11, 0, 8, "waiting", count=3))
+    assert recall == Recall(None)
     assert isinstance(told, Refused)
     assert [view.number for view in told.views] == [1]
     assert isinstance(sign, Beat)
-    assert (sign.phase, sign.iteration) == (OVER, 30)
-    assert served.behind == {2}
+    assert (sign.phase, sign.iteration, sign.epoch, sign.echo) == (OVER, 30, 7, (11, 3))
     assert served.answer(1, Beat(1, 1, 30, OVER)) == []  # two that have ended are silent
 
 
