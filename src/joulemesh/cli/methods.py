@@ -62,7 +62,7 @@ def _with(method: Method, name: str, parameter: Parameter) -> tuple[str, ...]:
     found = libraries(method.name)
     for value in parameter.words or filter(None, (parameter.example,)):
         kept = libraries(f"{method.name}:{name}={value}")
-        found = tuple(one for one in found if one in kept)
+        found = tuple(one for one in found if one in kept) if kept else found
     return found
 
 

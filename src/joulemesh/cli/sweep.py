@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 _METHODS = "spread,adaptive,fixed:3"
+_MOST_REASONS = 12  # of a method, in as many combinations
 
 
 def sweep(
@@ -95,6 +96,14 @@ def sweep(
         bool,
         typer.Option("--dry-run", help="List the combinations and what they take; train nothing."),
     ] = False,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="SECTION.FIELD=TEXT",
+            help="What the figure and table.tex call a varied field; repeatable.",
+        ),
+    ] = None,
     formats: FormatOption = None,
     width: WidthOption = None,
     load: LoadOption = None,
@@ -111,7 +120,7 @@ def sweep(
     scenario = read_scenario(file, preset, changes, load)
     options: dict[str, Any] = {"target": target, "cache": cache}
     options["tune_lr"] = lr_grid if lr_grid is not None else tune_lr
-    asked = (_fields(vary), methods, equal, seeds)
+    asked = (_fields(vary), methods, equal, seeds, _labels(label))
     if dry_run:
         _look_ahead(scenario, *asked, json=json, **options)
         return
@@ -150,12 +159,24 @@ def _fields(vary: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def _labels(given: Sequence[str] | None) -> dict[str, str]:
+    """Labels by field."""
+    found: dict[str, str] = {}
+    for text in given or []:
+        name, equals, label = text.partition("=")
+        if not equals:
+            raise ScenarioError(f'--label {text}: write --label section.field="what it is"')
+        found[name.strip()] = label.strip()
+    return found
+
+
 def _with_progress(
     scenario: Scenario,
     vary: dict[str, str],
     methods: str,
     equal: str | None,
     seeds: int,
+    labels: dict[str, str],
     *,
     quiet: bool,
     **options: Any,
@@ -175,6 +196,9 @@ def _with_progress(
             nonlocal total
             total = sum(one.missing for one in ahead)
             kept = sum(one.runs for one in ahead) - total
+            if not quiet:
+                for line in _infeasible(asked, ahead, most=1):
+                    say(line, err=True)
             display.stage(f"{total:,} runs to train, {kept:,} kept from before")
 
         def show(step: Progress) -> None:
@@ -194,6 +218,7 @@ def _with_progress(
             methods,
             equal,
             seeds,
+            labels=labels,
             on_plan=plan,
             on_outlook=know,
             on_progress=show,
@@ -207,6 +232,7 @@ def _look_ahead(
     methods: str,
     equal: str | None,
     seeds: int,
+    labels: dict[str, str],
     *,
     json: bool,
     **options: Any,
@@ -218,7 +244,7 @@ def _look_ahead(
     from joulemesh.views.progress import Display
 
     with Display(quiet=json) as display:
-        asked = ask(scenario, vary, methods, equal, seeds)
+        asked = ask(scenario, vary, methods, equal, seeds, labels)
         ahead = outlooks(
             asked,
             lambda one: display.stage(f"planning combination {one.number + 1}"),
@@ -237,6 +263,8 @@ def _look_ahead(
     from joulemesh.views.terminal import open_console
 
     show_outlook(asked.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
+    for line in _infeasible(asked, ahead):
+        say(line)
     parts = {"combination": asked.combinations, "method": asked.methods, "seed": asked.seeds}
     counts = [
         f"{len(them):,} {name}{'' if len(them) == 1 else 's'}" for name, them in parts.items()
@@ -245,10 +273,28 @@ def _look_ahead(
     say(f"{times}; about {duration(float(math.ceil(left_s)))}" if missing else times)
 
 
+def _infeasible(asked: Asked, ahead: Sequence[Outlook], most: int = _MOST_REASONS) -> Iterator[str]:
+    """Which methods cannot run in which combinations, and why."""
+    from joulemesh.views.sweep.marginal import words_of
+
+    for method in asked.methods:
+        found = [one for one in ahead if method in one.infeasible and not one.refused]
+        if found:
+            where = f"{len(found):,} of {len(ahead):,} combinations"
+            yield f"{method} cannot run in {where}:"
+        for one in found[:most]:
+            at = zip(asked.varied, one.combination.at, strict=True)
+            fields = ", ".join(f"{field.name} {words_of(field, k)}" for field, k in at)
+            yield f"  {fields}: {one.infeasible[method]}"
+        if len(found) > most:
+            yield f"  and in {len(found) - most:,} more"
+
+
 def _takes(one: Outlook) -> list[str]:
-    if one.reason:
+    if one.refused:
         return ["–", "–", "–", one.reason]
-    return [f"{one.runs:,}", f"{one.missing:,}", f"{one.steps:,}", ""]
+    without = f"without {', '.join(one.infeasible)}" if one.infeasible else ""
+    return [f"{one.runs:,}", f"{one.missing:,}", f"{one.steps:,}", without]
 
 
 def _outlook_record(asked: Asked, ahead: Sequence[Outlook], left_s: float) -> dict[str, Any]:
@@ -259,6 +305,7 @@ def _outlook_record(asked: Asked, ahead: Sequence[Outlook], left_s: float) -> di
             "to_train": one.missing,
             "device_steps": one.steps,
             "reason": one.reason,
+            "infeasible": dict(one.infeasible),
         }
         for one in ahead
         for at in [one.combination.at]

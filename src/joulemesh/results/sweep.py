@@ -280,7 +280,7 @@ class Sweep:
         formats: str | Sequence[str] | None = None,
         width: str | float | None = None,
     ) -> None:
-        """Write ``table.csv``, ``table.parquet``, ``summary.csv``, the figure and the page.
+        """Write ``table.csv``, ``table.parquet``, ``summary.csv``, ``table.tex``, figure and page.
 
         Args:
             folder: made if need be; files of these names in it are replaced.

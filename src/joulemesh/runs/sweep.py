@@ -34,7 +34,7 @@ from joulemesh.studies.outlook import Asked, Outlook, ask, outlooks
 from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of
 from joulemesh.studies.sweep import Progress, sweep_scenario
 from joulemesh.training.software import software
-from joulemesh.views.publication.printing import ON_SCREEN, Printing
+from joulemesh.views.publication.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 
 RECORD = "sweep.json"
 SO_FAR = "so-far.csv"
@@ -59,6 +59,7 @@ def sweep(
     code: Sequence[str | Path] = (),
     formats: str | Sequence[str] | None = None,
     width: str | float | None = None,
+    labels: Mapping[str, str] | None = None,
     on_plan: Callable[[Combination], None] | None = None,
     on_outlook: Callable[[Asked, Sequence[Outlook]], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -92,6 +93,9 @@ def sweep(
         formats: of the folder's figure: some of pdf, svg, pgf, png; PNG and SVG unless given.
         width: of that figure: a paper's column (``"ieee"``, ``"acm-wide"``, …) or inches; that of
             a screen unless given.
+        labels: what the figure and ``table.tex`` call varied fields, as in
+            ``{"devices.count": "number of devices"}``; the words of their descriptions unless
+            given.
         on_plan: called before each combination is planned.
         on_outlook: called when all are planned, before anything is trained.
         on_progress: called after every chunk of iterations.
@@ -119,7 +123,7 @@ def sweep(
     options: Options = {"model": model, "data": own, "target": target, "cache": cache}
     options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds}
     printing = Printing.asked(formats, width) or ON_SCREEN
-    wanted = ask(scenario, vary, methods, equal, seeds)
+    wanted = ask(scenario, vary, methods, equal, seeds, labels)
     ahead = outlooks(wanted, on_plan, **options)
     if on_outlook is not None:
         on_outlook(wanted, ahead)
@@ -180,6 +184,7 @@ class _SoFar:
 def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
     from joulemesh.runs.formats import flat
     from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
+    from joulemesh.views.publication.table import sweep_table
     from joulemesh.views.sweep.page import render_sweep
 
     sweep_drafts(place)
@@ -193,12 +198,15 @@ def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> N
         (place / "table.parquet").unlink(missing_ok=True)  # one of before would be another table
     drawn = found.figure(width=printing.width)
     save_figure(drawn, place / "figure", printing.formats, width=None)
+    narrow = printing.width is not None and printing.width < TWO_COLUMNS_IN
+    write_text(place / "table.tex", sweep_table(found, narrow=narrow))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     computed_by = software(*found.libraries)
     page = render_sweep(found, versions=flat(computed_by), when=now)
     write_text(place / "report.html", page)
     record = {
         **_record(found, found.wanted, found.rates),
+        "labels": {one.name: one.label for one in found.varied if one.label},
         "command": command_for(found, code),
         "versions": computed_by,
         "made": now,
@@ -236,6 +244,8 @@ def command_for(found: Sweep, code: Sequence[Path] = ()) -> str | None:
         words += ["--vary", f"{one.name}={values}"]
     words += ["--methods", ";".join(found.methods), "--equal", found.equal]
     words += ["--seeds", str(len(found.seeds))]
+    for one in found.varied:
+        words += ["--label", f"{one.name}={one.label}"] if one.label else []
     if found.wanted is not None:
         words += ["--target", repr(found.wanted)]
     if found.rates:

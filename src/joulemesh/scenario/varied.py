@@ -7,6 +7,7 @@ __all__ = [
     "Combination",
     "Varied",
     "combinations",
+    "labelled",
     "value_of",
     "varied_of",
 ]
@@ -16,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -29,6 +30,7 @@ from joulemesh.units import is_quantity, parse, unit_of
 
 MOST_COMBINATIONS = 10_000
 _MOST_VALUES = 1_000
+_LONGEST_LABEL, _MOST_LETTERS = 40, 100  # of a description, of what a user writes
 _ROUNDING = Decimal("1e-9")  # of a step, by which the end of a range may be missed
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")
@@ -41,10 +43,23 @@ class Varied:
     Attributes:
         name: of the field, with its section.
         values: that it takes, as a scenario holds them.
+        label: what figures and tables call it; in the words of its description unless given.
     """
 
     name: str
     values: tuple[Any, ...]
+    label: str = ""
+
+    @property
+    def words(self) -> str:
+        """What figures and tables call it.
+
+        >>> Varied("devices.count", (10, 20)).words, Varied("training.alpha", (0.1,)).words
+        ('number of devices N', 'concentration')
+        >>> Varied("devices.count", (10, 20), "devices").words
+        'devices'
+        """
+        return self.label or _described(self.name)
 
     @property
     def plain(self) -> tuple[int | float | str | bool, ...]:
@@ -77,6 +92,44 @@ class Combination:
     at: tuple[int, ...]
     scenario: Scenario | None
     reason: str = ""
+
+
+def _described(name: str) -> str:
+    """The first clause of a field's description; its name where that is long."""
+    section, _, field = name.rpartition(".")
+    model: Any = Scenario.model_fields[section].annotation if section else Scenario
+    known = model.model_fields[field].description or ""
+    text = re.split(r"[;,(]", known)[0].strip()
+    kinds, colon, meaning = text.partition(": ")
+    if colon:  # which of several kinds it is for, or which values it takes
+        text = kinds if "|" in meaning else meaning
+    return text if 0 < len(text) <= _LONGEST_LABEL else name
+
+
+def labelled(varied: Sequence[Varied], labels: Mapping[str, str]) -> tuple[Varied, ...]:
+    """Fields with labels for figures and tables.
+
+    Args:
+        varied: the fields that are varied.
+        labels: by the name of the field.
+
+    Raises:
+        ScenarioError: a label of a field that is not varied, or one that is empty or too long.
+
+    >>> labelled([Varied("devices.count", (1, 2))], {"devices.count": "fleet size"})[0].words
+    'fleet size'
+    """
+    names = [one.name for one in varied]
+    for name, label in labels.items():
+        if name not in names:
+            raise ScenarioError(
+                f"label {name[:60]!r} names no varied field: use {' or '.join(names)}"
+            )
+        if not label.strip() or len(label) > _MOST_LETTERS:
+            raise ScenarioError(
+                f"the label of {name} has {len(label)} characters: give 1 to {_MOST_LETTERS}"
+            )
+    return tuple(replace(one, label=labels.get(one.name, one.label)) for one in varied)
 
 
 def varied_of(vary: Mapping[str, Any]) -> tuple[Varied, ...]:

@@ -19,7 +19,7 @@ from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import score_metric
 from joulemesh.results.target import check_target
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.varied import Combination, Varied, combinations, varied_of
+from joulemesh.scenario.varied import Combination, Varied, combinations, labelled, varied_of
 from joulemesh.studies.cache import Cache
 from joulemesh.studies.compare import (
     Options,
@@ -70,6 +70,7 @@ class Outlook:
         runs: how many there are (methods that can run × seeds).
         missing: how many of them are not kept.
         steps_of: device-steps of those by method: SGD steps of all devices at all seeds.
+        infeasible: why methods cannot run, by method.
     """
 
     combination: Combination
@@ -78,6 +79,7 @@ class Outlook:
     runs: int = 0
     missing: int = 0
     steps_of: Mapping[str, int] = field(default_factory=dict)
+    infeasible: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -91,8 +93,11 @@ def ask(
     methods: Sequence[str] | str,
     equal: str | None,
     seeds: int | Sequence[int],
+    labels: Mapping[str, str] | None = None,
 ) -> Asked:
     """Check what a sweep is asked, and make every combination a scenario.
+
+    Arguments are those of `joulemesh.sweep`.
 
     Raises:
         ScenarioError: a field, value, method or number that is wrong, or too many runs.
@@ -109,7 +114,9 @@ def ask(
             f"the sweep has {runs:,} runs, more than {MOST_RUNS:,}: give fewer values, methods or "
             "seeds"
         )
+    labelled(given, labels or {})  # refused before anything is planned
     varied, made = combinations(scenario, given)
+    varied = labelled(varied, labels or {})
     terms = equal_terms(equal, *(one.scenario for one in made if one.scenario is not None))
     return Asked(scenario, varied, made, wanted, terms, chosen)
 
@@ -145,13 +152,16 @@ def _outlook(asked: Asked, one: Combination, options: Options) -> Outlook:
     except JoulemeshError as error:
         return Outlook(one, str(error), refused=True)
     works = {made.name: _work(made, ready) for made in ready.ready if not isinstance(made, str)}
+    pairs = zip(ready.methods, ready.ready, strict=True)
+    infeasible = {name: made for name, made in pairs if isinstance(made, str)}
     if not works:
-        return Outlook(one, str(ready.ready[0]))
+        return Outlook(one, str(ready.ready[0]), infeasible=infeasible)
     return Outlook(
         one,
         runs=sum(work.runs for work in works.values()),
         missing=sum(work.missing for work in works.values()),
         steps_of={name: work.missing * work.steps for name, work in works.items()},
+        infeasible=infeasible,
     )
 
 

@@ -16,7 +16,7 @@ from joulemesh.results.comparison import AXES, Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.statistics import estimate
 from joulemesh.units import prefixed
-from joulemesh.views.publication.curves import curve_look
+from joulemesh.views.publication.curves import curve_look, legend_columns
 from joulemesh.views.publication.printing import width_in
 from joulemesh.views.style import styled
 
@@ -48,7 +48,7 @@ def comparison_figure(
     inches = (3.6 if len(axes) == 1 else 7.2) if width is None else width_in(width)
     side_by_side = len(axes) * _NARROWEST_INCH <= inches
     rows, columns = (1, len(axes)) if side_by_side else (len(axes), 1)
-    keys = _legend_columns(shown, inches)
+    keys = legend_columns([entry.name for entry in shown], inches)
     legend = 0.16 * -(-len(shown) // keys)  # its height
     height = 2.9 if width is None else (2.0 if rows == 1 else 1.8) * rows + legend
     with styled(printed=width is not None):
@@ -89,12 +89,6 @@ def _floor(study: Comparison, shown: Sequence[Entry]) -> float | None:
     lowest, highest = 100 * min(finals), 100 * max(finals)
     floor = lowest - max(_BELOW, 1.5 * (highest - lowest))
     return floor if floor > 0 else None
-
-
-def _legend_columns(shown: Sequence[Entry], inches: float) -> int:
-    """How many names stand side by side below the panels."""
-    longest = max((len(entry.name) for entry in shown), default=1)
-    return max(1, min(len(shown), int(inches / (0.6 + 0.07 * longest))))
 
 
 def across(entry: Entry, axis: str) -> NDArray[np.float64]:

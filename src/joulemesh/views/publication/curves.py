@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["DASHES", "MARKERS", "curve_look"]
+__all__ = ["DASHES", "MARKERS", "curve_look", "legend_columns"]
 
+from collections.abc import Sequence
 from typing import Any
 
 from joulemesh.views.palette import PRINTED
@@ -39,3 +40,15 @@ def curve_look(index: int, *, marked: bool = True) -> dict[str, Any]:
         "markersize": 3.2,
         "linewidth": 1.2,
     }
+
+
+def legend_columns(names: Sequence[str], inches: float) -> int:
+    """How many names stand side by side below the panels, in rows of about the same length.
+
+    >>> legend_columns(["spread", "adaptive", "fixed:3", "d-psgd"], 3.5)  # two rows of two
+    2
+    """
+    longest = max(map(len, names), default=1)
+    most = max(1, min(len(names), int(inches / (0.6 + 0.07 * longest))))
+    rows = -(-len(names) // most)
+    return max(1, -(-len(names) // max(1, rows)))

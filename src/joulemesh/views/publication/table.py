@@ -1,19 +1,24 @@
-"""A comparison as a LaTeX table: means with intervals, the best in bold, significance marked."""
+"""Comparisons and sweeps as LaTeX tables: means with intervals, the best in bold."""
 
 from __future__ import annotations
 
-__all__ = ["comparison_table"]
+__all__ = ["comparison_table", "sweep_table"]
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.significance import Judgement, judged, merits
+from joulemesh.results.sweep import Sweep
+from joulemesh.results.target import default_target
+from joulemesh.scenario.varied import Varied
 from joulemesh.units import prefixed, si
 from joulemesh.views.comparison.table import method_text
 from joulemesh.views.publication.latex import Tex, booktabs, escape
+from joulemesh.views.sweep.marginal import scale_of, words_of
 from joulemesh.views.words import dataset_words, device_words
 
 _LEVELS = (0.001, 0.01, 0.05)  # three marks, two, one
@@ -37,7 +42,7 @@ class _Column:
     score: bool = False
 
 
-def _columns(study: Comparison) -> list[_Column]:
+def _columns(study: Comparison | Sweep) -> list[_Column]:
     metric = study.metric
     unit = "%" if metric.share else ""
     own = _Column(f"device_{study.score}", "devices' own", unit)
@@ -88,6 +93,69 @@ def comparison_table(
         wide=not narrow,
         compact=True,
     )
+
+
+def sweep_table(study: Sweep, *, narrow: bool = False) -> str:
+    """The table of a sweep for a paper: one row for each combination and method.
+
+    Args:
+        study: what was swept.
+        narrow: for one column of the page: the score, and the energy to the target.
+
+    Returns:
+        LaTeX source that needs the package ``booktabs``. Of a method that could not run, the table
+        has the status and a note below it the reason.
+    """
+    rows = study.summary_table()
+    few = (study.score, "energy_to_target_j")
+    shown = [one for one in _columns(study) if not narrow or one.name in few]
+    cells = [_cells(column, rows, None) for column in shown]
+    body: list[list[str]] = []
+    for point in study.points:
+        values = [_value(one, k) for one, k in zip(study.varied, point.at, strict=True)]
+        for row in point.methods:
+            k = len(body)
+            body.append([*values, row["method"], *(column[k] for column in cells)])
+            values = [""] * len(values)  # once for each combination
+    heads = [scale_of(one)[1] for one in study.varied]
+    return booktabs(
+        [*heads, "method", *(_heading(column, rows, narrow=narrow) for column in shown)],
+        body,
+        caption=f"Methods on equal {study.equal} within each combination: "
+        f"{' and '.join(one.words for one in study.varied)} varied.",
+        label="tab:sweep",
+        notes=_sweep_notes(study),
+        align="r" * len(study.varied) + "l" + "r" * len(shown),
+        wide=not narrow,
+        compact=True,
+    )
+
+
+def _value(field: Varied, k: int) -> str:
+    """A value of a varied field, in the unit of its column."""
+    return f"{field.values[k] / scale_of(field)[0]:.4g}" if field.numeric else words_of(field, k)
+
+
+def _sweep_notes(study: Sweep) -> list[str]:
+    times = len(study.seeds)
+    said = "One seed, hence no intervals."
+    if times > 1:
+        said = f"Means of {times} seeds ± half of the 95 % interval over seeds (Student's t)."
+    _, target = default_target(1.0, study.metric, "the best final")
+    target = f"The target is {target} of each combination."
+    if study.wanted is not None:
+        target = f"The target is a test {study.metric.label} of {study.wanted:g}."
+    return [said, target, *filter(None, (_without(study, one) for one in study.methods))]
+
+
+def _without(study: Sweep, method: str) -> str:
+    """In how many combinations a method could not run, with the first reason."""
+    rows = [row for point in study.points for row in point.methods if row["method"] == method]
+    lost = [row for row in rows if row.get("iterations") is None]
+    if not lost:
+        return ""
+    why = re.split(r"[:;] ", lost[0]["notes"][0])[0] if lost[0]["notes"] else lost[0]["status"]
+    return f"{method} could not run in {len(lost)} of {len(rows)} combinations: {why}."
 
 
 def _scale(column: _Column, rows: Sequence[dict[str, Any]]) -> tuple[float, str]:

@@ -16,11 +16,11 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from joulemesh.results.sweep import Figure as Column
 from joulemesh.results.sweep import Sweep
 from joulemesh.scenario.varied import Varied
-from joulemesh.units import prefixed, unit_of
-from joulemesh.views.publication.curves import curve_look
+from joulemesh.units import prefixed
+from joulemesh.views.publication.curves import curve_look, legend_columns
 from joulemesh.views.publication.printing import width_in
 from joulemesh.views.style import styled
-from joulemesh.views.sweep.marginal import Panel, is_geometric, panel_of, words_of
+from joulemesh.views.sweep.marginal import Panel, is_geometric, panel_of, scale_of, words_of
 
 _WIDTH_IN, _HEIGHT_IN, _ABREAST = 7.2, 2.7, 3
 _NARROWEST_IN = 1.7  # of panels side by side in a paper
@@ -56,8 +56,8 @@ def sweep_figure(study: Sweep, y: str | None = None, width: str | float | None =
         for axes in grid.ravel()[len(panels) :]:
             axes.set_visible(False)
         for axes in grid[:, 0]:
-            axes.set_ylabel(_label(panels, study.figures[y]))
-        _legend(figure, panels, inches)
+            axes.set_ylabel(_label(panels, study.figures[y], short=width is not None))
+        _legend(figure, study, panels, inches)
         if width is None:
             times = "1 seed" if len(study.seeds) == 1 else f"{len(study.seeds)} seeds"
             figure.suptitle(f"Equal {study.equal}, {times}", fontsize=9, fontweight="bold")
@@ -72,25 +72,39 @@ def _scale(panels: Sequence[Panel], figure: Column) -> tuple[float, str]:
     return prefixed(float(max(tops, default=1.0)), figure.unit) if figure.unit else (1.0, "")
 
 
-def _label(panels: Sequence[Panel], figure: Column) -> str:
+def _label(panels: Sequence[Panel], figure: Column, *, short: bool) -> str:
     _, unit = _scale(panels, figure)
-    return literal(f"{figure.words} [{unit}]" if unit else figure.words)
+    words = figure.short if short else figure.words
+    return literal(f"{words} [{unit}]" if unit else words)
 
 
-def _legend(figure: Figure, panels: Sequence[Panel], inches: float) -> None:
-    known = {line.index: line for panel in panels for line in panel.lines}
-    lines = [known[index] for index in sorted(known)]
-    if not lines:
+def _legend(figure: Figure, study: Sweep, panels: Sequence[Panel], inches: float) -> None:
+    """Every method of the sweep; one without any line is named as such."""
+    drawn = {line.index for panel in panels for line in panel.lines}
+    if not drawn:
         return
-    longest = max(len(line.method) for line in lines)
+    names = [f"{name}{_lacking(study, name)}" for name in study.methods]
     figure.legend(
-        [Line2D([], [], **curve_look(line.index)) for line in lines],
-        [literal(line.method) for line in lines],
+        [
+            Line2D([], [], **(curve_look(k) if k in drawn else {"linestyle": "none"}))
+            for k in range(len(names))
+        ],
+        [literal(name) for name in names],
         loc="outside lower center",
-        ncols=max(1, min(len(lines), int(inches / (0.6 + 0.07 * longest)))),
+        ncols=legend_columns(names, inches),
         frameon=False,
         handlelength=3.0,
     )
+
+
+def _lacking(study: Sweep, method: str) -> str:
+    """In how many combinations a method has no figures, and what became of it there."""
+    rows = [row for point in study.points for row in point.methods if row["method"] == method]
+    lost = [str(row["status"]) for row in rows if row.get("iterations") is None]
+    if not lost:
+        return ""
+    why = lost[0] if len(set(lost)) == 1 else "did not run"
+    return f" ({why})" if len(lost) == len(rows) else f" ({why} in {len(lost)} of {len(rows)})"
 
 
 def _draw(axes: Axes, study: Sweep, panel: Panel, y: str, scale: float) -> None:
@@ -121,18 +135,11 @@ def _ticked(axes: Axes, field: Varied) -> tuple[np.ndarray[Any, Any], list[int]]
         turned = 20 if max(map(len, texts)) > _LONG else 0
         axes.set_xticks(at, [literal(text) for text in texts], rotation=turned)
         axes.set_xlim(-0.6, len(at) - 0.4)
-        axes.set_xlabel(literal(field.name))
+        axes.set_xlabel(literal(field.words))
         return at, list(range(len(at)))
     order = np.argsort(np.asarray(field.values, np.float64), kind="stable").tolist()
     at = np.asarray(field.values, np.float64)[order]
-    unit, scale = unit_of(field.name), 1.0
-    if unit in ("dB", "dBm/Hz"):
-        label = f"{field.name} [{unit}]"
-    elif unit is not None:
-        scale, name = prefixed(float(at[-1]), unit)
-        label = f"{field.name} [{name}]"
-    else:
-        label = field.name
+    scale, label = scale_of(field)
     at = at / scale
     if is_geometric(list(at)):
         axes.set_xscale("log")

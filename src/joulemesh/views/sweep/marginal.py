@@ -8,7 +8,7 @@ over seeds: settings of the other fields were chosen, not drawn.
 
 from __future__ import annotations
 
-__all__ = ["Line", "Panel", "is_geometric", "panel_of", "words_of"]
+__all__ = ["Line", "Panel", "is_geometric", "panel_of", "scale_of", "words_of"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from joulemesh.results.statistics import estimate
 from joulemesh.results.sweep import Sweep
 from joulemesh.scenario.varied import Varied
+from joulemesh.units import prefixed, unit_of
 from joulemesh.views.values import value_words
 
 FloatArray = NDArray[np.float64]
@@ -55,7 +56,8 @@ class Panel:
         field: the number of the field among those that are varied.
         lines: of the methods that have anything to draw.
         settings: how many settings of the other fields there are.
-        missing: methods that have figures, but in no setting at all of their values.
+        missing: methods without a line, because they could not run at all, or have figures in no
+            setting at all of their values.
     """
 
     field: int
@@ -66,14 +68,14 @@ class Panel:
     @property
     def note(self) -> str:
         """What the reader should know of the settings that are averaged over."""
+        lacking = f"no line: {', '.join(self.missing)}" if self.missing else ""
         if self.settings == 1:
-            return ""
+            return lacking
         counts = sorted({line.settings for line in self.lines})
         over = " or ".join(map(str, counts))
         text = f"mean over {over} of {self.settings} settings" if counts else ""
         if counts == [self.settings]:
             text = f"mean over {self.settings} settings of the rest"
-        lacking = f"no line: {', '.join(self.missing)}" if self.missing else ""
         return "; ".join(part for part in (text, lacking) if part)
 
 
@@ -95,7 +97,8 @@ def panel_of(study: Sweep, field: int, figure: str | None = None) -> Panel:
         for m in shown
         if (over := common if common.any() else balanced[m]).any()
     ]
-    missing = tuple(study.methods[m] for m in shown if m not in {line.index for line in lines})
+    drawn = {line.index for line in lines}
+    missing = tuple(name for m, name in enumerate(study.methods) if m not in drawn)
     return Panel(field, tuple(lines), cells.shape[1], missing)
 
 
@@ -150,6 +153,20 @@ def is_geometric(values: Sequence[float]) -> bool:
 def _unevenness(values: FloatArray) -> float:
     steps = np.diff(values)
     return float(steps.std() / steps.mean())
+
+
+def scale_of(field: Varied) -> tuple[float, str]:
+    """What the values of a field are divided by in a figure or a table, and its label.
+
+    >>> scale_of(Varied("budget.energy_j", (100.0, 5000.0), "battery"))
+    (1000.0, 'battery [kJ]')
+    >>> scale_of(Varied("training.alpha", (0.1, 1.0)))
+    (1.0, 'concentration')
+    """
+    unit, scale = unit_of(field.name) if field.numeric else None, 1.0
+    if unit is not None and unit not in ("dB", "dBm/Hz"):
+        scale, unit = prefixed(float(np.abs(field.values).max()), unit)
+    return scale, f"{field.words} [{unit}]" if unit else field.words
 
 
 def words_of(field: Varied, k: int) -> str:
