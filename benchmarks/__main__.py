@@ -18,6 +18,7 @@ BENCHMARKS = (
     "faults",
     "trees",
     "slots",
+    "consensus",
     "drag",
     "studio",
     "deploy",

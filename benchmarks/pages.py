@@ -6,6 +6,7 @@ import json
 
 from benchmarks import (
     accelerator_page,
+    consensus,
     deploy,
     drag,
     faults,
@@ -44,6 +45,7 @@ PAGES = {
     "torch": (torch_page.TITLES["torch"], torch_page.page),
     "torch-gpu": (torch_page.TITLES["torch-gpu"], torch_page.page),
     "watching": (watching.TITLE, watching.page),
+    "consensus": (consensus.TITLE, consensus.page),
     "install": (install.TITLE, install.page),
 }
 

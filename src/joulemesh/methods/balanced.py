@@ -73,9 +73,7 @@ def mixing_contender(
     if squeeze is not None and tau2:
         from joulemesh.methods.choco import choco, linked_choco
 
-        # A message that is lost with some probability passes a smaller share of its norm.
-        share = squeeze.step(size) * float(chances(setting, bits).min())
-        step = share if gamma is None else gamma
+        step = consensus_step(setting, squeeze) if gamma is None else gamma
         wire, away = rounded_to(per_parameter), setting.world.traces.given
         own = choco(squeeze, size, tau2, step, away=away, wire=wire)
     if setting.world.traces.given:
@@ -98,6 +96,16 @@ def mixing_contender(
     made = setting.contender(name, tau1, prices, mixing=mixing, mixing_rounds=rounds)
     scheme = neighbours(setting, tau2)
     return with_losses(setting, made, lambda t: scheme)
+
+
+def consensus_step(setting: Setting, squeeze: Compressor) -> float:
+    """CHOCO's γ unless given: that of the compressor, smaller where messages are lost.
+
+    A message that is lost with some probability passes a smaller share of its norm.
+    """
+    size, per_parameter = setting.work.parameters, setting.scenario.network.bits_per_parameter
+    bits = squeeze.bits(size, per_parameter)
+    return squeeze.step(size) * float(chances(setting, bits).min())
 
 
 def _followed(
@@ -258,6 +266,12 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     made = mixing_contender(
         name, setting, tau1=tau1, tau2=tau2, squeeze=squeeze, gamma=given.get("gamma")
     )
+    if squeeze is not None and squeeze.kind != "identity" and "gamma" not in given:
+        step, told = consensus_step(setting, squeeze), f"tau1={tau1},tau2={tau2}"
+        others = (step / 2, 2 * step) if 2 * step < 1 else (step / 2,)
+        method = name.partition(":")[0]
+        names = (f"{method}:{told},compress={squeeze},gamma={gamma:.3g}" for gamma in others)
+        made = replace(made, variants=tuple(names))
     if "tau1" in given and "tau2" in given:
         return made
     return replace(made, notes=(why, *made.notes))
@@ -291,8 +305,9 @@ register(
         ),
         "gamma": number(
             meaning="compress: step towards the neighbours' public copies",
-            default="the share of a message's squared norm that compression keeps, times the "
-            "probability that a message arrives",
+            default="in proportion to the share of a message's squared norm that compression "
+            "keeps (2 times for topk, 1.4 for qsgd, 0.7 for randk), times the probability that a "
+            "message arrives; where learning rates are tuned, half and twice of it are tried",
         ),
     },
     main="tau1",

@@ -114,6 +114,8 @@ class Contender:
         traced: does it follow the traces of the scenario's devices?
         drawn: where packets are lost, are transmissions and lost messages drawn, and not merely
             priced as expected?
+        variants: the same method with other values of a parameter that it chose itself, as a user
+            would write them: they are tried where learning rates are.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Contender:
     plan: Plan | None = None
     traced: bool = False
     drawn: bool = False
+    variants: tuple[str, ...] = ()
 
     @property
     def simulation_only(self) -> str:

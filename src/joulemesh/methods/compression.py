@@ -17,6 +17,7 @@ from typing import Literal
 _NORM_BITS = 32
 BUCKET = 512
 """Numbers that share a norm in QSGD, as in its authors' experiments."""
+_STEPS = {"identity": 1.0, "topk": 2.0, "qsgd": 1.4, "randk": 0.7}  # γ/δ
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Compressor:
 
     kind: Literal["identity", "topk", "randk", "qsgd"]
     amount: float = 1.0
+
+    def __str__(self) -> str:
+        """As a user writes it."""
+        return self.kind if self.kind == "identity" else f"{self.kind}:{self.amount:g}"
 
     def kept(self, size: int) -> int:
         """Numbers sent of ``size``.
@@ -60,13 +65,27 @@ class Compressor:
         together = min(size, BUCKET)
         return 1.0 + min(together / self.amount**2, math.sqrt(together) / self.amount)
 
-    def step(self, size: int) -> float:
-        """CHOCO's γ unless given: the share of the squared norm that surely passes.
+    def passes(self, size: int) -> float:
+        """δ: the share of a message's squared norm that surely passes.
 
-        >>> Compressor("identity").step(1000), Compressor("randk", 0.1).step(1000)
+        >>> Compressor("identity").passes(1000), Compressor("randk", 0.1).passes(1000)
         (1.0, 0.1)
         """
         return self.kept(size) / size / self.shrink(size)
+
+    def step(self, size: int) -> float:
+        """CHOCO's γ unless given: δ times 2 for top-k, 1.4 for QSGD and 0.7 for random-k; at most 1.
+
+        The bounds of its authors grow with δ² and with the square of the graph's spectral gap; such
+        steps are far too small. What converges fastest is in proportion to δ and hardly depends on
+        the graph or on the number of parameters (``python -m benchmarks.consensus``): devices come
+        together at least half as fast with this default as with the best of nine steps, on rings,
+        grids, geometric and complete graphs of 9 and 25 devices.
+
+        >>> Compressor("identity").step(1000), Compressor("topk", 0.1).step(1000)
+        (1.0, 0.2)
+        """
+        return min(1.0, _STEPS[self.kind] * self.passes(size))
 
 
 def compressor(text: str) -> Compressor:

@@ -25,6 +25,7 @@ class TunedRate:
         accuracy: float64 [rates, seeds]: final test accuracy of the mean model, or another score;
             NaN where training diverged.
         better: whether higher or lower figures are better.
+        own: which value of a parameter of its own was chosen besides, in words; empty for none.
 
     The smaller of two as good; one that diverges at any seed loses.
 
@@ -37,6 +38,7 @@ class TunedRate:
     seeds: tuple[int, ...]
     accuracy: FloatArray
     better: Literal["higher", "lower"] = "higher"
+    own: str = ""
 
     @property
     def _best(self) -> int:
@@ -61,7 +63,7 @@ class TunedRate:
         if len(self.grid) > 1 and best in (0, len(self.grid) - 1):
             end = "smallest" if best == 0 else "largest"
             said += f"; it is the {end} of them, so that a better one may lie beyond"
-        return (said,)
+        return (said, self.own) if self.own else (said,)
 
     def lines(self) -> Iterator[tuple[float, int, float | str, bool]]:
         """Rate, seed, score ("" where it diverged), and whether the rate was chosen."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from joulemesh.methods import Contender, Setting
+from joulemesh.methods import Contender, Setting, build
 from joulemesh.metrics.curves import score_place
 from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import score_metric
@@ -58,17 +58,44 @@ class Bench:
         """The runs of one method at one learning rate, and how many of them were trained now."""
         return self._runs(made, seeds, rate, tell, trial=False)
 
+    @staticmethod
+    def grid_of(made: Contender, grid: tuple[float, ...]) -> tuple[float, ...]:
+        """The learning rates that are tried of a method.
+
+        A method that tries values of another parameter, too, tries as many rates less, the largest
+        first: all methods are tuned with the same effort.
+        """
+        return grid[: max(1, len(grid) - len(made.variants))]
+
     def tuned(
         self, made: Contender, grid: tuple[float, ...], seeds: tuple[int, ...], tell: Tell
-    ) -> tuple[TunedRate, int]:
-        """The learning rate of one method, and how many runs were trained to find it."""
-        scores, computed = np.full((len(grid), len(seeds)), np.nan), 0
+    ) -> tuple[Contender, TunedRate, int]:
+        """One method as it does best, its learning rate, and how many runs were trained for that.
+
+        Its variants are tried at the rate that suits the method as it is.
+        """
         score = reported(self.learning.scenario.training).score
-        for row, rate in enumerate(grid):
-            found, new = self._runs(made, seeds, rate, tell, trial=True)
-            scores[row] = [found[seed].final[score_place(score)] for seed in seeds]
-            computed += new
-        return TunedRate(grid, seeds, scores, score_metric(score).better), computed
+        better, grid = score_metric(score).better, self.grid_of(made, grid)
+
+        def reached(one: Contender, rate: float) -> tuple[list[float], int]:
+            found, new = self._runs(one, seeds, rate, tell, trial=True)
+            return [found[seed].final[score_place(score)] for seed in seeds], new
+
+        tried = [reached(made, rate) for rate in grid]
+        rates = TunedRate(grid, seeds, np.array([row for row, _ in tried]), better)
+        others = [build(name, self.setting) for name in made.variants]
+        more = [reached(one, rates.chosen) for one in others]
+        computed = sum(new for _, new in (*tried, *more))
+        if not others:
+            return made, rates, computed
+        every = np.array([tried[grid.index(rates.chosen)][0], *(row for row, _ in more)])
+        sign = 1.0 if better == "higher" else -1.0
+        means = np.nan_to_num(sign * every.mean(axis=1), nan=-np.inf)
+        best = int(np.argmax(means))  # of two as good, the method as it is
+        words = "as it is" if best == 0 else made.variants[best - 1]
+        own = f"{words}, the best of it and {', '.join(made.variants)} at that learning rate"
+        chosen = made if best == 0 else replace(others[best - 1], name=made.name)
+        return chosen, replace(rates, own=own), computed
 
     def missing(
         self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool = False

@@ -313,7 +313,7 @@ def _entry(
     tell, rate = turn.teller(made), bench.setting.scenario.training.learning_rate
     tuned, tried = None, 0
     if rates:
-        tuned, tried = bench.tuned(made, rates, tuned_on, tell)
+        made, tuned, tried = bench.tuned(made, rates, tuned_on, tell)
         rate = tuned.chosen
     found, new = bench.results(made, seeds, tell, rate)
     measured = reported(bench.learning.scenario.training)

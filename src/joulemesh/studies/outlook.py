@@ -179,12 +179,13 @@ def _work(made: Contender, ready: Prepared) -> _Work:
     runs = len(ready.seeds) + len(ready.rates) * len(ready.tuned_on)
     rate = training.learning_rate
     if ready.rates:
-        tried = [
-            ready.bench.missing(made, ready.tuned_on, rate, trial=True) for rate in ready.rates
-        ]
-        if any(tried):  # the rate of the result is not known before all have been tried
-            return _Work(runs, sum(tried) + len(ready.seeds), steps)
-        rate = ready.bench.tuned(made, ready.rates, ready.tuned_on, _deaf)[0].chosen
+        grid = ready.bench.grid_of(made, ready.rates)
+        tried = [ready.bench.missing(made, ready.tuned_on, rate, trial=True) for rate in grid]
+        more = len(made.variants) * len(ready.tuned_on)
+        # The rate of the result, and of variants, is not known before all have been tried.
+        if more or any(tried):
+            return _Work(runs, sum(tried) + more + len(ready.seeds), steps)
+        rate = ready.bench.tuned(made, ready.rates, ready.tuned_on, _deaf)[1].chosen
     return _Work(runs, ready.bench.missing(made, ready.seeds, rate), steps)
 
 

@@ -1,0 +1,52 @@
+"""CHOCO's default step: devices really come together, about as fast as with the best step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.consensus import GRAPHS, MULTIPLES, rates
+from joulemesh.methods.compression import compressor
+
+AT_LEAST = 0.5
+"""Of the rate of the best step of the grid: what the documentation promises."""
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(
+    "text", ["qsgd:1", "qsgd:4", "qsgd:16", "topk:0.01", "topk:0.1", "randk:0.1", "randk:0.5"]
+)
+@pytest.mark.parametrize(
+    ("devices", "size"), [(9, 1500), pytest.param(16, 25_000, marks=pytest.mark.slow)]
+)
+def test_devices_come_together_half_as_fast_as_with_the_best_step_or_faster(
+    text: str, graph: str, devices: int, size: int
+) -> None:
+    squeeze = compressor(text)
+    grid = np.minimum(squeeze.passes(size) * np.array(MULTIPLES), 1.0)
+    default, *others = rates(squeeze, graph, devices, size, [squeeze.step(size), *grid])
+    assert default > 0
+    assert default >= AT_LEAST * max(others)
+
+
+@pytest.mark.parametrize("text", ["qsgd:4", "qsgd:8", "topk:0.1", "randk:0.1"])
+def test_the_step_does_not_depend_on_the_number_of_parameters(text: str) -> None:
+    squeeze = compressor(text)
+    steps = [squeeze.step(size) for size in (1_000, 25_000, 10_000_000)]
+    assert max(steps) < 1.05 * min(steps)
+    assert min(steps) > 0.05
+
+
+@pytest.mark.parametrize("levels", [1, 4, 8])
+def test_quantised_messages_are_a_contraction_in_every_size(levels: int) -> None:
+    import jax.numpy as jnp
+
+    from joulemesh.methods.choco import compress
+
+    squeeze = compressor(f"qsgd:{levels}")
+    for size in (3, 511, 512, 513, 25_000):
+        x = np.random.default_rng(size).normal(size=(40, size)).astype(np.float32)
+        keys = (jnp.arange(40, dtype=jnp.uint32), jnp.zeros(40, jnp.uint32))
+        left = np.linalg.norm(x - np.asarray(compress(squeeze, jnp.asarray(x), keys)), axis=1) ** 2
+        share = (left / np.linalg.norm(x, axis=1) ** 2).mean()
+        assert share <= 1 - squeeze.passes(size) * 0.8
