@@ -138,8 +138,8 @@ def page(record: dict[str, Any]) -> str:
     return (
         "Devices mix with CHOCO and do not train; the rate is −ln of the factor by which their "
         f"distance from the mean shrinks in one mixing, over {MIXINGS} of them. The best γ is that "
-        f"of a grid of {len(MULTIPLES)}, from {MULTIPLES[0]:g} to {MULTIPLES[-1]:g} times the share "
-        "δ of the squared norm that a compressor surely passes. Ranges are over "
+        f"of a grid of {len(MULTIPLES)}, from {MULTIPLES[0]:g} to {MULTIPLES[-1]:g} times the "
+        "share δ of the squared norm that a compressor surely passes. Ranges are over "
         f"{' and '.join(map(str, DEVICES))} devices and "
         f"{' and '.join(f'{size:,}' for size in SIZES)} parameters. The default γ reaches "
         f"{100 * worst:.0f} % of the best rate at the least.\n\n" + table(header, rows)

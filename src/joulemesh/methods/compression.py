@@ -74,7 +74,7 @@ class Compressor:
         return self.kept(size) / size / self.shrink(size)
 
     def step(self, size: int) -> float:
-        """CHOCO's γ unless given: δ times 2 for top-k, 1.4 for QSGD and 0.7 for random-k; at most 1.
+        """CHOCO's γ unless given: δ times 2 (top-k), 1.4 (QSGD) or 0.7 (random-k); at most 1.
 
         The bounds of its authors grow with δ² and with the square of the graph's spectral gap; such
         steps are far too small. What converges fastest is in proportion to δ and hardly depends on

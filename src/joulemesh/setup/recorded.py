@@ -148,8 +148,10 @@ def record(
         return made[0]
     length = max(one.length for one in made)
     wide = [one.padded(1, length) for one in made]
-    columns = (np.concatenate([getattr(one, name) for one in wide]) for name in FIELDS)
-    return RoundedExchange(*columns, max(one.registers for one in made))
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in wide]) for name in FIELDS
+    }
+    return RoundedExchange(**columns, registers=max(one.registers for one in made))
 
 
 def _fused(tape: _Tape, ends: Sequence[int]) -> dict[int, _Operation]:

@@ -81,7 +81,8 @@ class RoundedExchange:
             longer = np.pad(values, ((0, 0), (0, tail)), constant_values=fill.get(name, 0))
             return np.broadcast_to(longer, (parts, longer.shape[1]))
 
-        return RoundedExchange(*(wide(name) for name in FIELDS), self.registers)
+        columns: dict[str, Any] = {name: wide(name) for name in FIELDS}
+        return RoundedExchange(**columns, registers=self.registers)
 
 
 class RoundedExchanges:
@@ -130,7 +131,7 @@ class RoundedExchanges:
 
     def at(self, iteration: int) -> RoundedExchange:
         """The exchange of an iteration (from 0)."""
-        return self._each[self._which[iteration]]
+        return self._each[int(self._which[iteration])]
 
     def digested(self) -> Iterator[bytes]:
         """What a digest is made of."""
