@@ -91,7 +91,7 @@ def test_from_file_to_report(command: Command) -> None:
         (("--objective", "time-to:80"), "objective time-to:80: the target is an accuracy"),
         (("--try", "plan.rounds"), "--try plan.rounds: write --try section.field=value"),
         (("--try", "budget.energy_j=[1, 2]"), "budget.energy_j is part of the task"),
-        (("--try", "network.bits_per_parameter=8"), "fewer bits would look free"),
+        (("--try", "network.bits_per_parameter=8"), "messages have 16 bits or 32"),
         (("--space", "none.toml"), "cannot read none.toml"),
         (("--space", "bad.toml"), "bad.toml is not a TOML file"),
         (("--search", "random"), "--search 'random' is unknown: use halving or optuna"),

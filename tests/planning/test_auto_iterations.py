@@ -36,11 +36,13 @@ def alike(exchange: float, **changes: Any) -> Scenario:
     planner = StaticPlanner(ground)
     round_j = float(ground.world.devices.round_energy_j[0])
     price_j = float(planner.prices(ground.ready(1), 1).energy_j[0, 0])
-    # Half as many bits per parameter halve the price of an exchange: choose the nearest number.
-    bits = max(1, round(32 * exchange * round_j / price_j))
-    return asked(
-        **here | {"network__bits_per_parameter": bits, "budget__energy_j": 3000 * round_j} | changes
-    )
+    # Joules of a round are in proportion to the capacitance, and its seconds do not depend on it.
+    times = price_j / (exchange * round_j)
+    own = {
+        "devices__capacitance": times * ground.scenario.devices.capacitance,
+        "budget__energy_j": 3000 * times * round_j,
+    }
+    return asked(**here | own | changes)
 
 
 @pytest.mark.parametrize("exchange", [0.25, 1.0, 4.0])

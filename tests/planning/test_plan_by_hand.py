@@ -5,7 +5,7 @@ has SNR = gain. Gains are 2^k - 1, so that log2(1 + SNR) = k and rates are k Mbi
 
     link 0-1: gain 7, 3 Mbit/s      link 1-2: gain 3, 2 Mbit/s      link 0-2: gain 1, 1 Mbit/s
 
-The model: 750 parameters x 8 bits = 6,000 bits. Whole vectors take, and cost at 1 W,
+The model: 375 parameters x 16 bits = 6,000 bits. Whole vectors take, and cost at 1 W,
 
     link 0-1: 2 ms, 2 mJ            link 1-2: 3 ms, 3 mJ            link 0-2: 6 ms, 6 mJ
 
@@ -25,7 +25,7 @@ import joulemesh
 from joulemesh.planning.plan import Plan
 
 MILLI = 1e-3
-PARAMETERS = 750
+PARAMETERS = 375
 
 
 def make(folder: Path, gains: tuple[float, float, float] = (7.0, 3.0, 1.0), **more: Any) -> Plan:
@@ -43,7 +43,7 @@ def make(folder: Path, gains: tuple[float, float, float] = (7.0, 3.0, 1.0), **mo
         "network.gains": str(file),
         "network.bandwidth_hz": 1e6,
         "network.noise_dbm_per_hz": -30.0,
-        "network.bits_per_parameter": 8,
+        "network.bits_per_parameter": 16,
         "budget.energy_j": 1.0,
         "budget.deadline_s": 0.1,
         "plan.iterations": 4,

@@ -156,7 +156,7 @@ def test_too_many_candidates_are_drawn_by_the_seed() -> None:
     [
         ({"plan.iteration": [3]}, "did you mean 'plan.iterations'"),
         ({"budget.energy_j": [3.0]}, "part of the task, not of the plan"),
-        ({"network.bits_per_parameter": [8]}, "training does not round what is sent"),
+        ({"network.bits_per_parameter": [8]}, "messages have 16 bits or 32"),
         ({"plan.rounds": []}, "has no values to try"),
         ({"plan.rounds": ["grid"]}, '"grid" is for plan.iterations'),
         ({}, "no axes"),

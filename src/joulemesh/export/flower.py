@@ -24,6 +24,7 @@ from joulemesh.metrics.losses import CROSS_ENTROPY
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
+from joulemesh.scenario.bits import rounded_to
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.templates import flower_template
 from joulemesh.training import draws
@@ -259,6 +260,9 @@ def _differences(app: _App) -> list[str]:
         lines.append("**Losses**: no message is lost here.")
     if scenario.training.precision == "bfloat16":
         lines.append("**Precision**: float32 in place of bfloat16.")
+    if rounded_to(scenario.network.bits_per_parameter):
+        bits = scenario.network.bits_per_parameter
+        lines.append(f"**Bits**: messages are not rounded to {bits} bits here.")
     if scenario.training.metrics:
         lines.append("**Metrics**: accuracy and loss only.")
     return lines

@@ -1,0 +1,43 @@
+"""Bits that nothing carries out are refused by every command alike."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from joulemesh.cli.main import main
+
+COMMANDS = {
+    "plan": (),
+    "run": (),
+    "compare": ("--methods", "spread,d-psgd"),
+    "tune": (),
+    "sweep": ("--vary", "devices.count=4,5"),
+    "deploy init": ("--out", "fleet"),
+    "deploy local": (),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("bits", [1, 8, 31])
+def test_every_command_refuses_a_width_that_is_not_carried_out(
+    command: str,
+    bits: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("narrow.toml").write_text(f"[network]\nbits_per_parameter = {bits}\n")
+    words = [*command.split(), "narrow.toml", *COMMANDS[command]]
+    monkeypatch.setattr(sys, "argv", ["joulemesh", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err.strip()
+    assert ended.value.code == 2
+    assert f"network.bits_per_parameter = {bits} is not carried out" in told
+    assert "use 16 or 32" in told
+    assert len(told.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["narrow.toml"]
