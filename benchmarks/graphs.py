@@ -9,7 +9,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.scenario import Scenario
+from joulemesh.world.channel import path_gain
+from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.topology import Graph
 
 Pairs = set[tuple[int, int]]
@@ -88,16 +90,40 @@ KINDS: dict[str, Callable[[np.random.Generator, int, FloatArray], Pairs]] = {
 }
 
 
-def draw(number: int) -> Drawn:
-    """The graph of a number: its kind by turns, all else at random from the number."""
+def draw(number: int, radio: str = "ideal") -> Drawn:
+    """The graph of a number: its kind by turns, all else at random from the number.
+
+    Args:
+        number: of the graph.
+        radio: ``"ideal"``: 1 MHz at Shannon's rate, and messages cost their bits alone; or the name
+            of a profile, with its power, rate, packets and receiving.
+    """
     rng = np.random.default_rng(number)
     kind = list(KINDS)[number % len(KINDS)]
     count = round(float(np.exp(rng.uniform(np.log(LEAST), np.log(MOST)))))
     at = rng.uniform(0.0, _SIDE_M * count**0.5, (count, 2))
     edges = np.array(sorted(KINDS[kind](rng, count, at)), np.int64)
-    far_km = np.maximum(np.linalg.norm(at[edges[:, 0]] - at[edges[:, 1]], axis=1), 1.0) / 1000.0
-    gain = 10 ** (-(128.1 + 37.6 * np.log10(far_km)) / 10) * rng.exponential(size=len(edges))
+    far_m = np.maximum(np.linalg.norm(at[edges[:, 0]] - at[edges[:, 1]], axis=1), 1.0)
+    fades = rng.exponential(size=len(edges))
     power = rng.uniform(0.1, 1.0, count) if number % 2 else np.full(count, 0.5)
     ring = np.arange(count) if kind in ("ring", "ring with chords", "complete") else None
     graph = Graph(count, edges, at, ring)
-    return Drawn(kind, graph, link_costs(edges, gain, power, 1e6, 10**-20.4))
+    if radio == "ideal":
+        gain = 10 ** (-(128.1 + 37.6 * np.log10(far_m / 1000.0)) / 10) * fades
+        return Drawn(kind, graph, link_costs(edges, gain, power, 1e6, 10**-20.4))
+    known = Scenario(network={"profile": radio})
+    network, devices = known.network, known.devices
+    gain = path_gain(far_m, network) * fades
+    costs = link_costs(
+        edges,
+        gain,
+        2 * power * devices.transmit_power_w,
+        network.bandwidth_hz,
+        10 ** (network.noise_dbm_per_hz / 10) / 1000,
+        network.max_rate_bps or np.inf,
+        receive_w=np.full(count, devices.receive_power_w or 0.0),
+    )
+    framing = Framing(
+        network.packet_bits, network.header_bits, network.packet_s, known.plan.message_s
+    )
+    return Drawn(kind, graph, costs.framed(edges, framing))

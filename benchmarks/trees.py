@@ -1,8 +1,9 @@
 """Tree, pipelined tree and chunked ring on random connected graphs, and one tree of many devices.
 
-Devices lie at random in a square that has 900 m² for each of them; links lose
-128.1 + 37.6 log10(km) dB and fade (Rayleigh). Half of the graphs have devices of unequal transmit
-power. The model has 159,010 parameters of 32 bits.
+Devices lie at random in a square that has 900 m² for each of them, and links fade (Rayleigh). Ideal
+links have 1 MHz, lose 128.1 + 37.6 log10(km) dB and carry nothing but the vector; those of Wi-Fi
+have the figures of its profile, with headers, channel access and receiving. Half of the graphs have
+devices of unequal transmit power. The model has 159,010 parameters of 32 bits.
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ from joulemesh.scenario import PlanOptions
 
 TITLE = "Trees in chunks"
 GRAPHS = 1_000
-EVERY = {"orthogonal": 1, "half": 5}  # half duplex, ten times as dear, is priced on every fifth
+EVERY = {  # half duplex, ten times as dear, is priced on some of the graphs
+    ("ideal", "orthogonal"): 1,
+    ("ideal", "half"): 5,
+    ("wifi", "orthogonal"): 1,
+    ("wifi", "half"): 5,
+}
 BITS = 159_010 * 32.0
-DUPLEXES = tuple(EVERY)
+DUPLEXES = ("orthogonal", "half")
 MANY = 100_000
 
 FloatArray = NDArray[np.float64]
@@ -178,22 +184,41 @@ def _tables(found: dict[str, Any]) -> list[str]:
     return [table([*header, *spread], tree), table([*beside, "joules over the ring's"], ring)]
 
 
+_RADIOS = {"ideal": "Ideal links", "wifi": "Wi-Fi"}
+
+
+def _overview(found: dict[str, Any]) -> str:
+    """How many times as fast the pipelined tree is, in the median graph."""
+    rows = []
+    for radio, duplex in EVERY:
+        one = found[radio][duplex]["all"]
+        times = [f"{1 / one['tree_s'][k]:.1f}" for k in (1, 2, 0)]
+        share = f"{one['below_ring']} of {one['rings']}"
+        rows.append([_RADIOS[radio], duplex, times[0], f"{times[1]} to {times[2]}", share])
+    header = ["links", "duplex", "times as fast as the tree", "10 to 90 %"]
+    return table([*header, "faster than the chunked ring"], rows)
+
+
 def page(record: dict[str, Any]) -> str:
     """The page's body."""
     parts = [
         f"`tree-chunked` beside `tree` and `ring-chunked` on {record['graphs']:,} random connected "
         "graphs of 3 to 200 devices, priced by the planner's ledger: 159,010 parameters of 32 "
         "bits, links of random length that fade, and unequal transmit powers in every other graph. "
-        "Ratios are medians, with the tenth and ninetieth percentile and the worst. Joules and "
-        "seconds are compared with the tree's along the same tree (`plan.tree_slack = 0`; the "
-        "largest relative difference of any device), and with the ring's along the tree that is "
-        "chosen by default. Half duplex is priced on every fifth graph. Some graphs have no ring, "
-        "or none was found in 20,000 steps."
+        "Ideal links have 1 MHz, Shannon's rate and no headers; those of Wi-Fi have the figures of "
+        "its profile: a packet of 1,448 bytes has 90 bytes of headers and takes 181.5 µs of "
+        "channel access, and receiving has a price. Ratios are medians, with the tenth and "
+        "ninetieth percentile and the worst. Joules and seconds are compared with the tree's along "
+        "the same tree (`plan.tree_slack = 0`; the largest relative difference of any device), and "
+        "with the ring's along the tree that is chosen by default. Half duplex is priced on every "
+        "fifth graph. Some graphs have no ring, or none was found in 20,000 steps.",
+        _overview(record["found"]),
     ]
-    for duplex in DUPLEXES:
-        every = record["found"][duplex]
+    for radio, duplex in EVERY:
+        every = record["found"][radio][duplex]
         total = every["all"]
-        parts.append(f"## {'Orthogonal links' if duplex == 'orthogonal' else 'Half duplex'}")
+        links = "orthogonal links" if duplex == "orthogonal" else "half duplex"
+        parts.append(f"## {_RADIOS[radio]}, {links}")
         parts += _tables(every)
         low, middle, high, _ = total["chunks"]
         line = f"Chunks: {middle:,.0f} in the median graph, {low:,.0f} to {high:,.0f} in most. "
@@ -230,23 +255,19 @@ def page(record: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def graphs() -> dict[str, dict[str, Any]]:
-    """What the random graphs show, by links and by kind."""
-    rows: dict[str, dict[str, list[dict[str, Any]]]] = {
-        duplex: {kind: [] for kind in KINDS} for duplex in DUPLEXES
-    }
-    for number in range(GRAPHS):
-        if number % 100 == 0:
-            progress(f"{number} of {GRAPHS} graphs")
-        drawn = with_ring(draw(number))
-        for duplex, every in EVERY.items():
-            if number % every == 0:
-                rows[duplex][drawn.kind].append(compare(drawn, duplex))
-    return {
-        duplex: {kind: summary(each) for kind, each in by_kind.items()}
-        | {"all": summary([row for each in by_kind.values() for row in each])}
-        for duplex, by_kind in rows.items()
-    }
+def graphs() -> dict[str, dict[str, dict[str, Any]]]:
+    """What the random graphs show, by radio, by duplex and by kind."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (radio, duplex), every in EVERY.items():
+        progress(f"{radio}, {duplex}")
+        rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+        for number in range(0, GRAPHS, every):
+            drawn = with_ring(draw(number, radio))
+            rows[drawn.kind].append(compare(drawn, duplex))
+        by_kind = {kind: summary(each) for kind, each in rows.items() if each}
+        every_row = [row for each in rows.values() for row in each]
+        found.setdefault(radio, {})[duplex] = by_kind | {"all": summary(every_row)}
+    return found
 
 
 def main() -> None:

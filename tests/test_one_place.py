@@ -26,7 +26,7 @@ ONE_PLACE: dict[str, tuple[str, set[str]]] = {
     ),
     "whether link costs are flooded": (r"\.coordination and\b", {"planning/ground.py"}),
     "what a flooding costs": (
-        r"LINK_REPORT_BITS \*|\* LINK_REPORT_BITS",
+        r"bits=LINK_REPORT_BITS|LINK_REPORT_BITS \*|\* LINK_REPORT_BITS",
         {"planning/pricing/scheme.py"},
     ),
     "weights of the mean": (

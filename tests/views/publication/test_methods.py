@@ -71,6 +71,9 @@ def test_a_run_states_its_plan_and_its_seeds() -> None:
     [
         ({"network.fading": "rayleigh"}, "rayleigh fading, constant within 1 iteration."),
         ({"network.path_loss": "power-law"}, "30 + 30 log10(d/m) dB"),
+        ({"network.duplex": "half"}, "It is assumed that idling is free, receiving is free, each"),
+        ({"network.header_bits": 720}, "A packet carries 1,500 bytes, with 90 bytes of headers"),
+        ({"devices.receive_power_w": 0.2}, "Receiving draws 200 mW."),
         ({"training.partition": "shards"}, "each device holds 2 shards"),
         (
             {"training.local_round": "epoch", "budget.deadline_s": 1.0},

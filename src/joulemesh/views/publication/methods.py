@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from joulemesh.planning.figures import figures
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.results.comparison import Comparison
@@ -127,6 +128,7 @@ def _world(scenario: Scenario, plan: Plan | None) -> Iterator[str]:
         f"{_topology(network)}{links} (seed {scenario.seed})."
     )
     yield _radio(network)
+    yield from _messages(scenario)
     if plan is None:
         return
     devices = plan.world.devices
@@ -171,6 +173,28 @@ def _radio(network: Network) -> str:
         f"Links{profile} have a bandwidth of {si(network.bandwidth_hz, 'Hz')}, a noise density of "
         f"{noise} dBm/Hz, a path loss of {loss} and {fading}."
     )
+
+
+def _messages(scenario: Scenario) -> Iterator[str]:
+    """What packets and messages cost besides their bits, and what the radio is assumed to do."""
+    network, devices = scenario.network, scenario.devices
+    if network.header_bits or network.packet_s:
+        yield (
+            f"A packet carries {network.packet_bits / 8:,.0f} bytes, with "
+            f"{network.header_bits / 8:,.0f} bytes of headers and {duration(network.packet_s)} of "
+            "channel access besides."
+        )
+    if scenario.plan.message_s:
+        yield f"Handling a message takes {duration(scenario.plan.message_s)}."
+    draws = {"receiving": devices.receive_power_w, "idling": devices.idle_w}
+    drawn = [f"{name} draws {si(watts, 'W')}" for name, watts in draws.items()
+             if isinstance(watts, float) and watts]  # fmt: skip
+    if drawn:
+        words = " and ".join(drawn)
+        yield f"{words[0].upper()}{words[1:]}."
+    *rest, last = [one.means for one in figures(scenario) if one.means] or [""]
+    if last:
+        yield f"It is assumed that {', '.join(rest)}{' and ' if rest else ''}{last}."
 
 
 def _learning(
