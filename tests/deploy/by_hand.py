@@ -105,7 +105,7 @@ class ByHand:
         """Start it, and let its neighbours be heard."""
         self.start()
         for other in self.setup.neighbours(self.device):
-            self.hear(other, Recall(None))
+            self.hear(other, Recall())
             self.hear(other, Beat(1, 0, 0, "training"))
         return self
 

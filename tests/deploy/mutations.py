@@ -6,6 +6,7 @@ Most rules are broken between a node and the world around it, so that the node's
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,8 +15,11 @@ from unittest.mock import patch
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.effects import Durable, Effect, Event, Planned, Received, Save, Saved
-from joulemesh.deploy.messages import Fetch, Flood, Part, Promise
+from joulemesh.deploy.messages import Beat, Fetch, Flood, Part, Promise
+from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.council import Council
+from joulemesh.deploy.node.lives import Lives
+from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import View
@@ -171,6 +175,22 @@ class Mutation:
             yield self.make
 
 
+def _ignore(*_: object) -> None:
+    return None
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
+def _any_epoch(lives: Any, sender: int, beat: Beat) -> bool:
+    """Whoever bears a neighbour's name is that neighbour."""
+    lives._epoch[sender] = beat.epoch
+    lives._count[sender] = beat.count - 1
+    return _CURRENT(lives, sender, beat)
+
+
+_CURRENT = Lives.current
 _HALF = property(lambda view: max(1, len(view.members) // 2))
 _NEVER = property(lambda work: False)
 
@@ -187,12 +207,19 @@ MUTATIONS = {
     ),
     "a digest that is not compared": Mutation(257, ComparesNoDigest),
     "a view that ignores others' commits": Mutation(4, IgnoresCommits),
+    "joules that nobody remembers": Mutation(0, rules=((Battery, "recall", _ignore),)),
+    "promises that nobody remembers": Mutation(0, rules=((Council, "restore", _ignore),)),
+    "a member that does not know what it has lost": Mutation(
+        0, rules=((NodeContext, "lost", _NEVER),)
+    ),
+    "a double that is taken for the device": Mutation(0, rules=((Lives, "current", _any_epoch),)),
+    "a double that does not keep still": Mutation(0, rules=((Node, "_acquainted", _always),)),
     "a proposer that forgets an accepted view": Mutation(
         63, rules=((Council, "promise", forget_the_accepted),)
     ),
 }
 
 if __name__ == "__main__":
-    for each in MUTATIONS:
+    for each in sys.argv[1:] or MUTATIONS:
         shown = first_seed(each, range(500))
         print(f"{each}: " + (f"seed {shown.seed}: {shown.broken}" if shown else "not noticed"))

@@ -35,7 +35,7 @@ from joulemesh.deploy.messages import (
     Replan,
     Suspect,
 )
-from joulemesh.deploy.view import REFUSED, View, fingerprint
+from joulemesh.deploy.view import REFUSED, UNHELD, View, fingerprint
 from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
 from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, proven, said
@@ -75,7 +75,7 @@ def test_nothing_is_trained_before_the_neighbours_are_there() -> None:
 def test_a_neighbour_that_never_comes_is_suspected_when_its_time_is_up() -> None:
     world = ByHand()
     world.start()
-    world.hear(1, Recall(None))
+    world.hear(1, Recall())
     assert not said(world.tick(29, beating=(1,)), Suspect)
     suspects = said(world.tick(2, beating=(1,)), Suspect)
     assert {(one.view, one.device) for one in suspects} == {(0, 2)}
@@ -187,6 +187,27 @@ def test_training_that_fails_makes_a_device_leave() -> None:
 
 
 # Views ----------------------------------------------------------------------------------------
+
+
+def test_a_fleet_whose_last_holder_leaves_ends_by_name() -> None:
+    """The two devices that are left wait for the parameters of a third, which cannot go on."""
+    world = ByHand().begin()
+    world.handle(TrainFailed(1, "it diverged"))
+    for other in (1, 2):
+        found = world.flood(other, Promise(1, (1, 0), None, 0, 9e5, 1.0, pending=True))
+    (view,) = {accept.view for accept in said(found, Accept)}
+    assert view.digest == UNHELD
+    for other in (1, 2):
+        found += world.flood(other, Accepted(1, (1, 0), fingerprint(view)))
+    assert [note.kind for note in only(found, Note)] == ["unheld", "view"]
+    (end,) = only(found, End)
+    assert not end.resumable
+
+
+def test_a_device_that_holds_the_parameters_does_not_let_the_fleet_end_without_them() -> None:
+    world = ByHand().begin()
+    view = View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, digest=UNHELD)
+    assert not said(world.flood(1, Accept((1, 1), view)), Accepted)
 
 
 def test_a_promise_is_on_disk_before_it_is_said() -> None:

@@ -5,12 +5,10 @@ A seed that fails is replayed by ``python -m joulemesh.deploy.virtual SEED``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from joulemesh.deploy.effects import Effect, Event, Note
 from joulemesh.deploy.messages import (
     Accept,
     Accepted,
@@ -24,7 +22,6 @@ from joulemesh.deploy.messages import (
 )
 from joulemesh.deploy.transport import memory
 from joulemesh.deploy.transport.memory import Weather
-from joulemesh.deploy.view import UNHELD
 from joulemesh.deploy.virtual.cases import Case, Fault, case_of
 from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node, simulate
 from joulemesh.deploy.virtual.machine import Machine
@@ -69,10 +66,11 @@ def test_what_must_hold_holds_whatever_happens(first: int) -> None:
     hold(range(first, first + 25))
 
 
-@pytest.mark.parametrize("seed", [861, 1023, 3093])
+@pytest.mark.parametrize("seed", [861, 1023, 3093, 3206, 3976])
 def test_what_once_failed_beyond_the_first_500_holds(seed: int) -> None:
-    """861: averages are fetched after two power cuts; 1023: see below.
+    """861: averages are fetched after two power cuts; 1023: batteries run out one after the other.
 
+    3206, 3976: a device that was put out has an average of an iteration that others do again;
     3093: the only device that knows of a new view is gone for good, and with it the majority.
     """
     hold(range(seed, seed + 1))
@@ -145,24 +143,6 @@ def test_after_a_power_cut_a_fleet_ends_with_the_bits_of_an_undisturbed_run() ->
 @pytest.mark.parametrize("first", range(12, 412, 100))
 def test_after_a_power_cut_every_scheme_ends_with_the_same_bits(first: int) -> None:
     resume(range(first, first + 100))
-
-
-# A fleet without its parameters -----------------------------------------------------------------
-
-
-def test_a_fleet_whose_last_holder_cannot_pay_ends_by_name() -> None:
-    """The two devices that are left lack the parameters of a third, whose battery is empty."""
-    notes: list[str] = []
-
-    def watch(now: float, device: int, event: Event, effects: Sequence[Effect]) -> None:
-        notes.extend(effect.kind for effect in effects if isinstance(effect, Note))
-
-    fleet = VirtualFleet(case_of(1023), make_node, watch)
-    fleet.run()
-    assert "unheld" in notes
-    assert fleet.audit.newest().digest == UNHELD
-    assert not any(machine.up for machine in fleet.machines)
-    assert fleet._gone == {0, 1, 2, 3}  # for good: starting them again would not help
 
 
 # The simulation itself, with a node that knows of no failure ----------------------------------

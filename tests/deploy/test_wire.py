@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from safetensors.numpy import load
 
 from joulemesh.deploy import messages
-from joulemesh.deploy.messages import Absent, Beat, Fetch, Flood, Given, Message, Part, Refused
+from joulemesh.deploy.messages import (
+    Absent,
+    Beat,
+    Fetch,
+    Flood,
+    Given,
+    Message,
+    Part,
+    Recall,
+    Refused,
+)
 from joulemesh.deploy.transport import Reason, TransportError
 from joulemesh.deploy.transport.packets import PACKET_BYTES, Unpacker, packets, size_of
 from joulemesh.deploy.view import View
@@ -31,7 +41,7 @@ from joulemesh.deploy.wire import (
 from joulemesh.errors import ScenarioError
 
 TERMS = Terms("orchard", "0123abcd", 6, "float64")
-KINDS = (Part, Beat, Fetch, Given, Absent, Refused, Flood)
+KINDS = (Part, Beat, Fetch, Given, Absent, Refused, Recall, Flood)
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:

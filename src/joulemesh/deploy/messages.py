@@ -12,6 +12,7 @@ __all__ = [
     "Accept",
     "Accepted",
     "Account",
+    "Ballot",
     "Beat",
     "Body",
     "Double",
@@ -73,13 +74,6 @@ class Account:
     promised: Ballot | None = None
     accepted: tuple[Ballot, View] | None = None
     signature: str = ""
-
-
-@dataclass(frozen=True)
-class Recall:
-    """To a neighbour that was started: what it has said of itself before; None if nothing has."""
-
-    account: Account | None
 
 
 @dataclass(frozen=True)
@@ -271,6 +265,21 @@ class Flood:
     sequence: int
     body: Body
     signature: str = ""
+
+
+@dataclass(frozen=True)
+class Recall:
+    """To a neighbour that was started: what it has said before, with its own signatures.
+
+    Attributes:
+        account: the last one that came with its beats; None if none has.
+        votes: its last promise and its last acceptance, which may be newer.
+        views: that it has accepted.
+    """
+
+    account: Account | None = None
+    votes: tuple[Flood, ...] = ()
+    views: tuple[View, ...] = ()
 
 
 Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Recall | Flood

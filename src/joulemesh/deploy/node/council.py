@@ -370,7 +370,7 @@ class Council:
         if known is None or known.number != self._number or not context.member:
             return
         if known.promised is not None and known.promised > (context.state.promised or _NONE):
-            context.note("recalled", promised=list(known.promised))
+            context.note("recalled", number=known.number, promised=list(known.promised))
             accepted = known.accepted or context.state.accepted
             context.save(replace(context.state, promised=known.promised, accepted=accepted))
             self._hooks.froze()

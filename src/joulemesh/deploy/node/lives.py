@@ -17,10 +17,21 @@ __all__ = ["Lives"]
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from joulemesh.deploy.messages import Account, Beat, Recall
+from joulemesh.deploy.messages import (
+    Accept,
+    Accepted,
+    Account,
+    Ballot,
+    Beat,
+    Flood,
+    Promise,
+    Recall,
+)
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.signing import signed_text
+from joulemesh.deploy.view import View, fingerprint
 
+_OFFERS = 8
 _DOUBLE = 2.0  # patiences for which a second epoch must have been seen beside the present one
 
 
@@ -52,6 +63,8 @@ class Lives:
         self._had: dict[int, tuple[int, int]] = {}  # (epoch, count) of the last beat of each
         self._told: dict[int, int] = {}  # the epoch of each that has got its account
         self._telling: set[int] = set()
+        self._votes: dict[int, dict[type, Flood]] = {}
+        self._offers: dict[str, View] = {}
         self._accounts = {one.device: one for one in context.state.accounts}
         self._own: Account | None = None
         self.recalled: set[int] = set()
@@ -140,31 +153,76 @@ class Lives:
             if came:
                 self._told[neighbour] = epoch
 
-        account = self._accounts.get(neighbour)
-        self._context.send(neighbour, Recall(account), answered=answered)
+        votes = self._votes.get(neighbour, {})
+        values = {one.body.value for one in votes.values() if isinstance(one.body, Accepted)}
+        views = tuple(self._offers[value] for value in values if value in self._offers)
+        recall = Recall(self._accounts.get(neighbour), tuple(votes.values()), views)
+        self._context.send(neighbour, recall, answered=answered)
 
-    def recall(self, sender: int, account: Account | None) -> bool:
+    def voted(self, flood: Flood) -> None:
+        """Remember the last votes of a neighbour, and what was offered."""
+        body = flood.body
+        if isinstance(body, Accept):
+            self._offers[fingerprint(body.view)] = replace(body.view, proof=None)
+            for value in list(self._offers)[:-_OFFERS]:
+                del self._offers[value]
+        elif isinstance(body, Promise | Accepted) and flood.origin in self._context.neighbours:
+            votes = self._votes.setdefault(flood.origin, {})
+            last = votes.get(type(body))
+            if last is None or _when(last) <= _when(flood):
+                votes[type(body)] = flood
+
+    def recall(self, sender: int, said: Recall) -> bool:
         """A neighbour remembers this device; True if it remembers more than this device has."""
         context = self._context
         self.recalled.add(sender)
-        if account is None or account.device != context.device:
-            return False
-        if not context.signer.verify(account.device, signed_text(account), account.signature):
-            context.note("forged", sender=sender, origin=account.device)
-            return False
+        for one in (*((said.account,) if said.account else ()), *said.votes):
+            device = one.device if isinstance(one, Account) else one.origin
+            own = device == context.device
+            if not own or not context.signer.verify(device, signed_text(one), one.signature):
+                context.note("forged", sender=sender, origin=device)
+                return False
+        found = said.account or Account(context.device, 0.0, 0, 0)
+        views = {fingerprint(view): view for view in said.views}
+        for vote in said.votes:
+            found = _both(found, _account_of(vote, views))
         before = context.recalled
-        context.recalled = account if before is None else _both(before, account)
-        if account.spent_j > context.meter.spent_j():
-            context.note("recalled", spent_j=account.spent_j, by=sender)
-            context.meter.recall(account.spent_j)
-        return context.lost and (before is None or account.iteration > before.iteration)
+        context.recalled = found if before is None else _both(before, found)
+        if found.spent_j > context.meter.spent_j():
+            context.note("recalled", spent_j=found.spent_j, by=sender)
+            context.meter.recall(found.spent_j)
+        return context.lost and (before is None or found.iteration > before.iteration)
+
+
+def _when(flood: Flood) -> tuple[int, Ballot]:
+    body = flood.body
+    return (body.number, body.ballot) if isinstance(body, Promise | Accepted) else (0, (0, -1))
+
+
+def _account_of(vote: Flood, views: dict[str, View]) -> Account:
+    """What a vote says of the device that gave it."""
+    body, none = vote.body, Account(vote.origin, 0.0, 0, 0)
+    if isinstance(body, Promise):
+        return replace(
+            none, number=body.number, promised=body.ballot, accepted=body.accepted,
+            iteration=0 if body.pending else body.iteration,
+        )  # fmt: skip
+    if isinstance(body, Accepted) and body.value in views:
+        accepted = (body.ballot, views[body.value])
+        return replace(none, number=body.number, promised=body.ballot, accepted=accepted)
+    return none
 
 
 def _both(one: Account, other: Account) -> Account:
     """What follows from two accounts of one device."""
-    later = max(one, other, key=lambda each: (each.number, each.promised or (0, -1)))
-    return replace(
-        later,
-        spent_j=max(one.spent_j, other.spent_j),
-        iteration=max(one.iteration, other.iteration),
+    number = max(one.number, other.number)
+    last = [each for each in (one, other) if each.number == number]
+    accepted = [each.accepted for each in last if each.accepted is not None]
+    return Account(
+        one.device,
+        max(one.spent_j, other.spent_j),
+        max(one.iteration, other.iteration),
+        number,
+        max((each.promised for each in last if each.promised is not None), default=None),
+        max(accepted, key=lambda each: each[0], default=None),
     )

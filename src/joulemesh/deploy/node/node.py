@@ -272,7 +272,7 @@ class Node:
 
     def _recalled(self, sender: int, said: Recall) -> None:
         """A neighbour has given back what it remembers of this device."""
-        lost = self._lives.recall(sender, said.account)
+        lost = self._lives.recall(sender, said)
         self._council.restore()
         if lost and self._work.ready:
             self._say_lost()
@@ -292,6 +292,7 @@ class Node:
     def _flooded(self, flood: Flood) -> None:
         origin, body = flood.origin, flood.body
         self._watch.meet(origin)
+        self._lives.voted(flood)
         match body:
             case Prepare():
                 self._council.prepare(origin, body)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 __all__ = ["Audit", "InvariantError", "Record", "majority_of"]
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.effects import Commit, Durable, Trained
+from joulemesh.deploy.effects import Commit, Durable, Effect, Send, Train, Trained
 from joulemesh.deploy.messages import (
     Accepted,
     Ballot,
@@ -23,6 +23,7 @@ from joulemesh.deploy.messages import (
     Message,
     Part,
     Promise,
+    Recall,
     Refused,
 )
 from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View
@@ -73,6 +74,7 @@ class Audit:
         self.gifts: dict[tuple[int, int, int], Record] = {}  # device, iteration, view of the gift
         self._plans: dict[int, VirtualPlan] = {}
         self._disk = list(begin)
+        self._wiped: dict[int, set[int]] = {}  # iterations that devices have lost
         self._accepted: dict[tuple[Ballot, View], set[int]] = {}
         self.trained: dict[tuple[int, int], Trained] = {}  # (device, iteration): the last time
         self.sent: dict[tuple[int, int], Sent] = {}  # by view and iteration
@@ -139,7 +141,12 @@ class Audit:
         """What a majority has committed is not done again."""
         for iteration in range(view.start, self.planner.setup.iterations + 1):
             number = self.governing(iteration, before.number)
-            done = [one for one in before.members if (one, iteration, number) in self.records]
+            done = [
+                one
+                for one in before.members
+                if (one, iteration, number) in self.records
+                and iteration not in self._wiped.get(one, ())
+            ]
             if len(done) >= majority_of(before):
                 raise InvariantError(
                     "a committed iteration is never lost",
@@ -163,6 +170,20 @@ class Audit:
         self._goes_back(device, before, state)
         if state.commit is not before.commit and state.commit.iteration:
             self._committed(device, state.commit, newest)
+
+    def lost(self, device: int, state: Durable) -> None:
+        """A device's folder is lost, or is as it was once, and so is what it had committed."""
+        self._disk[device] = state
+        had = max(key[1] for key in self.records if key[0] == device)
+        self._wiped.setdefault(device, set()).update(range(state.commit.iteration + 1, had + 1))
+
+    def keeps_still(self, device: int, effects: Sequence[Effect]) -> None:
+        """A double takes no part: it shows that it is there, and no more."""
+        for effect in effects:
+            if isinstance(effect, Train) or (
+                isinstance(effect, Send) and not isinstance(effect.message, Beat | Recall)
+            ):
+                raise InvariantError("a double keeps still", f"that of device {device}: {effect}")
 
     def _goes_back(self, device: int, before: Durable, state: Durable) -> None:
         """Nobody ends up behind its own commit, nor is taken to before it."""
@@ -271,10 +292,12 @@ class Audit:
                 "no battery is overdrawn", f"device {device} has {battery.left_j():.3g} J left"
             )
 
-    @staticmethod
-    def metered(device: int, battery: Battery) -> None:
-        """All is done: nothing was done that was not metered."""
-        if battery.used_j > battery.spent_j() + 1e-9:
+    def metered(self, device: int, battery: Battery) -> None:
+        """All is done: nothing was done that was not metered.
+
+        Of what a device spends just before its folder is lost nobody may know: an iteration.
+        """
+        if battery.used_j > battery.spent_j() + battery.untold_j + 1e-9:
             raise InvariantError(
                 "no battery is overdrawn",
                 f"device {device} has used {battery.used_j:.6g} J and metered "

@@ -15,7 +15,18 @@ from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
 
 FaultKind = Literal[
-    "crash", "power cut", "freeze", "partition", "cut off", "full disk", "slow", "stop", "overhears"
+    "crash",
+    "power cut",
+    "freeze",
+    "partition",
+    "cut off",
+    "full disk",
+    "slow",
+    "stop",
+    "overhears",
+    "wipe",
+    "restore",
+    "clone",
 ]
 
 _GRAPHS: tuple[tuple[int, Links], ...] = (
@@ -48,7 +59,8 @@ class Fault:
     """Something that goes wrong, and is over some time later.
 
     A device that ``overhears`` is the only one that hears anything: what is decided then, it alone
-    knows.
+    knows. A device whose folder is wiped, or restored from a copy that is as old as the fault is
+    long, is started again at once. A clone of its folder runs elsewhere from then on.
 
     Attributes:
         kind: what.
@@ -139,10 +151,13 @@ def case_of(seed: int) -> Case:
     setup = random.choice(random.choices(_setups(), _HOW_OFTEN)[0])
     patience_s = random.choice((0.5, 0.8, 1.5))
     on_failure: Literal["go-on", "stop"] = "stop" if random.random() < 0.1 else "go-on"
-    faults = _faults(random, setup, patience_s)
+    folders, lost = _folders(seed, setup, patience_s)
+    faults = (*_faults(random, setup, patience_s), *folders)
     well_s = max((fault.at_s + fault.for_s for fault in faults), default=0.0)
     well_s += random.uniform(0.5, 3.0) * patience_s
     dead = _dead(random, setup, faults) if on_failure == "go-on" else frozenset()
+    if not dead and on_failure == "go-on" and len(folders) > 1:
+        dead = frozenset({folders[1].device})  # only its clone is left
     odd = random.randrange(setup.devices) if random.random() < 0.04 else -1
     return Case(
         seed,
@@ -152,7 +167,7 @@ def case_of(seed: int) -> Case:
         on_failure,
         _weather(random, patience_s),
         faults,
-        (*_ambushes(random, patience_s), *_secrets(seed, patience_s)),
+        (*_ambushes(random, patience_s), *_secrets(seed, patience_s), *lost),
         well_s,
         dead,
         odd,
@@ -216,6 +231,29 @@ def _secrets(seed: int, patience_s: float) -> tuple[Ambush, ...]:
         return ()
     turn, after_s = random.randrange(3), random.choice((0.0, 0.002, 0.005, 0.02))
     return (Ambush("Accept", turn, "overhears", after_s, random.uniform(2.0, 8.0) * patience_s),)
+
+
+def _folders(
+    seed: int, setup: Setup, patience_s: float
+) -> tuple[tuple[Fault, ...], tuple[Ambush, ...]]:
+    """Sometimes a device loses its folder, gets an old copy of it, or is cloned.
+
+    A folder may be lost just after the device has voted; one that is cloned may itself be gone.
+    """
+    random = Random(f"folder {seed}")  # of its own: other seeds stay what they are
+    if random.random() > 0.2:
+        return (), ()
+    kind: FaultKind = random.choice(("wipe", "restore", "clone", "wipe"))
+    device, at_s = random.randrange(setup.devices), random.uniform(0.1, 1.5)
+    for_s = random.uniform(0.05, 4.0) * patience_s
+    if kind == "wipe" and random.random() < 0.5:
+        crash = Fault("crash", at_s, for_s, device)
+        moment, after_s = random.choice(_AGREEMENT[1:]), random.choice((0.0, 0.01, 0.05))
+        return (crash,), (Ambush(moment, random.randrange(4), kind, after_s, for_s),)
+    fault = Fault(kind, at_s, for_s, device)
+    if kind == "clone" and random.random() < 0.5:
+        return (fault, Fault("crash", at_s + 0.1, 8.0 * patience_s, device)), ()
+    return (fault,), ()
 
 
 def _partition(random: Random, setup: Setup) -> tuple[tuple[int, int], ...]:

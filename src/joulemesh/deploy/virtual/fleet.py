@@ -81,7 +81,8 @@ class VirtualFleet:
         self.network = MemoryNetwork(self.clock, self.random, case.weather)
         self.planner = VirtualPlanner(case.setup)
         first = self.planner.first(case.battery_j)
-        begin = Durable(0, (first,), Commit(0, np.zeros(case.setup.size)))
+        self._begin = begin = Durable(0, (first,), Commit(0, np.zeros(case.setup.size)))
+        self._copies: dict[Fault, tuple[Durable, float]] = {}
         devices = range(case.setup.devices)
         self.audit = Audit(self.planner, first, [begin for _ in devices])
         self.machines = [
@@ -111,6 +112,9 @@ class VirtualFleet:
     def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
         """A node has handled an event: what it says must be true."""
         now, device = self.clock.now, machine.device
+        if machine.double:
+            self.audit.keeps_still(device, effects)
+            return
         self.events += 1
         course = f"{now:.9f} {device} {type(event).__name__} {len(effects)}"
         self.digest = zlib.crc32(course.encode(), self.digest)
@@ -126,10 +130,14 @@ class VirtualFleet:
 
     def durable(self, machine: Machine, state: Durable) -> None:
         """A state has reached a disk."""
-        self.audit.durable(machine.device, state)
+        if not machine.double:
+            self.audit.durable(machine.device, state)
 
     def ended(self, machine: Machine, end: End) -> None:
         """A node has ended: its supervisor starts it again if that can help."""
+        if machine.double:
+            self.clock.after(self.case.patience_s, machine.start)
+            return
         self._news = True
         if end.complete:
             self.complete.add(machine.device)
@@ -164,6 +172,12 @@ class VirtualFleet:
             machine.disk.full = True
         elif fault.kind == "slow":
             machine.slow = 20.0
+        elif fault.kind == "restore":
+            self._copies[fault] = (machine.disk.state, machine.battery.spent_j())
+        elif fault.kind == "wipe":
+            self._lose(machine, self._begin, 0.0)
+        elif fault.kind == "clone":
+            self._clone_of(machine).start()
         else:
             machine.stop()
 
@@ -189,6 +203,28 @@ class VirtualFleet:
             machine.disk.full = False
         elif fault.kind == "slow":
             machine.slow = 1.0
+        elif fault.kind == "restore":
+            self._lose(machine, *self._copies[fault])
+
+    def _lose(self, machine: Machine, state: Durable, spent_j: float) -> None:
+        """A device's folder is lost, or is as it was once; so is what its meter has counted."""
+        if machine.device in self.complete | self._gone:
+            return
+        was_up = machine.up
+        machine.crash()
+        machine.disk.state = state
+        machine.battery.forget(spent_j)
+        self.audit.lost(machine.device, state)
+        if was_up:
+            self._start(machine)
+
+    def _clone_of(self, machine: Machine) -> Machine:
+        """A second machine with a device's name, key and folder, at another address."""
+        setup, device = self.case.setup, machine.device
+        disk = Disk(machine.disk.state, self.random, _DISK_S)
+        battery = Battery(setup, device, machine.battery.capacity_j)
+        battery.forget(machine.battery.spent_j())
+        return Machine(device, self, disk, battery, VirtualPlanner(setup), double=True)
 
     def _spring(self, device: int, message: Message) -> None:
         """Spring the ambushes that wait for this message."""

@@ -71,12 +71,20 @@ class Machine:
         disk: its disk.
         battery: its battery.
         planner: its planner.
+        double: it has another's name, and an address that nobody sends to.
     """
 
     def __init__(
-        self, device: int, fleet: Fleet, disk: Disk, battery: Battery, planner: VirtualPlanner
+        self,
+        device: int,
+        fleet: Fleet,
+        disk: Disk,
+        battery: Battery,
+        planner: VirtualPlanner,
+        *,
+        double: bool = False,
     ) -> None:
-        self.device, self.fleet, self.planner = device, fleet, planner
+        self.device, self.fleet, self.planner, self.double = device, fleet, planner, double
         self.disk, self.battery = disk, battery
         self.node: NodeLike | None = None
         self.end: End | None = None
@@ -112,11 +120,13 @@ class Machine:
         self._life += 1
         self.since = self.fleet.clock.now
         self._offset_s = self.fleet.random.random() * 1000.0
-        self.epoch = Random(f"epoch {self.device} {self._life}").getrandbits(48)
+        life = f"epoch {self.device} {self._life} {self.double}"
+        self.epoch = Random(life).getrandbits(48)
         self.end, self._idle_at = None, 0.0
         self._timers.clear()
         self.node = self.fleet.make_node(self)
-        self.fleet.network.attach(self.device, self._take)
+        if not self.double:
+            self.fleet.network.attach(self.device, self._take)
         self.handle(Begin())
 
     def crash(self) -> None:
@@ -146,7 +156,8 @@ class Machine:
         self._life += 1
         self._frozen = False
         self._waiting.clear()
-        self.fleet.network.detach(self.device)
+        if not self.double:
+            self.fleet.network.detach(self.device)
 
     # Events -------------------------------------------------------------------------------------
 
