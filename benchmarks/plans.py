@@ -73,13 +73,14 @@ FILED = {"budget": "plans-budget", "time": "plans-overdrawn"}
 BEGIN, END = "<!-- plans: written by the command -->", "<!-- end of plans -->"
 
 
-def scenario_of(name: str) -> Scenario:
-    """A scenario of the comparison, with the total time of its paper's plan."""
+def scenario_of(name: str, **changes: Any) -> Scenario:
+    """A scenario of the comparison, changed, with the total time of its paper's plan."""
     given = Scenario.load(FOLDER / f"{name}.toml")
     deadline_s, n = given.budget.deadline_s, given.plan.iterations
     assert deadline_s is not None
     assert isinstance(n, int)
-    timed = given.override({"budget.total_s": n * deadline_s, "budget.deadline_s": deadline_s})
+    time = {"budget.total_s": n * deadline_s, "budget.deadline_s": deadline_s}
+    timed = given.override(time | changes)
     # The file's number of iterations is the paper plan's; `spread` alone chooses its own.
     return timed.with_origins({"plan.iterations": ASSUMED})
 
