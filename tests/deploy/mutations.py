@@ -183,11 +183,13 @@ def _always(*_: object) -> bool:
     return True
 
 
-def _any_epoch(lives: Any, sender: int, beat: Beat) -> bool:
-    """Whoever bears a neighbour's name is that neighbour."""
-    lives._epoch[sender] = beat.epoch
-    lives._count[sender] = beat.count - 1
-    return _CURRENT(lives, sender, beat)
+def _newest_epoch(lives: Any, sender: int, beat: Beat) -> bool:
+    """Whoever comes last with a neighbour's name is that neighbour, and the one before is not."""
+    epochs = lives.__dict__.setdefault("epochs", {}).setdefault(sender, [])
+    if beat.epoch not in epochs:
+        epochs.append(beat.epoch)
+        lives._epoch[sender], lives._count[sender] = beat.epoch, 0
+    return beat.epoch == epochs[-1] and _CURRENT(lives, sender, beat)
 
 
 _CURRENT = Lives.current
@@ -207,12 +209,13 @@ MUTATIONS = {
     ),
     "a digest that is not compared": Mutation(257, ComparesNoDigest),
     "a view that ignores others' commits": Mutation(4, IgnoresCommits),
-    "joules that nobody remembers": Mutation(0, rules=((Battery, "recall", _ignore),)),
-    "promises that nobody remembers": Mutation(0, rules=((Council, "restore", _ignore),)),
+    "joules that nobody remembers": Mutation(7, rules=((Battery, "recall", _ignore),)),
     "a member that does not know what it has lost": Mutation(
-        0, rules=((NodeContext, "lost", _NEVER),)
+        42, rules=((NodeContext, "lost", _NEVER),)
     ),
-    "a double that is taken for the device": Mutation(0, rules=((Lives, "current", _any_epoch),)),
+    "a double that is taken for the device": Mutation(
+        31, rules=((Lives, "current", _newest_epoch),)
+    ),
     "a double that does not keep still": Mutation(0, rules=((Node, "_acquainted", _always),)),
     "a proposer that forgets an accepted view": Mutation(
         63, rules=((Council, "promise", forget_the_accepted),)
