@@ -85,7 +85,7 @@ def votes() -> Recall:
     """A promise and an acceptance of device 0, as neighbours have passed them on."""
     promise = Promise(1, (3, 1), None, 0, 9e5, 1.0)
     accepted = Accepted(1, (3, 1), fingerprint(VIEW))
-    floods = tuple(signed(Flood(0, 9, turn, body)) for turn, body in enumerate((promise, accepted)))
+    floods = (signed(Flood(0, 9, 1, promise)), signed(Flood(0, 9, 2, accepted)))
     return Recall(None, floods, (VIEW,))
 
 

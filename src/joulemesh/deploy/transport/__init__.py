@@ -57,6 +57,8 @@ class Reason(StrEnum):
 class TransportError(JoulemeshError):
     """A message was not delivered, as far as the sender knows: the reason, and a line about it."""
 
+    reason: Reason
+
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason, self.detail = reason, detail
