@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from joulemesh.deploy.effects import End
+from joulemesh.deploy.effects import End, Note
 from joulemesh.deploy.messages import (
     Accept,
     Accepted,
@@ -30,7 +30,7 @@ from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, Proof, View, Vote, fingerprint
 from joulemesh.deploy.virtual.hardware import VirtualSigner
 from joulemesh.deploy.virtual.setup import Setup
-from tests.deploy.by_hand import TRIANGLE, ByHand, only, signed
+from tests.deploy.by_hand import TRIANGLE, ByHand, only, proven, said, signed
 from tests.deploy.liars import COMPLETE, LIAR, RING, Lie, Lies, fleet_with
 
 HONEST = {0, 2, 3, 4}
@@ -185,6 +185,39 @@ def test_it_can_offer_what_it_likes_and_nobody_takes_what_is_not_so(view: View) 
     lies = fleet_with(led(view), iterations=20)
     assert lies.fleet.complete == {0, 1, 2, 3, 4}
     assert all(one != view for one in lies.fleet.audit.views.values())
+
+
+def test_it_can_send_wrong_parameters() -> None:
+    world = ByHand(2).begin()
+    world.train()
+    for other in (0, 1):
+        world.hear(other, Part(0, 1, 0, np.full(6, 1e6)))
+    assert world.state.commit.vector.min() > 1e5
+
+
+def test_it_cannot_claim_iterations_that_nobody_can_have_done() -> None:
+    """A view begins after the last iteration that any of those who promise has committed."""
+    world = ByHand().begin()
+    world.flood(1, Replan(0, "short"))
+    found = world.flood(LIAR, Promise(1, (1, 0), None, 4, 9e5, 1.0))
+    assert [note.kind for note in only(found, Note)] == ["unsound"]
+    found = world.flood(2, Promise(1, (1, 0), None, 0, 9e5, 1.0))
+    assert {accept.view.start for accept in said([*found, *world.tick(8)], Accept)} == {1}
+
+
+def test_it_can_vote_twice_and_is_named() -> None:
+    """Two views of one number: whoever is in both proofs has signed both."""
+    world = ByHand().begin()
+    plans = (
+        world.planned(View(1, 1, members, left_j=(9e5, 9e5))).plan for members in ((0, 1), (1, 2))
+    )
+    one, other = (plan.view for plan in plans if plan is not None)
+    world.hear(1, Refused("it is over", (proven(one, 0, 1),)))
+    assert world.state.views[-1] == one
+    found = world.hear(2, Refused("it is over", (proven(other, 1, 2),)))
+    assert world.state.views[-1] == one
+    notes = [note.figures for note in only(found, Note)]
+    assert [(note["sender"], note["view"]) for note in notes] == [(LIAR, 1)]
 
 
 # Numbers that are none --------------------------------------------------------------------------

@@ -103,7 +103,8 @@ class Council:
             self.since = context.now
         if self._due is None:
             self._due = context.now + self._rank() * context.settings.patience_s / 2.0
-        if context.now >= self._due and self._plans.last() is not None:
+        planning = self._proposal is not None and self._proposal.candidate is not None
+        if context.now >= self._due and self._plans.last() is not None and not planning:
             self._propose()
 
     def _rank(self) -> int:
@@ -274,6 +275,10 @@ class Council:
         if said.ballot[1] not in self._context.view.members or self._is_far(said.ballot):
             return
         self._see(said.ballot)
+        if not said.pending and self._is_ahead(said.iteration):
+            reason = f"it says that it has done iteration {said.iteration}"
+            self._note_once("unsound", origin, said.number, reason)
+            return
         if self._proposal is not None and self._proposal.ballot == said.ballot:
             self._proposal.promises[origin] = said
             self._gather()
@@ -346,13 +351,22 @@ class Council:
         stays = holds and context.device in view.members and context.device not in newcomers
         if stays and view.start <= done:
             return f"it starts at {view.start}, and this device has done {done}"
-        # Nobody gets further ahead than there are devices between: each waits for its neighbours.
-        taking_part = holds and not self._plans.done(done + 1)
-        if taking_part and view.start > done + 1 + len(context.view.members):
+        if self._is_ahead(view.start - 1):
             return f"it starts at {view.start}, and this device has done {done}"
         if view.digest == UNHELD and holds:
             return "this device holds the parameters, and stays"
         return "this device makes another plan of it" if agrees is False else None
+
+    def _is_ahead(self, iteration: int) -> bool:
+        """Can nobody have done an iteration, by how far this device is, which takes part?
+
+        Nobody gets further ahead than there are devices between: each waits for its neighbours.
+        """
+        context = self._context
+        done = context.on_disk.commit.iteration
+        if not self._hooks.holds() or self._plans.done(done + 1):
+            return False
+        return iteration > done + len(context.view.members)
 
     def _say_accepted(self, ballot: Ballot) -> None:
         accepted = self._context.on_disk.accepted

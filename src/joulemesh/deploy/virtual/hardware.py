@@ -122,7 +122,7 @@ class Battery:
     def forget(self, spent_j: float) -> None:
         """The meter's own record is lost, or is an older one."""
         self._spent_j = spent_j
-        self.untold_j += 2.0 * self.train_j(2)
+        self.untold_j += 3.0 * (self.train_j(2) + 2.0)
 
     def use(self, effect: Train | Send) -> None:
         """Really train or send."""
