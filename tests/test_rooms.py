@@ -31,11 +31,13 @@ UPWARD = {
     ("planning/plan.py", "joulemesh.views.notebook.html"),
     ("results/comparison.py", "joulemesh.runs.saving"),
     ("results/comparison.py", "joulemesh.views.comparison.figure"),
+    ("results/comparison.py", "joulemesh.views.comparison.table"),
     ("results/comparison.py", "joulemesh.views.notebook.html"),
     ("results/result.py", "joulemesh.runs.saving"),
     ("results/result.py", "joulemesh.views.notebook.html"),
     ("results/sweep.py", "joulemesh.runs.sweep"),
     ("results/sweep.py", "joulemesh.views.sweep.figure"),
+    ("results/sweep.py", "joulemesh.views.sweep.table"),
     ("scenario/scenario.py", "joulemesh.views.notebook.html"),
 }
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}

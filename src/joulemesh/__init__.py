@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.theory.measured.constants import estimate
     from joulemesh.views.comparison.figure import comparison_figure as comparison_figure
+    from joulemesh.views.comparison.table import comparison_text as comparison_text
     from joulemesh.views.notebook.html import notebook_html
     from joulemesh.views.notebook.progress import ProgressBar
     from joulemesh.views.sweep.figure import sweep_figure as sweep_figure
+    from joulemesh.views.sweep.table import sweep_text as sweep_text
 
 __all__ = [
     "Answer",
@@ -82,6 +84,7 @@ _HOME = {
     "calibrate": "joulemesh.calibration.calibrate",
     "compare": "joulemesh.runs.compare",
     "comparison_figure": "joulemesh.views.comparison.figure",
+    "comparison_text": "joulemesh.views.comparison.table",
     "estimate": "joulemesh.theory.measured.constants",
     "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.static",
@@ -91,6 +94,7 @@ _HOME = {
     "save_sweep": "joulemesh.runs.sweep",
     "sweep": "joulemesh.runs.sweep",
     "sweep_figure": "joulemesh.views.sweep.figure",
+    "sweep_text": "joulemesh.views.sweep.table",
     "tune": "joulemesh.runs.tune",
 }
 

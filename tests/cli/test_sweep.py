@@ -199,3 +199,45 @@ def test_stopped_and_started_again_it_computes_what_is_missing(
     for name in ("table.csv", "summary.csv", "table.parquet", "figure.png", "figure.svg"):
         assert (tmp_path / "part" / name).read_bytes() == (uninterrupted / name).read_bytes()
     assert verified(tmp_path / "part").intact
+
+
+def test_what_cannot_run_is_known_before_anything_is_trained(command: Command) -> None:
+    vary = ("--vary", "budget.energy_j=0.02,1", "--vary", "devices.count=4,5")
+    terms = (*vary, "--methods", "adaptive,d-psgd", "--seeds", "2", "--dry-run")
+    code, out, _ = command("small.toml", *terms)
+    assert code == 0
+    said = " ".join(out.split())
+    assert "adaptive cannot run in 2 of 4 combinations:" in said
+    for count in (4, 5):
+        assert f"budget.energy_j 20 mJ, devices.count {count}: device" in said
+    assert said.count("from its battery of 20 mJ") == 2
+    _, out, _ = command("small.toml", *terms, "--json")
+    each = json.loads(out)["combinations"]
+    poor = [one["fields"]["budget.energy_j"] == 0.02 for one in each]
+    assert [list(one["infeasible"]) for one in each] == [["adaptive"] * one for one in poor]
+    assert [one["runs"] for one in each] == [2 if one else 4 for one in poor]
+
+
+def test_labels_reach_figure_table_and_record(command: Command) -> None:
+    code, _, _ = command("small.toml", *TERMS, "--label", "training.alpha=label skew")
+    assert code == 0
+    place = Path("sweeps", "small")
+    assert "label skew & method" in (place / "table.tex").read_text()
+    assert "label skew" in (place / "figure.svg").read_text()
+    record = json.loads((place / "sweep.json").read_text())
+    assert record["labels"] == {"training.alpha": "label skew"}
+    assert "--label 'training.alpha=label skew'" in record["command"]
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("training.alpha", '--label training.alpha: write --label section.field="what it is"'),
+        ("devices.count=n", "label 'devices.count' names no varied field: use training.alpha"),
+    ],
+)
+def test_a_label_that_fits_nothing_is_refused(command: Command, label: str, said: str) -> None:
+    code, out, err = command("small.toml", *TERMS, "--label", label)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1

@@ -89,6 +89,12 @@ class Comparison:
         )
         return f"{type(self).__name__}({', '.join(found)}; equal {self.equal}, {self.repeats})"
 
+    def __str__(self) -> str:
+        """The table of `joulemesh compare`."""
+        import joulemesh  # the front door knows the views; this room does not
+
+        return joulemesh.comparison_text(self)
+
     @property
     def unit(self) -> str:
         """What intervals are over."""

@@ -99,6 +99,12 @@ class Sweep:
         times = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"Sweep({fields}; {', '.join(self.methods)}; equal {self.equal}, {times})"
 
+    def __str__(self) -> str:
+        """The table of `joulemesh sweep`."""
+        import joulemesh  # the front door knows the views; this room does not
+
+        return joulemesh.sweep_text(self)
+
     @property
     def ran(self) -> bool:
         """Is there a run in any combination?"""

@@ -12,10 +12,12 @@ __all__ = [
     "show_row",
     "show_table",
     "sparkline",
+    "text_of",
 ]
 
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -48,6 +50,22 @@ def open_console(*, stderr: bool = False) -> Console:
         console = Console(stderr=stderr, markup=False, width=_UNBOUNDED)
     console.push_render_hook(_Safely())
     return console
+
+
+def text_of(show: Callable[[Console], None]) -> str:
+    """What something prints, as plain text for a terminal of the present width.
+
+    Args:
+        show: prints on the console that it is given.
+    """
+    console = Console(
+        file=io.StringIO(), markup=False, width=open_console().width, color_system=None
+    )
+    console.push_render_hook(_Safely())
+    with console.capture() as printed:
+        show(console)
+    lines = [line.rstrip() for line in printed.get().splitlines()]
+    return "\n".join(lines).strip("\n")
 
 
 class _Safely(RenderHook):

@@ -17,6 +17,7 @@ from joulemesh.results.result import Result
 from joulemesh.scenario import Scenario
 from joulemesh.views.notebook.sketches import curve_svg
 from tests.browser import Browser
+from tests.views.publication.studies import study
 
 VOID = {"meta", "hr", "br", "img", "image", "path", "polyline", "polygon"}
 
@@ -225,3 +226,29 @@ def test_it_is_legible_in_a_browser(
     browser.resize(420, 900)
     wide = browser.evaluate("document.documentElement.scrollWidth")
     assert wide <= 420
+
+
+def test_a_comparison_shows_all_its_columns(browser: Browser, tmp_path: Path) -> None:
+    """Also beside a method that could not run, whose reason is long."""
+    found = study({"spread": (0.9, 0.91, 0.93), "adaptive": (0.8, 0.81, 0.83)}, refused=["c"])
+    page = tmp_path / "page.html"
+    page.write_text(f'<!doctype html><meta charset="utf-8">{found._repr_html_()}', "utf-8")
+    browser.resize(1060, 900)
+    browser.open(page)
+    browser.settle()
+    cut = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    assert browser.evaluate(cut) == [0]
+
+
+def test_printed_a_comparison_is_its_table(
+    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = str(comparison)
+    for row in comparison.table():
+        line = next(line for line in text.splitlines() if line.split()[:1] == [row["method"]])
+        assert f"{100 * row['accuracy']:.1f}" in line
+    assert f"target: {comparison.target_words}" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert len(repr(comparison)) < 200
+    assert "\x1b" not in text

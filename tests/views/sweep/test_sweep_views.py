@@ -10,16 +10,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
 from joulemesh.results.sweep import Sweep
-from joulemesh.scenario.varied import Varied
+from joulemesh.scenario.scenario import field_names
+from joulemesh.scenario.varied import Varied, labelled
 from joulemesh.views.publication.figure import save_figure
-from joulemesh.views.sweep.figure import sweep_figure
+from joulemesh.views.publication.latex import escape
+from joulemesh.views.publication.table import sweep_table
+from joulemesh.views.sweep.figure import literal, sweep_figure
 from joulemesh.views.sweep.marginal import panel_of
 from joulemesh.views.sweep.page import render_sweep
 from joulemesh.views.sweep.table import show_sweep
+from tests.views.sweep.conftest import NASTY, run, summary
 
 T_95 = 12.706204736  # Student's t, 0.975, one degree of freedom
 
@@ -62,7 +67,7 @@ def test_the_figure_has_a_panel_for_each_field(chosen: Sweep, tmp_path: Path) ->
     figure = sweep_figure(chosen)
     first, second = figure.axes
     assert first.get_xscale() == "log"
-    assert first.get_xlabel() == "devices.count"
+    assert first.get_xlabel() == "number of devices N"
     assert first.get_ylabel() == "test accuracy of the mean model [%]"
     np.testing.assert_allclose(np.asarray(first.lines[0].get_xdata()), [10, 20, 50])
     np.testing.assert_allclose(np.asarray(first.lines[0].get_ydata()), [11, 21, 31])
@@ -75,6 +80,82 @@ def test_the_figure_has_a_panel_for_each_field(chosen: Sweep, tmp_path: Path) ->
     assert round(float(narrow.get_size_inches()[0]), 2) == 3.49
     with pytest.raises(ScenarioError, match="is not a figure of a sweep: use one of accuracy"):
         sweep_figure(chosen, "loss")
+
+
+def legend_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_figure_names_methods_that_did_not_run(chosen: Sweep) -> None:
+    assert legend_of(sweep_figure(chosen)) == [
+        "adaptive",
+        literal(f"{NASTY} (infeasible in 1 of 6)"),
+    ]
+    points = []
+    for point in chosen.points:
+        runs = [run(NASTY, seed, None, None) for seed in (0, 1)]
+        rows = (point.methods[0], summary(NASTY, ran=False))
+        points.append(replace(point, runs=(*point.runs[:2], *runs), methods=rows))
+    figure = sweep_figure(replace(chosen, points=tuple(points)), width="ieee")
+    assert legend_of(figure) == ["adaptive", literal(f"{NASTY} (infeasible)")]
+    assert figure.axes[0].get_title().endswith(literal(f"no line: {NASTY}"))
+    assert figure.axes[0].get_ylabel() == "accuracy [%]"
+
+
+def test_labels_are_those_of_the_user_or_of_the_description(chosen: Sweep) -> None:
+    fields = labelled(chosen.varied, {"devices.count": "fleet size"})
+    named = replace(chosen, varied=fields)
+    assert [axes.get_xlabel() for axes in sweep_figure(named).axes] == [
+        "fleet size",
+        Varied("network.topology", ()).words,
+    ]
+    assert "fleet size & " in sweep_table(named)
+    assert "number of devices N & " in sweep_table(chosen)
+    with pytest.raises(ScenarioError, match=r"'devices\.cpu_hz' names no varied field: use dev"):
+        labelled(chosen.varied, {"devices.cpu_hz": "speed"})
+    with pytest.raises(ScenarioError, match="has 0 characters: give 1 to 100"):
+        labelled(chosen.varied, {"devices.count": ""})
+
+
+@pytest.mark.parametrize("name", sorted(field_names()))
+def test_every_field_has_a_label(name: str) -> None:
+    label = Varied(name, (1, 2)).words
+    assert 0 < len(label) <= max(40, len(name))
+    assert not set(label) & set(";()|")
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_table_for_a_paper_has_every_combination_and_method(
+    chosen: Sweep, narrow: bool
+) -> None:
+    text = sweep_table(chosen, narrow=narrow)
+    assert text.startswith(r"% Needs \usepackage{booktabs}.")
+    body = text.partition(r"\midrule")[2].partition(r"\bottomrule")[0].strip().splitlines()
+    assert len(body) == len(chosen.points) * len(chosen.methods)
+    columns = text.partition(r"\toprule")[2].strip().splitlines()[0].count("&")
+    assert {line.count(" & ") for line in body} == {columns}
+    assert [line.split(" & ")[0].strip() for line in body[::2]] == [
+        "10",
+        "10",
+        "20",
+        "20",
+        "50",
+        "50",
+    ]
+    assert set(first[1::2]) == {""}
+    assert sum("infeasible" in line for line in body) == 1
+    note = f"{escape(NASTY)} could not run in 1 of 6 combinations: why."
+    assert note in text
+    assert text.count(r"\begin{table*}") == (not narrow)
+
+
+def test_printed_a_sweep_is_its_table(chosen: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    text = str(chosen)
+    assert text.count("adaptive") >= len(chosen.points)
+    assert "1 of 6 combinations: " in text
+    assert max(map(len, text.splitlines())) <= 140
+    assert repr(chosen).startswith("Sweep(")
 
 
 def test_values_stand_in_order_whatever_the_order_given(chosen: Sweep) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "comparison_text",
     "difference_text",
     "figure_text",
     "method_text",
@@ -24,7 +25,7 @@ from joulemesh.metrics.metric import Metric
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.table import about
 from joulemesh.units import prefixed, si
-from joulemesh.views.terminal import Column, fits, show_table
+from joulemesh.views.terminal import Column, fits, show_table, text_of
 
 _NO_WIDTH = 1e-6
 _TO_TARGET = ("energy_to_target_j", "time_to_target_s")
@@ -124,6 +125,11 @@ def rate_text(row: Mapping[str, Any]) -> str:
     """
     rate = row["learning_rate"]
     return "–" if rate is None else f"{rate:.3g}"
+
+
+def comparison_text(study: Comparison) -> str:
+    """What `show_comparison` prints."""
+    return text_of(lambda console: show_comparison(study, console))
 
 
 def show_comparison(study: Comparison, console: Console) -> None:

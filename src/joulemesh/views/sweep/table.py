@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["cells_of", "head_of", "reading", "reasons", "show_outlook", "show_sweep"]
+__all__ = ["cells_of", "head_of", "reading", "reasons", "show_outlook", "show_sweep", "sweep_text"]
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from joulemesh.results.sweep_point import Point
 from joulemesh.scenario.varied import Varied
 from joulemesh.views.comparison.table import difference_text, figure_text, target_text
 from joulemesh.views.sweep.marginal import words_of
-from joulemesh.views.terminal import Column, show_table
+from joulemesh.views.terminal import Column, show_table, text_of
 
 _MOST_ROWS, _MOST_REASONS = 60, 6
 _RANKS = {"energy to target": 3, "iterations": 2, "n": 1}  # what goes first where room is scarce
@@ -89,6 +89,11 @@ def reading(study: Sweep) -> str:
         "interval excludes 0, each interval by itself (not corrected for the number of "
         "combinations)."
     )
+
+
+def sweep_text(study: Sweep) -> str:
+    """What `show_sweep` prints."""
+    return text_of(lambda console: show_sweep(study, console))
 
 
 def show_sweep(study: Sweep, console: Console) -> None:
