@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -131,3 +133,35 @@ def test_all_that_the_page_shows_is_printed_on_demand() -> None:
     done = CliRunner().invoke(app, ["studio", "--json", *SMALL])
     assert done.exit_code == 0
     assert '"scheme": "tree"' in done.stdout
+
+
+COLLECTING = """
+import gc, threading, time
+
+def often():
+    while True:
+        time.sleep(0.02)
+        gc.collect()
+
+threading.Thread(target=often, daemon=True).start()
+"""
+
+
+def test_a_closed_page_leaves_no_task_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is still pending when it is collected is reported on the terminal."""
+    (tmp_path / "sitecustomize.py").write_text(COLLECTING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    served = Served(*SMALL, cwd=tmp_path)
+    for number in range(5):
+        talk = http.client.HTTPConnection(served.host, timeout=60)
+        talk.request("GET", f"{served.root}events/{number:016d}")
+        assert talk.getresponse().readline().startswith(b"retry")
+        talk.close()
+    time.sleep(0.5)
+    served.process.send_signal(signal.SIGINT)
+    _, said = served.process.communicate(timeout=20)
+    assert "destroyed" not in said
+    assert "Traceback" not in said
+    assert served.process.returncode == 0

@@ -199,21 +199,22 @@ async def _events(studio: Studio, tab: str) -> AsyncIterator[str]:
     with studio.jobs.listen(tab) as queue:
         yield "retry: 1000\nevent: here\ndata: {}\n\n"
         closed = asyncio.ensure_future(studio.closing.wait())
+        wanted = asyncio.ensure_future(queue.get())
         try:
             while not studio.closing.is_set():
-                wanted = asyncio.ensure_future(queue.get())
-                done, _ = await asyncio.wait(
+                await asyncio.wait(
                     {wanted, closed}, timeout=_BEAT_S, return_when=asyncio.FIRST_COMPLETED
                 )
-                if wanted in done:
+                if wanted.done():
                     kind, data = wanted.result()
+                    wanted = asyncio.ensure_future(queue.get())
                     yield f"event: {kind}\ndata: {json.dumps(data)}\n\n"
                 else:
-                    wanted.cancel()
                     yield "event: here\ndata: {}\n\n"
             yield "event: closing\ndata: {}\n\n"
-        finally:
+        finally:  # a page that is closed leaves no task behind
             closed.cancel()
+            wanted.cancel()
 
 
 def _json(data: Any) -> str:
