@@ -104,7 +104,7 @@ class TorchTrainer:
         """
         if not rounds:
             return
-        with self._torch.random.fork_rng(devices=self._parts.forked):
+        with self._parts.threads(), self._torch.random.fork_rng(devices=self._parts.forked):
             self._steps.expect(iteration - 1, [np.full((1, 1), rounds)])
             self._steps.train(self._params, self._memory, iteration - 1)
         if not all(bool(leaf.isfinite().all()) for leaf in self._params.values()):

@@ -119,6 +119,19 @@ class Gradients:
         return made.float() if low is not None else made
 
     @cached_property
+    def multiply_adds(self) -> float:
+        """Of a forward pass of one device on one sample: products of matrices and convolutions."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self._module.train(True)
+        x, first = self._two[0], self._model.initial(0)
+        wide = {name: one.to(x.device, self._wide) for name, one in first.items()}
+        counted = FlopCounterMode(display=False)
+        with self._torch.random.fork_rng(devices=[]), self._torch.no_grad(), counted:
+            self.outputs(wide, x)
+        return float(counted.get_total_flops()) / 2 / len(x)
+
+    @cached_property
     def _untraceable(self) -> str:
         """Why ``vmap`` cannot trace the module, in words; empty if it can."""
         torch, (x, y) = self._torch, self._two

@@ -114,6 +114,11 @@ class TorchLearner:
         return self._steps.captured
 
     @property
+    def multiply_adds(self) -> float:
+        """Of a forward pass of what is computed at once."""
+        return self._parts.multiply_adds
+
+    @property
     def device_name(self) -> str:
         """The processor that trains, in words."""
         return self._parts.device_name
@@ -186,9 +191,7 @@ class TorchLearner:
 
     def advance(self, state: TorchState) -> tuple[TorchState, Trace]:
         """Run the next chunk of iterations; the state is consumed."""
-        rows = len(next(iter(state.params.values())))
-        parameters = sum(leaf[0].numel() for leaf in state.params.values())
-        with self._parts.threads(rows, parameters):
+        with self._parts.threads():
             return self._advance(state)
 
     def _advance(self, state: TorchState) -> tuple[TorchState, Trace]:

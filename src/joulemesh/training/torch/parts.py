@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
-_WORTH_THREADS = 10_000_000  # parameters × samples of a step that are worth a second thread
+WORTH_THREADS = 10_000_000.0  # multiply-adds of a forward pass that are worth a second thread
 
 
 def processor(torch: Any) -> Any:
@@ -79,7 +80,7 @@ class Parts:
         last = self.device.type == "cpu" and has_convolutions(torch, model.module)
         self.samples = Samples(torch, dataset, self.device, self.dtype, last=last)
         two = self.samples.train(torch.zeros(2, dtype=torch.int64))
-        rows = len(seeds) * partitions[0].devices
+        self._rows = rows = len(seeds) * partitions[0].devices
         self.gradients = Gradients(torch, model, two, options.precision, rows, compiled=compiled)
         _LOG.info("%s is trained on %s", model.name, self.device_name)
         if self.gradients.reason.startswith("torch.func"):
@@ -97,24 +98,28 @@ class Parts:
         """Processors beside the CPU whose random state training must leave as it is."""
         return [self.device] if self.device.type == "cuda" else []
 
+    @cached_property
+    def multiply_adds(self) -> float:
+        """Multiply-adds of a forward pass of what is computed at once: all rows, or one."""
+        each = self.gradients.multiply_adds * self._options.batch_size
+        return each * self._rows if self.gradients.together else each
+
     @contextmanager
-    def threads(self, rows: int, parameters: int) -> Iterator[None]:
-        """One thread for steps too small to be shared.
+    def threads(self) -> Iterator[None]:
+        """One thread for steps too small to be shared; the caller's number of threads returns.
 
         PyTorch's threads wait for each other at every operation, busily: a step of microseconds
-        becomes one of milliseconds where others use the processor, too.
-
-        Args:
-            rows: that are trained together.
-            parameters: of each.
+        becomes one of milliseconds where others use the processor, too. The choice is by the size
+        of the work alone, since other sums would come of another number of threads.
         """
-        torch, before = self.torch, self.torch.get_num_threads()
-        if rows * parameters * self._options.batch_size < _WORTH_THREADS:
+        torch, before = self.torch, self.torch.get_num_threads()  # of the calling thread
+        if before > 1 and self.device.type == "cpu" and self.multiply_adds < WORTH_THREADS:
             torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
 
     def steps(self, rates: NDArray[np.float64]) -> LocalSteps:
         """What trains rows with these learning rates."""
