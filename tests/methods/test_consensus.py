@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import joulemesh
 from benchmarks.consensus import GRAPHS, MULTIPLES, rates
+from joulemesh.methods import build as build_method
 from joulemesh.methods.compression import compressor
 
 AT_LEAST = 0.5
@@ -50,3 +54,36 @@ def test_quantised_messages_are_a_contraction_in_every_size(levels: int) -> None
         left = np.linalg.norm(x - np.asarray(compress(squeeze, jnp.asarray(x), keys)), axis=1) ** 2
         share = (left / np.linalg.norm(x, axis=1) ** 2).mean()
         assert share <= 1 - squeeze.passes(size) * 0.8
+
+
+def test_the_step_is_tuned_where_rates_are_at_the_same_effort(tmp_path: Path) -> None:
+    changes = {
+        "devices.count": 4,
+        "plan.iterations": 4,
+        "budget.deadline_s": 1.0,
+        "training.model": "logistic",
+    }
+    scenario = joulemesh.Scenario.preset("adaptive").override(changes)
+    methods = ("fixed:1", "balanced:tau1=1,tau2=1,compress=topk:0.1")
+    terms = {"seeds": 1, "tune_lr": "0.01,0.05,0.1,0.2", "tune_seeds": 1, "cache": tmp_path}
+    study = joulemesh.compare(scenario, methods, **terms)
+    assert study.computed == 2 * (4 + 1)  # as many trials of each method, and one result
+    plain, compressed = study.entries
+    assert [entry.name for entry in study.entries] == list(methods)
+    assert plain.tuned is not None
+    assert compressed.tuned is not None
+    assert len(plain.tuned.grid) == 4
+    assert len(compressed.tuned.grid) == 2  # and half and twice the default step
+    said = " ".join(compressed.all_notes)
+    assert "gamma=0.1" in said
+    assert "gamma=0.4" in said
+    assert not plain.tuned.own
+    assert joulemesh.compare(scenario, methods, **terms).computed == 0  # runs are kept apart
+
+
+def test_a_step_that_is_given_is_not_tuned() -> None:
+    scenario = joulemesh.Scenario.preset("adaptive").override({"devices.count": 4})
+    given = "balanced:tau1=1,tau2=1,compress=topk:0.1"
+    assert build_method(given, scenario).variants
+    assert not build_method(f"{given},gamma=0.3", scenario).variants
+    assert not build_method("balanced:tau1=1,tau2=1", scenario).variants

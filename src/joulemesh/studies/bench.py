@@ -94,8 +94,8 @@ class Bench:
         best = int(np.argmax(means))  # of two as good, the method as it is
         words = "as it is" if best == 0 else made.variants[best - 1]
         own = f"{words}, the best of it and {', '.join(made.variants)} at that learning rate"
-        chosen = made if best == 0 else replace(others[best - 1], name=made.name)
-        return chosen, replace(rates, own=own), computed
+        # A variant keeps its own name, under which its runs are kept.
+        return (made, *others)[best], replace(rates, own=own), computed
 
     def missing(
         self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool = False

@@ -317,7 +317,7 @@ def _entry(
         rate = tuned.chosen
     found, new = bench.results(made, seeds, tell, rate)
     measured = reported(bench.learning.scenario.training)
-    entry = entry_of(made.name, found, made.battery_j, made.notes, measured)
+    entry = entry_of(turn.name, found, made.battery_j, made.notes, measured)
     entry = replace(entry, learning_rate=rate, tuned=tuned)
     return replace(entry, notes=(*_chance(entry, bench.learning), *entry.notes)), tried + new
 

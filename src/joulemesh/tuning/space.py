@@ -47,7 +47,7 @@ TUNABLE = (
     "training.weights",
 )
 _REFUSED = {
-    "network.bits_per_parameter": "messages have 16 bits or 32; tune the scenario with each of them",
+    "network.bits_per_parameter": "messages have 16 bits or 32; tune the scenario with each",
 }
 
 
