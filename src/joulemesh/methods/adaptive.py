@@ -107,7 +107,8 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     # No battery ends it: the plan itself pays for all of its iterations.
     held_j = plan.supplied_j
     ledger = cut(setting, name, whole, held_j) if setting.limits_time else whole
-    notes = [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
+    notes = [*plan.notes]
+    notes += [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.timeline.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
     notes += [plan.drawn.note(plan)] if plan.drawn is not None else []

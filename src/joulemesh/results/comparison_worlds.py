@@ -13,7 +13,6 @@ __all__ = ["WorldsComparison", "WorldsEntry"]
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from joulemesh.files import write_text
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import Entry
+from joulemesh.results.entry import FIGURE, Entry
 from joulemesh.results.table import worlds_row
 from joulemesh.scenario import Scenario
 from joulemesh.world.redraw import redrawn_words
@@ -33,7 +32,6 @@ from joulemesh.world.redraw import redrawn_words
 FloatArray = NDArray[np.float64]
 
 _MOST_POINTS = 400  # of a curve over worlds
-_FIGURE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,7 +116,7 @@ class WorldsEntry(Entry):
         kinds: dict[str, list[tuple[int, str]]] = {}
         for k, entry in enumerate(self.each):
             for note in entry.all_notes:
-                kinds.setdefault(_FIGURE.sub("#", note), []).append((k, note))
+                kinds.setdefault(FIGURE.sub("#", note), []).append((k, note))
         for found in kinds.values():
             where = tuple(dict.fromkeys(k for k, _ in found))
             k, note = found[0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["Entry"]
+__all__ = ["FIGURE", "Entry", "gathered"]
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,26 @@ from joulemesh.results.rate import TunedRate
 from joulemesh.results.statistics import estimate
 
 FloatArray = NDArray[np.float64]
+
+
+FIGURE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
+"""Of notes that say the same with other figures."""
+
+
+def gathered(said: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    """Notes with the names of all whom they concern, each note once.
+
+    Args:
+        said: a name and its notes, one after another.
+
+    >>> gathered([("spread", ["one is idle", "late"]), ("adaptive", ["one is idle"])])
+    [('spread, adaptive', 'one is idle'), ('spread', 'late')]
+    """
+    names: dict[str, list[str]] = {}
+    for name, notes in said:
+        for note in dict.fromkeys(notes):
+            names.setdefault(note, []).append(name)
+    return [(", ".join(whom), note) for note, whom in names.items()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,7 @@ def report_of_fleet(
         curve=curve,
         subject=Subject(plan.scenario.name or folder.resolve().name, _when(histories)),
         versions=_versions(fleet, histories),
-        notes=(*notes, *said),
+        notes=(*plan.notes, *notes, *said),
         together=_on_one_machine(folder, fleet.names),
     )
     place = make_folder(out or folder)

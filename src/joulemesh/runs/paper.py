@@ -85,7 +85,8 @@ def write_run_paper(path: str | Path, printing: Printing) -> list[Path]:
         used = used_by(account.scenario, [method or ADAPTIVE])
         subject = Subject("", "", learned.get("dataset", ""), learned.get("model", ""), method)
         sizes, with_these = _sizes(account.scenario), flat(record["versions"])
-        said = run_methods(account.scenario, made, subject, sizes, seeds, with_these, keys_of(used))
+        setting = account.scenario, made, subject, sizes, seeds, with_these, keys_of(used)
+        said = run_methods(*setting, notes=account.notes)
         for name, content in (("methods.txt", said), ("references.bib", references(used))):
             write_text(place / name, content)
             wrote.append(place / name)

@@ -76,6 +76,7 @@ class Final:
         time_s: seconds.
         runs: one for each fresh seed.
         by: the metric that is the score.
+        notes: what a reader of the plan should know, one line each.
     """
 
     candidate: Candidate
@@ -84,6 +85,7 @@ class Final:
     time_s: float
     runs: tuple[Record, ...]
     by: str = "accuracy"
+    notes: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> FloatArray:
@@ -150,6 +152,13 @@ class Tuning:
             return None
         ours, theirs = (self.objective.figures(one.runs) for one in (self.winner, self.given))
         return paired(ours, theirs)
+
+    @property
+    def finals(self) -> list[tuple[str, Final]]:
+        """The plans that were run on fresh seeds, and what each of them is."""
+        given = self.given is not None and self.given is not self.winner
+        others = [("as given", self.given)] if given and self.given is not None else []
+        return [("winner", self.winner), *others]
 
     def figure(self, final: Final) -> Estimate:
         """The objective's figure on fresh seeds: accuracy, joules or seconds."""
@@ -225,6 +234,7 @@ class Tuning:
             self.objective.by: _plain(estimate(final.accuracy)),
             f"device_{self.objective.by}": _plain(estimate(final.device_accuracy)),
             "objective": _plain(self.figure(final)),
+            "notes": list(final.notes),
         }
 
     def __repr__(self) -> str:

@@ -266,7 +266,7 @@ class _Search:
 def _final(candidate: Candidate, job: Job, runs: Sequence[Record], by: str) -> Final:
     plan = job.plan
     energy_j, time_s = float(plan.spent_j.sum()), float(plan.latency_s.sum())
-    return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs), by)
+    return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs), by, plan.notes)
 
 
 def _best_first(one: Judged) -> tuple[int, Score, float]:

@@ -15,7 +15,7 @@ from joulemesh.metrics.curves import Curve, curves_of
 from joulemesh.metrics.losses import reported
 from joulemesh.metrics.metric import Metric
 from joulemesh.results.comparison import AXES, Comparison
-from joulemesh.results.entry import Entry
+from joulemesh.results.entry import Entry, gathered
 from joulemesh.results.table import about
 from joulemesh.units import column, duration, energy
 from joulemesh.views import words
@@ -228,12 +228,13 @@ def _methods(study: Comparison) -> str:
 
 def _notes(study: Comparison) -> str:
     """What a reader should know of the data and of each method."""
-    said = {"data": study.notes, **{entry.name: entry.remarks for entry in study.entries}}
+    said = [("data", study.notes), *((entry.name, entry.remarks) for entry in study.entries)]
+    notes: dict[str, list[str]] = {}
+    for names, note in gathered(said):
+        notes.setdefault(names, []).append(f"<p>{html.escape(note)}</p>")
     items = [
-        f"<div><dt>{html.escape(name)}</dt>"
-        f"<dd>{''.join(f'<p>{html.escape(note)}</p>' for note in notes)}</dd></div>"
-        for name, notes in said.items()
-        if notes
+        f"<div><dt>{html.escape(names)}</dt><dd>{''.join(own)}</dd></div>"
+        for names, own in notes.items()
     ]
     return f'<dl class="about">{"".join(items)}</dl>' if items else "<p>None.</p>"
 

@@ -23,6 +23,7 @@ from rich.text import Text
 
 from joulemesh.metrics.metric import Metric
 from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import gathered
 from joulemesh.results.table import about
 from joulemesh.units import prefixed, si
 from joulemesh.views.terminal import Column, fits, show_table, text_of
@@ -161,9 +162,8 @@ def show_comparison(study: Comparison, console: Console) -> None:
             console.print(Text.assemble((f"{row['method']}: ", "bold"), said.rstrip("."), by))
     for note in study.notes:
         console.print(Text.assemble(("data: ", "bold"), note))
-    for row in rows:
-        for note in row["notes"]:
-            console.print(Text.assemble((f"{row['method']}: ", "bold"), note))
+    for names, note in gathered((row["method"], row["notes"]) for row in rows):
+        console.print(Text.assemble((f"{names}: ", "bold"), note))
 
 
 def _caption(study: Comparison) -> str:

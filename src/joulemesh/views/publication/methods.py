@@ -14,6 +14,7 @@ from joulemesh.planning.figures import figures
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import gathered
 from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.training.software import TITLES
 from joulemesh.units import duration, energy, si
@@ -74,7 +75,8 @@ def comparison_methods(
         *_compared(study, keys),
         _software(versions, keys),
     ]
-    return _paragraph(parts)
+    said = gathered((entry.name, entry.remarks) for entry in study.entries)
+    return _paragraph(parts) + _notes([f"{names}: {note}" for names, note in said])
 
 
 def run_methods(
@@ -85,6 +87,7 @@ def run_methods(
     seeds: Sequence[int],
     versions: Mapping[str, str],
     keys: Keys = _NO_KEYS,
+    notes: Sequence[str] = (),
 ) -> str:
     """The setting of a run.
 
@@ -96,9 +99,10 @@ def run_methods(
         seeds: of the repetitions.
         versions: software and hardware, name by name.
         keys: of references, by what they are for.
+        notes: what a reader of the plan should know.
 
     Returns:
-        A paragraph of plain text, to be edited.
+        A paragraph of plain text, to be edited, and the notes.
     """
     parameters = 0 if plan is None else plan.work.parameters
     cited = _cited(keys, f"method {subject.method}")
@@ -112,11 +116,16 @@ def run_methods(
         repeats,
         _software(versions, keys),
     ]
-    return _paragraph(parts)
+    return _paragraph(parts) + _notes(notes)
 
 
 def _paragraph(parts: Sequence[str]) -> str:
     return textwrap.fill(" ".join(filter(None, parts)), _WIDTH, break_on_hyphens=False) + "\n"
+
+
+def _notes(notes: Sequence[str]) -> str:
+    """What a reader should know, a paragraph each."""
+    return "".join(f"\n{_paragraph([f'Note: {note}.'])}" for note in notes)
 
 
 def _world(scenario: Scenario, plan: Plan | None) -> Iterator[str]:

@@ -203,7 +203,8 @@ def _answer(view: ReportView) -> str:
     lines = [('class="answer" id="answer"', view.answer or planned)]
     if isinstance(account, Plan):
         lines.append(('class="why"', words.reason(account)))
-    lines += [('class="why note"', note) for note in view.notes if note != view.answer]
+    notes = dict.fromkeys((*account.notes, *view.notes))
+    lines += [('class="why note"', note) for note in notes if note != view.answer]
     return "\n".join(f"<p {kind}>{fragments.text(said)}</p>" for kind, said in lines if said)
 
 

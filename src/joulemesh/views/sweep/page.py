@@ -20,7 +20,7 @@ from joulemesh.views import words
 from joulemesh.views.page import render_page
 from joulemesh.views.run import fragments
 from joulemesh.views.sweep.marginal import is_geometric, words_of
-from joulemesh.views.sweep.table import cells_of, head_of, reading, reasons
+from joulemesh.views.sweep.table import cells_of, head_of, notes_on, reading, reasons
 
 _MOST_CELLS = 300_000  # figures of single runs that a page carries
 _FIRST_ROWS, _MOST_ROWS = 40, 600
@@ -52,6 +52,7 @@ def render_sweep(study: Sweep, *, versions: Mapping[str, str] | None = None, whe
         table=_table(study),
         legend=fragments.text(reading(study)),
         missing=_missing(study),
+        notes=_notes(study),
         scenario=html.escape(study.scenario.to_toml()),
         provenance=fragments.provenance(versions or {}, study.seeds),
     )
@@ -155,6 +156,12 @@ def _row(cells: Sequence[str], first: int, width: int) -> str:
         return f'<tr class="out">{head}<td colspan="{width - first}">{why}</td></tr>'
     rest = "".join(f'<td class="n">{html.escape(cell)}</td>' for cell in cells[first:])
     return f"<tr>{head}{rest}</tr>"
+
+
+def _notes(study: Sweep) -> str:
+    """What a reader should know of the methods that ran."""
+    lines = [f"<p>{fragments.text(line)}</p>" for line in notes_on(study)]
+    return "".join(lines) or "<p>None.</p>"
 
 
 def _missing(study: Sweep) -> str:

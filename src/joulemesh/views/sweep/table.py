@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["cells_of", "head_of", "reading", "reasons", "show_outlook", "show_sweep", "sweep_text"]
+__all__ = [
+    "cells_of",
+    "head_of",
+    "notes_on",
+    "reading",
+    "reasons",
+    "show_outlook",
+    "show_sweep",
+    "sweep_text",
+]
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.metrics.metric import Metric
+from joulemesh.results.entry import FIGURE
 from joulemesh.results.sweep import Sweep
 from joulemesh.results.sweep_point import Point
 from joulemesh.scenario.varied import Varied
@@ -78,6 +88,25 @@ def reasons(study: Sweep) -> Counter[str]:
     )
 
 
+def notes_on(study: Sweep) -> list[str]:
+    """What a reader should know of the methods that ran, each note once with its combinations."""
+    where: dict[tuple[str, str], list[tuple[Point, str]]] = {}
+    for point in study.points:
+        for row in point.methods:
+            for note in row["notes"] if row.get("iterations") is not None else ():
+                kind = row["method"], FIGURE.sub("#", note)
+                where.setdefault(kind, []).append((point, note))
+    lines = []
+    for (method, _), found in where.items():
+        point, note = found[0]
+        at = ", ".join(_at(study.varied, point))
+        count = f"{len(found)} of {len(study.points)} combinations"
+        alike = len(found) == len(study.points) and len({text for _, text in found}) == 1
+        place = "all combinations" if alike else f"{count}, for instance {at}"
+        lines.append(f"{method} in {place}: {note}")
+    return lines
+
+
 def reading(study: Sweep) -> str:
     """How to read the table (plain text)."""
     if len(study.seeds) < 2:
@@ -115,6 +144,11 @@ def show_sweep(study: Sweep, console: Console) -> None:
     console.print(Text(f"Equal {study.equal}. {reading(study)}"))
     for why, count in reasons(study).most_common(_MOST_REASONS):
         console.print(Text(f"{count} of {len(study.points)} combinations: {why}"))
+    said = notes_on(study)
+    for line in said[:_MOST_REASONS]:
+        console.print(Text(line))
+    if len(said) > _MOST_REASONS:
+        console.print(Text(f"{len(said) - _MOST_REASONS:,} more notes; --out keeps all of them"))
 
 
 def _out(cells: Sequence[str], first: int, width: int) -> list[str]:

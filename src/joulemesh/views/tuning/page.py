@@ -12,6 +12,7 @@ from typing import Any
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as plan_of
+from joulemesh.results.entry import gathered
 from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
@@ -110,10 +111,10 @@ def _finals(found: Tuning) -> str:
     metric = found.objective.metric
     scores = (metric.heading, own_heading(metric).replace("'", "’"))
     head = ("", *scores, *target, "iterations", "energy", "time")
-    rows = [("winner", found.winner)]
-    if found.given is not None and found.given is not found.winner:
-        rows.append(("as given", found.given))
-    return _table(head, [_final(found, label, one) for label, one in rows], numbers=len(head) - 1)
+    rows = [_final(found, label, one) for label, one in found.finals]
+    said = gathered((label, one.notes) for label, one in found.finals)
+    notes = [f'<p class="why note">{fragments.text(f"{who}: {note}")}</p>' for who, note in said]
+    return "\n".join([_table(head, rows, numbers=len(head) - 1), *notes])
 
 
 def _final(found: Tuning, label: str, one: Final) -> list[str]:

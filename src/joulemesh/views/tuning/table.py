@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.results.entry import gathered
 from joulemesh.results.statistics import Estimate, estimate
 from joulemesh.tuning.result import Final, Judged, Rung, Tuning
 from joulemesh.units import duration, energy
@@ -25,12 +26,11 @@ _UNITS = {"score": "", "energy-to": "J", "time-to": "s"}
 def show_tuning(found: Tuning, console: Console) -> None:
     """Print the winner beside the scenario as it is, the best candidates, and what was dropped."""
     head = [Column("plan", figures=False, prose=30), *(Column(name) for name in _head(found))]
-    finals = [("winner", found.winner)]
-    if found.given is not None and found.given is not found.winner:
-        finals.append(("as given", found.given))
-    rows = [[_plan_words(label, final), *_cells(found, final)] for label, final in finals]
+    rows = [[_plan_words(label, final), *_cells(found, final)] for label, final in found.finals]
     show_table(console, head, rows, box=SIMPLE_HEAD)
     console.print(Text(difference_words(found)))
+    for names, note in gathered((label, final.notes) for label, final in found.finals):
+        console.print(Text.assemble((f"{names}: ", "bold"), note))
     _show_rungs(found, console)
     total = len(found.offer.kept) + len(found.offer.dropped)
     console.print(Text(f"{total:,} candidates priced, {len(found.offer.kept):,} trained"))
