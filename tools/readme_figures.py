@@ -22,8 +22,8 @@ def _peer(name: str, field: str = "device_steps_per_s") -> str:
     return f'peers.contenders("{name}").{field}'
 
 
-def _faster(medium: str) -> str:
-    return f'1 / trees.found("{medium}").all.tree_s[1]'
+def _faster(radio: str, duplex: str) -> str:
+    return f'1 / trees.found("{radio}")("{duplex}").all.tree_s[1]'
 
 
 _OVERDRAWN = '"fashion-grid-1.0", "plans-overdrawn", "d-psgd"'
@@ -39,11 +39,14 @@ FIGURES: tuple[tuple[str, ...], ...] = (
         _lead("cifar-ring-0.1", "skiptrain:tau=1"),
     ),
     (
-        "with orthogonal links {} times as fast in the median of [{} graphs]"
-        "(docs/benchmarks/trees.md), in half duplex {} times",
-        _faster("orthogonal"),
+        "over ideal links, each with a band of its own, {} times as fast in the median of [{} "
+        "graphs](docs/benchmarks/trees.md), with the packets of Wi-Fi {} times, and in half duplex "
+        "{} and {} times",
+        _faster("ideal", "orthogonal"),
         "trees.graphs",
-        _faster("half"),
+        _faster("wifi", "orthogonal"),
+        _faster("ideal", "half"),
+        _faster("wifi", "half"),
     ),
     (
         "`d-psgd` then leads by {} ± {} points in one scenario",
