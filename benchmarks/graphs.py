@@ -123,7 +123,4 @@ def draw(number: int, radio: str = "ideal") -> Drawn:
         network.max_rate_bps or np.inf,
         receive_w=np.full(count, devices.receive_power_w or 0.0),
     )
-    framing = Framing(
-        network.packet_bits, network.header_bits, network.packet_s, known.plan.message_s
-    )
-    return Drawn(kind, graph, costs.framed(edges, framing))
+    return Drawn(kind, graph, costs.framed(edges, Framing.of(known)))

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from joulemesh.planning.rounds import backfill, inverse, theorem4, uniform
 from joulemesh.scenario import Scenario
 from joulemesh.views.style import save_figure
-from joulemesh.world.links import link_costs
+from joulemesh.world.links import Framing, link_costs
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")  # Okabe and Ito
@@ -62,7 +62,7 @@ def rounds_picture() -> None:
 
 
 def links_picture() -> None:
-    """docs/figures/links.svg: joules to send a megabit, against distance, by each radio."""
+    """docs/figures/links.svg: joules to send a megabit in packets, against distance, by radio."""
     radios = ("wifi", "bluetooth-le", "zigbee", "lora", "lte")
     distance_m = np.geomspace(1.0, 1000.0, 200)
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
@@ -84,6 +84,7 @@ def links_picture() -> None:
             10 ** (network.noise_dbm_per_hz / 10) * 1e-3,
             network.max_rate_bps or np.inf,
         )
+        costs = costs.framed(links, Framing.of(scenario)).for_messages(1e6)
         axes.loglog(distance_m, 1e6 * costs.forward_j, label=name, color=colour)
     axes.set(xlabel="distance [m]", ylabel="energy of one megabit [J]", xlim=(1, 1000))
     axes.set_ylim(1e-3, 1e4)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.scenario import Scenario
 from joulemesh.world.limits import usable
 
 __all__ = [
@@ -83,12 +84,23 @@ class Framing:
     message_s: float = 0.0
     message_j: FloatArray | None = None
 
-    @property
-    def any(self) -> bool:
-        """Does anything cost something?"""
-        return bool(
-            self.header_bits or self.packet_s or self.message_s or self.message_j is not None
+    @classmethod
+    def of(cls, scenario: Scenario, message_j: FloatArray | None = None) -> Framing | None:
+        """The scenario's, with what handling costs each device; None where all is free.
+
+        >>> Framing.of(Scenario(network={"profile": "zigbee"})).header_bits
+        136.0
+        """
+        network = scenario.network
+        made = cls(
+            packet_bits=float(network.packet_bits),
+            header_bits=float(network.header_bits),
+            packet_s=network.packet_s,
+            message_s=scenario.plan.message_s,
+            message_j=message_j,
         )
+        costs = made.header_bits or made.packet_s or made.message_s or message_j is not None
+        return made if costs else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +158,7 @@ class LinkCosts:
         >>> (150 * of_150.forward_j).round(9).tolist()
         [360.0]
         """
-        if framing is None or not framing.any:
+        if framing is None:
             return self
         packet = message = None
         if framing.header_bits or framing.packet_s:

@@ -137,24 +137,11 @@ def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
         noise_w_per_hz=_noise_w_per_hz(scenario.network.noise_dbm_per_hz),
         max_rate_bps=scenario.network.max_rate_bps or np.inf,
         packets=build_packets(scenario, None if measured is None else measured.loss),
-        framing=_framing(scenario, devices),
+        framing=Framing.of(scenario, devices.message_j),
         measured=measured,
         traces=traces,
         motion=motion,
     )
-
-
-def _framing(scenario: Scenario, devices: DeviceArrays) -> Framing | None:
-    """What messages cost besides their bits; None where they cost nothing."""
-    network = scenario.network
-    framing = Framing(
-        packet_bits=float(network.packet_bits),
-        header_bits=float(network.header_bits),
-        packet_s=network.packet_s,
-        message_s=scenario.plan.message_s,
-        message_j=devices.message_j,
-    )
-    return framing if framing.any else None
 
 
 def _noise_w_per_hz(noise_dbm_per_hz: float) -> float:
