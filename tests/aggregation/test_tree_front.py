@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.medium import ORTHOGONAL, Medium
 from joulemesh.aggregation.pipeline import (
     chunked_tree_route,
     fewest_chunks,
@@ -22,11 +22,11 @@ from joulemesh.aggregation.pipeline import (
 from joulemesh.aggregation.scheme import Conditions
 from joulemesh.aggregation.schemes.tree_chunked import TreeChunked
 from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.aggregation.tree import spanning_tree
+from joulemesh.aggregation.tree import spanning_tree, tree_route
 from joulemesh.aggregation.tree_front import device_joules, hull_of_trees, link_seconds
 from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.scenario import PlanOptions
-from joulemesh.world.links import LinkCosts, link_costs
+from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.topology import Graph
 
 BITS = 3e5
@@ -56,6 +56,25 @@ def networks(draw: st.DrawFn) -> tuple[Graph, LinkCosts, NDArray[np.float64]]:
     gain = 10 ** rng.uniform(-4, 0, len(edges))
     graph = Graph(devices, edges, np.zeros((devices, 2)))
     return graph, link_costs(edges, gain, power, 1e6, 1e-9), rng.uniform(1, 9, devices)
+
+
+@given(network=networks(), bits=st.integers(1, 20_000), access_s=st.floats(1e-5, 1e-2))
+@settings(max_examples=50, deadline=None)
+def test_no_spanning_tree_takes_fewer_joules_than_the_tree(
+    network: tuple[Any, ...], bits: int, access_s: float
+) -> None:
+    """With headers and channel access, which weigh on links by the power of their ends."""
+    graph, plain, _ = network
+    costs = plain.framed(graph.edges, Framing(1000.0, 300.0, access_s))
+
+    def joules(links: NDArray[np.int64]) -> float:
+        route = tree_route(graph.edges, links, costs, graph.devices, float(bits), ORTHOGONAL)
+        return float(exchange_energy_j(route, costs, graph.devices, "transmitter").sum())
+
+    every = [joules(links) for links in spanning_trees(graph.edges, graph.devices)]
+    weight = costs.for_messages(float(bits)).weight()
+    chosen = spanning_tree(graph.edges, weight, graph.devices)
+    assert joules(chosen) == pytest.approx(min(every), rel=1e-12)
 
 
 @given(network=networks())
