@@ -13,7 +13,7 @@ from joulemesh.cli import completion
 from joulemesh.errors import ScenarioError
 from joulemesh.own_code import run_file
 from joulemesh.printable import say
-from joulemesh.scenario import Scenario, profile_notes
+from joulemesh.scenario import PRESETS, Scenario, profile_notes
 from joulemesh.scenario.inputs import input_notes
 from joulemesh.scenario.typed import typed_value
 from joulemesh.tables import is_number, read_table
@@ -36,7 +36,7 @@ __all__ = [
 
 FileArgument = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="A scenario (TOML or JSON); else the preset."),
+    typer.Argument(metavar="FILE", help="A scenario (TOML or JSON); without one, the default."),
 ]
 FleetArgument = Annotated[
     Path, typer.Argument(metavar="FLEET", help="The folder that `joulemesh deploy init` made.")
@@ -45,7 +45,7 @@ PresetOption = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="A scenario by name, without a FILE: default, adaptive, paper or narrowband.",
+        help=f"A scenario by name, without a FILE: {', '.join(PRESETS[:-1])} or {PRESETS[-1]}.",
         autocompletion=completion.presets,
     ),
 ]

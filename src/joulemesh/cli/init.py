@@ -20,6 +20,12 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a scenario file in which every field is explained."""
+    from joulemesh.planning.figures import figures
+    from joulemesh.scenario.varied import value_of
+
     scenario = read_scenario(None, preset, changes)
+    # Figures that decide the plan are given in the file, as far as no profile or table gives them.
+    names = [one.name for one in figures(scenario) if one.origin.kind in ("assumed", "preset")]
+    scenario = scenario.override({name: value_of(scenario, name) for name in names})
     write_text(file, scenario.to_toml(comments=True), force=force)
     say(f"wrote {file}; now: joulemesh plan {file}")

@@ -73,7 +73,7 @@ def figures(scenario: Scenario) -> tuple[Figure, ...]:
 
     >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0, "deadline_s": 2.0})
     >>> [figure.name for figure in figures(one) if figure.origin.kind == "assumed"][:3]
-    ['devices.count', 'devices.cycles_per_sample', 'devices.transmit_power_w']
+    ['devices.count', 'devices.cycles_per_sample', 'network.topology']
     """
     known = Intervals(scenario)
     found = []
@@ -111,7 +111,7 @@ def _deciding(scenario: Scenario) -> list[str]:
     names += ["devices.transmit_power_w", *_of_radio(scenario), "network.topology"]
     if network.links is not None:
         return [*names, "network.links", *_of_plan(scenario)]
-    names += ["network.bandwidth_hz", "network.max_rate_bps"]
+    names += ["network.profile", "network.bandwidth_hz", "network.max_rate_bps"]
     if network.gains is None:
         names.append("network.path_loss")
         if network.path_loss == "power-law":
@@ -140,7 +140,7 @@ def _of_radio(scenario: Scenario) -> list[str]:
 
 
 def _of_plan(scenario: Scenario) -> list[str]:
-    options, names = scenario.plan, ["plan.iterations"]
+    options, names = scenario.plan, ["plan.iterations", "plan.rounds", "plan.aggregation"]
     names += [] if options.safety is None else ["plan.safety"]
     names += [f"plan.{name}" for name in policy_of(options).parameters if name != "zeta"]
     asked = options.aggregation

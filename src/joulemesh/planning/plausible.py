@@ -22,6 +22,7 @@ from joulemesh.world.quantities import resolve
 __all__ = ["notes_on_inputs", "notes_on_outcome"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 CYCLES_PER_OPERATION = (0.01, 100.0)
 """From wide vector units on several cores to a microcontroller without floating point."""
@@ -146,7 +147,9 @@ def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]
     links = timeline.route.link_index
     if not len(links) or world.measured is not None:  # no bandwidth is known of measured rates
         return
-    costs = world.costs(world.channel.mean_gain[links], links)
+    gain = world.channel.mean_gain[links]
+    yield from _reach(scenario, world, links, gain)
+    costs = world.costs(gain, links)
     rates = 1 / np.minimum(costs.forward_s, costs.backward_s)
     fastest, usual = float(rates.max()), float(np.median(rates))
     name = scenario.network.profile
@@ -165,6 +168,34 @@ def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]
             "positions, gains and transmit_power_w, set network.max_rate_bps, or name a "
             "network.profile"
         )
+
+
+def _reach(scenario: Scenario, world: World, links: IntArray, gain: FloatArray) -> Iterator[str]:
+    """Links on which less arrives than the radio receives: their rates are extrapolated."""
+    network, name = scenario.network, scenario.network.profile
+    if name is None:
+        return
+    profile, ends = radio(name), world.graph.edges[links]
+    both = gain if gain.ndim == 2 else gain[:, None]
+    arrives = profile.received_dbm(world.devices.transmit_power_w[ends], both).min(axis=1)
+    short_db = profile.reach_dbm - arrives
+    beyond = np.unique(links[short_db > 0])
+    if not len(beyond):
+        return
+    worst = int(np.argmax(short_db))
+    i, j = ends[worst]
+    placed = scenario.devices.x_m is None and network.gains is None and world.motion is None
+    fix = "bring devices nearer to each other"
+    if placed:
+        loss = 37.6 if network.path_loss == "3gpp-macro" else 10 * network.path_loss_exponent
+        area_m = network.area_m * 10 ** (-float(short_db[worst]) / loss)
+        fix = f"set network.area_m = {float(f'{0.99 * area_m:.2g}'):g} or less"
+    yield (
+        f"{len(beyond)} of {len(np.unique(links))} links that the plan uses are beyond the radio's "
+        f"reach: from device {i} to {j} arrive {arrives[worst]:.0f} dBm, and "
+        f"network.profile = {name!r} receives {profile.reach_dbm:g} dBm or more; {fix}, link "
+        "nearer devices, or name another radio"
+    )
 
 
 def _battery(world: World, timeline: Timeline) -> Iterator[str]:

@@ -27,7 +27,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from joulemesh.errors import ScenarioError
+
+FloatArray = NDArray[np.float64]
 
 DEVICES = (
     "raspberry-pi-3",
@@ -47,6 +52,7 @@ RADIOS = ("wifi", "bluetooth-le", "zigbee", "lora", "lte", "ideal")
 DEVICE_FIELDS = ("cpu_hz", "capacitance")
 """What a device's profile says, of the section ``devices``."""
 RADIO_FIELDS = (
+    "area_m",
     "bandwidth_hz",
     "noise_dbm_per_hz",
     "max_rate_bps",
@@ -104,6 +110,23 @@ class Profile:
     network: Mapping[str, float | str]
     plan: Mapping[str, float]
     sources: tuple[Source, ...]
+
+    def received_dbm(self, drawn_w: FloatArray, gain: FloatArray) -> FloatArray:
+        """What arrives of the power that radios draw, in dBm.
+
+        >>> radio("wifi").received_dbm(np.array([0.66]), np.array([1e-9])).round(2)
+        array([-77.])
+        """
+        lost_db = 0.0
+        if "radiated_dbm" in self.said:
+            lost_db = _dbm(self.said["transmit_power_w"]) - float(self.said["radiated_dbm"])
+        with np.errstate(divide="ignore"):
+            return 10 * np.log10(1e3 * drawn_w * gain) - lost_db
+
+    @property
+    def reach_dbm(self) -> float:
+        """The weakest signal that a radio receives at its slowest rate."""
+        return float(self.said.get("reach_dbm", self.said.get("sensitivity_dbm", -math.inf)))
 
 
 def device(name: str, where: str = "devices.profile") -> Profile:
@@ -194,7 +217,7 @@ def _radio(name: str, entry: dict[str, Any]) -> Profile:
         "noise_dbm_per_hz": _noise_dbm_per_hz(said) if rated else said["noise_dbm_per_hz"],
         "path_loss": said["path_loss"],
     }
-    asked = ("max_rate_bps", "packet_bits", "header_bits", "packet_s")
+    asked = ("max_rate_bps", "area_m", "packet_bits", "header_bits", "packet_s")
     network |= {field: said[field] for field in asked if field in said}
     if said["path_loss"] == "power-law":
         free_db = 20 * math.log10(said["carrier_hz"]) + _FREE_SPACE_DB
@@ -210,9 +233,13 @@ def _noise_dbm_per_hz(said: Mapping[str, Any]) -> float:
     """Noise with which the model's link just carries the rated rate at the rated sensitivity."""
     band = said["bandwidth_hz"]
     need_db = 10 * math.log10(2 ** (said["sensitivity_rate_bps"] / band) - 1)
-    lost_db = 10 * math.log10(said["transmit_power_w"] * 1e3) - said["radiated_dbm"]
+    lost_db = _dbm(said["transmit_power_w"]) - said["radiated_dbm"]
     noise = said["sensitivity_dbm"] - 10 * math.log10(band) - need_db + lost_db
     return float(round(noise, 2))
+
+
+def _dbm(watts: float | str) -> float:
+    return 10 * math.log10(1e3 * float(watts))
 
 
 def _sources(entry: Mapping[str, Any]) -> tuple[Source, ...]:

@@ -17,13 +17,14 @@ from joulemesh.errors import ScenarioError
 from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
 from joulemesh.scenario.given import Layer, Said, latest
 from joulemesh.scenario.measured import take_measured
-from joulemesh.scenario.origin import Origin
+from joulemesh.scenario.origin import ASSUMED, Origin
 from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Devices, Network, PlanOptions
 from joulemesh.tables import read_table
 
 __all__ = ["completed", "own_statements", "profile_notes"]
 
 _MOST_NAMES = 3
+_BEFORE_ALL = -1  # rank of the radio that is assumed
 
 
 def completed(layers: Sequence[Layer]) -> dict[str, Said]:
@@ -134,6 +135,12 @@ def _take_profiles(said: dict[str, Said]) -> None:
         origin = Origin("profile", _listed([name for name, _ in names]))
         for field, figure in _hardware_figures(hardware.value, table).items():
             _take_figure(said, f"devices.{field}", Said(figure, hardware.rank, origin))
+    links = said.get("network.links")
+    if links is None or links.value is None:  # measured links need no radio
+        if air is None:  # nobody names one: whatever is given comes after the default's figures
+            air = Said(Network.model_fields["profile"].default, _BEFORE_ALL, ASSUMED)
+        elif air.value is None:
+            air = said["network.profile"] = Said("ideal", air.rank, air.origin)
     if air is not None and isinstance(air.value, str):
         origin = Origin("profile", air.value)
         for name, figure in _radio_figures(air.value).items():
@@ -142,8 +149,11 @@ def _take_profiles(said: dict[str, Said]) -> None:
 
 def _take_figure(said: dict[str, Said], name: str, profile: Said) -> None:
     """Take a profile's figure, unless another is given with it or later."""
-    mine = said.get(name)
-    if mine is None or mine.rank < profile.rank or _same(name, mine.value, profile.value):
+    mine, named = said.get(name), profile.rank != _BEFORE_ALL
+    earlier = mine is not None and mine.rank < profile.rank
+    if name == "network.area_m":  # where devices stand does not change with their radio
+        earlier = False
+    if mine is None or earlier or (named and _same(name, mine.value, profile.value)):
         said[name] = profile
 
 

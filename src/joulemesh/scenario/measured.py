@@ -62,6 +62,7 @@ def take_measured(said: dict[str, Said]) -> None:
         for name in _FRAMING:  # a measured rate is that of the payload
             if name in said and said[name].origin.kind == "profile":
                 del said[name]
+        said["network.profile"] = Said(None, said[_LINKS].rank, said[_LINKS].origin)
         _take_topology(said, said[_LINKS])
     _take_receiving(said)
     _name_sources(said)

@@ -107,9 +107,12 @@ class Scenario(BaseModel):
 
     @property
     def base(self) -> Origin:
-        """Where fields come from that nobody mentions: the preset, or ``assumed``."""
-        first = self._layers[0].origin if self._layers else ASSUMED
-        return first if first.kind == "preset" else ASSUMED
+        """Where fields come from that nobody mentions: the preset, or ``assumed``.
+
+        The preset ``"default"`` gives nothing: its figures are the fields' defaults.
+        """
+        first = self._layers[0] if self._layers else Layer(ASSUMED, {})
+        return first.origin if first.origin.kind == "preset" and first.fields else ASSUMED
 
     @property
     def name(self) -> str:
@@ -125,11 +128,11 @@ class Scenario(BaseModel):
         """Where the value of a field comes from.
 
         >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0})
-        >>> for name in ("budget.energy_j", "devices.cpu_hz", "budget.deadline_s"):
+        >>> for name in ("budget.energy_j", "devices.cpu_hz", "budget.total_s"):
         ...     print(name, one.origin(name))
         budget.energy_j given
         devices.cpu_hz from profile esp32
-        budget.deadline_s assumed
+        budget.total_s assumed
         """
         require_field(name)
         return self._origins.get(name, self.base)

@@ -129,7 +129,8 @@ class Network(Section):
     """The radio graph and its links."""
 
     profile: RadioProfile | None = Field(
-        None, description="radio by name (joulemesh profiles); fields that are given win"
+        "wifi",
+        description='radio by name (joulemesh profiles), "ideal" for none; fields that are given win',
     )
     topology: Topology = Field(
         "ring",
@@ -220,17 +221,17 @@ class Budget(Section):
     energy_j: PositiveQuantity = Field(
         (6.0, 30.0), description="each device's battery for the whole training"
     )
-    deadline_s: Positive | None = Field(
-        0.04, description="time allowed to each iteration; none where only total_s is given"
+    deadline_s: Positive | None = Field(None, description="time allowed to each iteration")
+    total_s: Positive | None = Field(
+        4.0, description="time allowed to the whole training; none where only deadline_s is given"
     )
-    total_s: Positive | None = Field(None, description="time allowed to the whole training")
 
     @model_validator(mode="before")
     @classmethod
-    def _total_alone(cls, values: Any) -> Any:
-        """Without a deadline of its own, a total time leaves every iteration its own length."""
-        if isinstance(values, dict) and values.get("total_s") is not None:
-            return {"deadline_s": None, **values}
+    def _deadline_alone(cls, values: Any) -> Any:
+        """A deadline that is given alone is the only limit of time."""
+        if isinstance(values, dict) and values.get("deadline_s") is not None:
+            return {"total_s": None, **values}
         return values
 
     @model_validator(mode="after")
@@ -244,9 +245,9 @@ class PlanOptions(Section):
     """How the plan is made."""
 
     aggregation: AggregationName = Field(
-        "theorem3",
-        description="scheme; theorem3: the least joules (the paper's rule); auto: the least "
-        "joules times seconds",
+        "auto",
+        description="scheme; auto: the least joules times seconds; theorem3: the least joules "
+        "(the paper's rule)",
     )
     exchange: Literal["exact", "neighbours"] | ExchangePattern = Field(
         "exact",
@@ -254,14 +255,14 @@ class PlanOptions(Section):
         '"neighbours", or a pattern such as { every = 10, final = true }',
     )
     rounds: RoundsPolicy = Field(
-        "theorem4", description="policy that spreads a device's rounds over the iterations"
+        "spread", description="policy that spreads a device's rounds over the iterations"
     )
     zeta: Zeta = Field(
         "auto",
         description="Theorem 4's zeta, above iterations - 1; auto: 400, or iterations if more",
     )
     iterations: Iterations = Field(
-        100,
+        "auto",
         description='number n of iterations, or "auto" (rounds against exchanges by price), '
         '"longest" or "bound"',
     )

@@ -116,11 +116,11 @@ def to_toml(scenario: Scenario, comments: bool) -> str:
 
 
 def _commented(scenario: Scenario) -> str:
-    given = scenario.given
+    given, default = scenario.given, type(scenario)()
     seed = _entry("seed", scenario.seed, live="seed" in given or scenario.seed != 0)
     lines = [_HEAD, "", f"{seed:<36} # makes the world, and all chance"]
     for name, section in SECTIONS.items():
-        values, defaults = getattr(scenario, name), section()
+        values, defaults = getattr(scenario, name), getattr(default, name)
         lines += ["", f"[{name}]    # {(section.__doc__ or '').strip()}"]
         for field, info in section.model_fields.items():
             value, full = getattr(values, field), f"{name}.{field}"
