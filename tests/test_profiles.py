@@ -38,7 +38,7 @@ def test_the_names_in_the_code_are_those_in_the_files() -> None:
 def test_every_figure_of_a_profile_has_a_source(name: str) -> None:
     profile = find(name)
     given = " ".join(source.gives for source in profile.sources)
-    derived = {"cores", "path_loss", "carrier_hz", "sensitivity_rate_bps"}
+    derived = {"cores", "area_m", "path_loss", "carrier_hz", "sensitivity_rate_bps"}
     assert {figure for figure in profile.said if figure not in given} <= derived
     for source in profile.sources:
         assert source.url.startswith("https://")
@@ -87,7 +87,7 @@ def test_ideal_links_are_those_of_a_scenario_without_a_radio(preset: str) -> Non
     named = plain.override({"network.profile": "wifi"}).override({"network.profile": "ideal"})
     assert named.devices == plain.devices
     assert named.network == plain.network.model_copy(update={"profile": "ideal"})
-    assert profile_notes(named.devices, named.network, named.plan) == []
+    assert profile_notes(named) == []
 
 
 def test_free_space_at_one_metre() -> None:
@@ -133,15 +133,15 @@ def test_what_is_given_wins() -> None:
     assert (one.devices.cpu_hz, one.devices.transmit_power_w) == (80e6, 0.1)
     assert one.network.bandwidth_hz == 40e6
     assert one.network.max_rate_bps == 65e6
-    notes = profile_notes(one.devices, one.network, one.plan)
+    notes = profile_notes(one)
     assert [note.split(" ")[0] for note in notes] == [
         "devices.cpu_hz",
         "devices.transmit_power_w",
         "network.bandwidth_hz",
     ]
     plain = Scenario(devices={"profile": "esp32"}, network={"profile": "wifi"})
-    assert profile_notes(plain.devices, plain.network, plain.plan) == []
-    assert profile_notes(Scenario().devices, Scenario().network, Scenario().plan) == []
+    assert profile_notes(plain) == []
+    assert profile_notes(Scenario()) == []
 
 
 def test_what_is_said_last_wins() -> None:

@@ -9,22 +9,51 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import joulemesh
+from joulemesh.cli.main import app
+from joulemesh.planning.figures import figures
 from joulemesh.scenario import PRESETS, SECTIONS, Origin, Scenario
 from joulemesh.scenario.origin import ASSUMED, GIVEN
 
 
-def test_one_set_of_defaults_in_code_presets_and_init(tmp_path: Path) -> None:
-    assert Scenario() == Scenario.preset("adaptive")
-    (tmp_path / "s.toml").write_text(Scenario.preset("adaptive").to_toml(comments=True), "utf-8")
-    written = Scenario.load(tmp_path / "s.toml")
-    assert written == Scenario()
-    assert written.given == {}  # what nobody chose stays assumed
-    home = resources.files("joulemesh.presets")
-    for name in PRESETS:  # what a preset leaves out has the default
-        stated = tomllib.loads(home.joinpath(f"{name}.toml").read_text("utf-8"))
-        assert Scenario(**stated) == Scenario.preset(name)
+def test_one_default_in_code_presets_files_and_init(tmp_path: Path) -> None:
+    """Whatever a user starts from; only `init` gives the figures that decide a plan."""
+    default = Scenario()
+    empty, init = tmp_path / "empty.toml", tmp_path / "init.toml"
+    empty.write_text("")
+    assert Scenario.preset("default") == Scenario.load(empty) == Scenario.from_toml("") == default
+    assert CliRunner().invoke(app, ["init", str(init)]).exit_code == 0
+    written = Scenario.load(init)
+    assert written == default
+    decide = {one.name for one in figures(default) if one.origin == ASSUMED}
+    assert set(written.given) == decide
+    commented = Scenario.from_toml(Scenario.preset("default").to_toml(comments=True))
+    assert commented == default
+    assert commented.given == {}  # what nobody chose stays assumed
+    for section in SECTIONS:
+        assert getattr(Scenario(**{section: {}}), section) == getattr(default, section)
+
+
+def test_the_default_plans_alike_wherever_it_comes_from(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    shown = [
+        CliRunner().invoke(app, ["plan", *where]).output
+        for where in ([], ["--preset", "default"], [str(tmp_path / "empty.toml")])
+    ]
+    assert shown[0] == shown[1] == shown[2]
+    (assumed,) = [line for line in shown[0].splitlines() if line.startswith("assumed")]
+    for figure in ("profile wifi", "iterations auto", "rounds spread", "aggregation auto"):
+        assert figure in assumed
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_a_preset_leaves_out_has_the_default(name: str) -> None:
+    text = resources.files("joulemesh.presets").joinpath(f"{name}.toml").read_text("utf-8")
+    stated = tomllib.loads(text)
+    assert Scenario(**stated) == Scenario.preset(name)
+    assert name == "default" or stated["network"]["profile"] == "ideal"
 
 
 def test_a_commented_file_gives_what_was_given(tmp_path: Path) -> None:
@@ -33,7 +62,7 @@ def test_a_commented_file_gives_what_was_given(tmp_path: Path) -> None:
         {
             "devices.table": str(tmp_path / "d.csv"),
             "devices.transmit_power_w": "power",
-            "network.bandwidth_hz": 20e6,
+            "network.shadowing_db": 0.0,
         }
     )
     (tmp_path / "s.toml").write_text(one.to_toml(comments=True), "utf-8")
@@ -64,11 +93,13 @@ def test_what_nobody_gave_is_assumed() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_vouches_for_all_its_fields(name: str) -> None:
     one = Scenario.preset(name)
-    assert set(one.origins().values()) == {Origin("preset", name)}
+    radio = Origin("profile", one.network.profile or "")
+    base = ASSUMED if name == "default" else Origin("preset", name)
+    assert set(one.origins().values()) == {base, radio}
     assert one.given == {}
     two = one.override({"devices.count": 8}, source="--set")
     assert str(two.origin("devices.count")) == "given by --set"
-    assert two.origin("budget.deadline_s") == Origin("preset", name)
+    assert two.origin("budget.deadline_s") == base
 
 
 def test_files_tables_and_profiles_are_named(tmp_path: Path) -> None:

@@ -34,10 +34,12 @@ def test_every_field_of_the_design_exists_with_its_default() -> None:
     assert one.seed == 0
     assert (one.devices.count, one.devices.cpu_hz, one.devices.capacitance) == (20, 2e9, 1e-27)
     assert one.devices.cycles_per_sample == (100e3, 300e3)
-    assert (one.budget.energy_j, one.budget.deadline_s) == ((6.0, 30.0), 0.04)
-    assert (one.network.bandwidth_hz, one.network.noise_dbm_per_hz) == (20e6, -174.0)
+    assert (one.budget.energy_j, one.budget.deadline_s) == ((6.0, 30.0), None)
+    assert one.budget.total_s is not None
+    assert (one.network.profile, one.network.max_rate_bps) == ("wifi", 65e6)
     assert (one.network.chords, one.network.mean_degree) == (2, 20.0)
-    assert (one.plan.zeta, one.plan.iterations, one.plan.epsilon) == ("auto", 100, 0.05)
+    assert (one.plan.zeta, one.plan.iterations, one.plan.epsilon) == ("auto", "auto", 0.05)
+    assert (one.plan.rounds, one.plan.aggregation) == ("spread", "auto")
     assert (one.plan.fade_quantile, one.plan.on_depletion) == (0.9, "refuse")
     assert (one.training.local_round, one.training.weights) == ("step", "uniform")
 

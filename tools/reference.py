@@ -182,11 +182,11 @@ def scenario_page() -> str:
     >>> "| `deadline_s` |" in scenario_page()
     True
     """
-    schema = Scenario.model_json_schema()
+    schema, default = Scenario.model_json_schema(), Scenario()
     lines = [_SCENARIO_HEAD, "`seed` (0 unless given) makes the world, and all chance.", ""]
     for name, section in SECTIONS.items():
         properties = schema["$defs"][section.__name__]["properties"]
-        defaults = section().model_dump()
+        defaults = getattr(default, name).model_dump()
         lines += [f"## `[{name}]` {{ #{name} }}", "", escape((section.__doc__ or "").strip()), ""]
         rows = [
             (

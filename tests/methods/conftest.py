@@ -15,12 +15,13 @@ from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options, Trace
 from joulemesh.training.jax.exchange import Context
 from joulemesh.training.jax.loss import Data
+from tests.ideal import ideal
 
 
 @pytest.fixture(scope="session")
 def small() -> Scenario:
     """Six devices on a ring; 650 parameters; budgets in which every method can move."""
-    return Scenario(
+    return ideal(
         devices={"count": 6, "cycles_per_sample": (1e5, 3e5)},
         network={"topology": "ring"},
         budget={"energy_j": (2.0, 6.0), "deadline_s": 0.04},

@@ -10,11 +10,12 @@ from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.fedavg import star_costs
 from joulemesh.scenario import Scenario
 from joulemesh.training import Schedule
+from tests.ideal import ideal
 
 
 def test_price_of_a_star_by_hand() -> None:
     # One device 300 m, one 400 m from the middle; powers 1 W and 3 W, so the server sends with 2.
-    scenario = Scenario(
+    scenario = ideal(
         devices={
             "count": 2,
             "x_m": {"values": (200.0, 500.0)},

@@ -24,7 +24,7 @@ def scenario(**more: Any) -> joulemesh.Scenario:
         "budget.deadline_s": 0.05,
         "plan.iterations": 12,
     }
-    return joulemesh.Scenario().override(
+    return joulemesh.Scenario.preset("adaptive").override(
         fields | {k.replace("__", "."): v for k, v in more.items()}
     )
 

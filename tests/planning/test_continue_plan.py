@@ -26,6 +26,7 @@ from joulemesh.planning.remaining import Remaining
 from joulemesh.planning.static import plan_of
 from joulemesh.registries import POLICIES as REGISTERED
 from joulemesh.scenario import PlanOptions
+from tests.ideal import ideal
 from tests.planning.test_zero_overspends import draw, iteration_prices, planned, round_prices
 
 
@@ -189,7 +190,7 @@ def test_no_iteration_is_planned_once_the_time_is_over_not_even_an_empty_one() -
         "budget.deadline_s": None,
         "budget.total_s": 30.0,
     }
-    plan = joulemesh.plan(joulemesh.Scenario().override(fields))
+    plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(fields))
     assert not plan.exchanged[8]  # nothing is sent in the last iteration
     late: dict[str, Any] = {
         "start": 9,
@@ -213,7 +214,7 @@ def test_a_policy_that_refuses_the_rest_gives_way_to_another(least: int) -> None
             "once", "one round each", once, least=lambda options: least, zeros=not least
         )
         REGISTERED.register(policy)
-        plan = joulemesh.plan(joulemesh.Scenario(plan={"rounds": "once", "iterations": 6}))
+        plan = joulemesh.plan(ideal(plan={"rounds": "once", "iterations": 6}))
         given: dict[str, Any] = {"start": 3, "members": range(19), "left_j": [50.0] * 19}
         made = continue_plan(plan, Remaining.of(plan.ground, **given))
     assert made.last == 6

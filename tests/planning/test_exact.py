@@ -91,7 +91,7 @@ def test_a_battery_that_is_spent_to_the_last_bit_is_not_overdrawn() -> None:
     """Walked iteration by iteration, with devices that leave, in binary and in decimal figures."""
     for battery in (0.5, 0.3, 0.7):
         plan = joulemesh.plan(
-            joulemesh.Scenario().override(
+            joulemesh.Scenario.preset("adaptive").override(
                 {
                     "devices.count": 4,
                     "devices.cycles_per_sample": 1e5,

@@ -13,6 +13,7 @@ import pytest
 import joulemesh
 from joulemesh.planning import export
 from joulemesh.planning.plan import Plan
+from tests.ideal import ideal
 
 PUBLIC = (
     "scheme",
@@ -58,7 +59,7 @@ def test_json_uses_the_public_names_and_equals_the_plan(options: dict[str, Any])
     assert record["energy_j"] == pytest.approx(plan.spent_j.sum())
     assert record["time_s"] == pytest.approx(plan.latency_s.sum())
     assert record["binding"] == plan.binding.tolist()
-    assert joulemesh.Scenario(**record["scenario"]) == plan.scenario
+    assert ideal(**record["scenario"]) == plan.scenario
     kinds = [event.kind for event in plan.events]
     assert [event["kind"] for event in record["events"]] == kinds
 
@@ -81,7 +82,7 @@ def test_a_leaving_fleet_that_gossips_can_be_written() -> None:
         "plan.iterations": 200,
         "plan.on_depletion": "leave",
     }
-    plan = joulemesh.plan(joulemesh.Scenario().override(fields))
+    plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(fields))
     assert plan.iterations < 200
     assert json.loads(plan.to_json())["gossip"]["balance"] is None
 

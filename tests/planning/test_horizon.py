@@ -71,7 +71,7 @@ def small(**more: Any) -> joulemesh.Scenario:
         "plan.iterations": "longest",
         "plan.rounds": "uniform",
     }
-    return joulemesh.Scenario().override(
+    return joulemesh.Scenario.preset("adaptive").override(
         fields | {k.replace("__", "."): v for k, v in more.items()}
     )
 
@@ -193,7 +193,9 @@ def test_longest_of_nothing_is_refused() -> None:
 
 
 def test_a_plan_too_large_to_hold_is_refused() -> None:
-    scenario = joulemesh.Scenario().override({"budget.energy_j": 1e9, "plan.rounds": "uniform"})
+    scenario = joulemesh.Scenario.preset("adaptive").override(
+        {"budget.energy_j": 1e9, "plan.rounds": "uniform"}
+    )
     for n in (10**9, "longest"):
         with pytest.raises(joulemesh.InfeasibleError, match=r"set plan\.iterations to at most \d+"):
             joulemesh.plan(scenario.override({"plan.iterations": n}))

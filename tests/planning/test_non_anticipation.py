@@ -57,7 +57,7 @@ def scenario(**more: Any) -> joulemesh.Scenario:
         "plan.on_depletion": "leave",
         "plan.gossip_rounds": 2,
     }
-    return joulemesh.Scenario().override(
+    return joulemesh.Scenario.preset("adaptive").override(
         fields | {name.replace("__", "."): value for name, value in more.items()}
     )
 

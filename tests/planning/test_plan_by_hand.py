@@ -51,7 +51,9 @@ def make(folder: Path, gains: tuple[float, float, float] = (7.0, 3.0, 1.0), **mo
         "training.batch_size": 10,
     }
     fields |= {name.replace("__", "."): value for name, value in more.items()}
-    return joulemesh.plan(joulemesh.Scenario().override(fields), parameters=PARAMETERS)
+    return joulemesh.plan(
+        joulemesh.Scenario.preset("adaptive").override(fields), parameters=PARAMETERS
+    )
 
 
 def test_the_price_of_a_round_and_of_a_link(tmp_path: Path) -> None:

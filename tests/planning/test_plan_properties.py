@@ -252,7 +252,7 @@ def check_refusal(error: joulemesh.JoulemeshError) -> None:
 def check(fields: dict[str, Any], folder: Path) -> str:
     topology = fields["network.topology"]
     named = {"network.topology": str(folder / topology)} if topology in EDGE_LISTS else {}
-    scenario = joulemesh.Scenario().override(fields | named)
+    scenario = joulemesh.Scenario.preset("adaptive").override(fields | named)
     try:
         plan = joulemesh.plan(scenario)
     except joulemesh.JoulemeshError as error:
@@ -305,7 +305,9 @@ def test_same_scenario_same_plan(fields: dict[str, Any], folder: Path) -> None:
     texts = []
     for _ in range(2):
         try:
-            texts.append(joulemesh.plan(joulemesh.Scenario().override(fields)).to_json())
+            texts.append(
+                joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(fields)).to_json()
+            )
         except joulemesh.JoulemeshError as error:
             texts.append(str(error))
     assert texts[0] == texts[1]

@@ -79,7 +79,7 @@ def explore(seed: int, refused: int, *, timed: bool = False) -> Counter[str]:
             fields["budget.total_s"] = 10 ** rng.uniform(-2.5, 1)
             if rng.random() < 0.6:
                 fields["budget.deadline_s"] = None
-        scenario = joulemesh.Scenario().override(fields)
+        scenario = joulemesh.Scenario.preset("adaptive").override(fields)
         error = refusal(scenario)
         budgets = ("energy", "deadline", "time")
         if not isinstance(error, InfeasibleError) or error.constraint not in budgets:
@@ -128,7 +128,7 @@ def test_what_two_thousand_refusals_advise_is_accepted(piece: int) -> None:
 
 def test_the_longest_plan_is_not_advised_to_let_devices_leave() -> None:
     """Nobody can leave before the first iteration, and that is what cannot be paid for."""
-    scenario = joulemesh.Scenario().override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {"plan.iterations": "longest", "budget.energy_j": 1e-3}
     )
     assert "leave" not in str(refusal(scenario))
@@ -136,7 +136,7 @@ def test_the_longest_plan_is_not_advised_to_let_devices_leave() -> None:
 
 def test_a_balance_that_moves_with_the_battery_is_followed() -> None:
     """More joules, more gossip: the figure is one that is enough for the gossip that it buys."""
-    scenario = joulemesh.Scenario().override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "plan.aggregation": "metropolis",
             "plan.gossip_rounds": "balanced",
@@ -150,7 +150,7 @@ def test_a_balance_that_moves_with_the_battery_is_followed() -> None:
 
 def test_where_devices_may_leave_the_advice_leaves_energy_for_a_round() -> None:
     """Batteries that pay for one exchange only would let everybody leave without a round."""
-    scenario = joulemesh.Scenario().override(
+    scenario = joulemesh.Scenario.preset("adaptive").override(
         {
             "plan.rounds": "spread",
             "plan.on_depletion": "leave",
@@ -167,7 +167,7 @@ def test_where_devices_may_leave_the_advice_leaves_energy_for_a_round() -> None:
     ("iterations", "said"), [(1, "1 exchange, which takes "), (3, "3 exchanges, which take ")]
 )
 def test_one_exchange_is_counted_in_the_singular(iterations: int, said: str) -> None:
-    short = joulemesh.Scenario().override(
+    short = joulemesh.Scenario.preset("adaptive").override(
         {"plan.rounds": "spread", "plan.iterations": iterations, "budget.deadline_s": 0.005}
     )
     with pytest.raises(joulemesh.InfeasibleError, match=f"beside {said}"):

@@ -31,7 +31,7 @@ def scenario(**more: Any) -> joulemesh.Scenario:
         "budget.deadline_s": 0.05,
         "plan.iterations": LAST,
     }
-    return joulemesh.Scenario().override(
+    return joulemesh.Scenario.preset("adaptive").override(
         fields | {name.replace("__", "."): value for name, value in more.items()}
     )
 

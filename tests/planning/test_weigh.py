@@ -27,7 +27,9 @@ EXACT = ("tree", "tree-chunked", "ring-chunked")
 def planned(scheme: str, **fields: Any) -> joulemesh.Plan:
     changes = {name.replace("__", "."): value for name, value in fields.items()}
     base = {"plan.iterations": 3, "budget.energy_j": 1e3, "budget.deadline_s": 1e3}
-    return joulemesh.plan(Scenario().override({**base, **changes, "plan.aggregation": scheme}))
+    return joulemesh.plan(
+        Scenario.preset("adaptive").override({**base, **changes, "plan.aggregation": scheme})
+    )
 
 
 def products(**fields: Any) -> dict[str, float]:
@@ -79,7 +81,7 @@ def test_auto_says_the_figures() -> None:
 
 
 def test_theorem_3_looks_at_joules_alone_and_is_the_default() -> None:
-    default, asked = joulemesh.plan(Scenario()), planned("theorem3")
+    default, asked = joulemesh.plan(Scenario.preset("adaptive")), planned("theorem3")
     assert default.scheme == asked.scheme == "tree"
     assert "Theorem 3, case 1" in default.reason
     assert planned("auto").scheme == "tree-chunked"
@@ -99,7 +101,7 @@ def test_an_unknown_channel_leaves_no_tree_to_choose() -> None:
 def test_auto_chooses_again_among_those_that_remain() -> None:
     """A ring that breaks leaves a path, along which a tree still goes."""
     plan = joulemesh.plan(
-        Scenario().override(
+        Scenario.preset("adaptive").override(
             {
                 "devices.count": 6,
                 "plan.aggregation": "auto",
@@ -124,7 +126,9 @@ def test_no_ring_beats_what_auto_assumes_of_rings(devices: int, seed: int) -> No
     pairs |= {(min(i, j), max(i, j)) for i, j in more.tolist() if i != j}
     edges = np.array(sorted(pairs), np.int64)
     costs = LinkCosts(*(10 ** rng.uniform(-8, -5, (4, len(edges)))))
-    scenario = Scenario().override({"devices.count": devices, "plan.aggregation": "ring-chunked"})
+    scenario = Scenario.preset("adaptive").override(
+        {"devices.count": devices, "plan.aggregation": "ring-chunked"}
+    )
     graph = Graph(devices, edges, np.zeros((devices, 2)))
     conditions = Conditions.of(
         scenario,

@@ -480,7 +480,7 @@ def tight(plan: Plan, fields: dict[str, Any], rng: random.Random) -> dict[str, A
 
 def planned(fields: dict[str, Any]) -> Plan | None:
     try:
-        return joulemesh.plan(joulemesh.Scenario().override(fields))
+        return joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(fields))
     except joulemesh.JoulemeshError:
         return None
 

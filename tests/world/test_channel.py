@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario import Network, Scenario
+from joulemesh.scenario import Network
 from joulemesh.world.channel import Channel, build_channel, path_gain
 from joulemesh.world.topology import build_graph
+from tests.ideal import ideal
 
 
 def channel(count: int = 6, seed: int = 0, **network: Any) -> Channel:
-    scenario = Scenario(seed=seed, devices={"count": count}, network=network)
+    scenario = ideal(seed=seed, devices={"count": count}, network=network)
     return build_channel(scenario, build_graph(scenario))
 
 
@@ -32,7 +33,7 @@ def test_path_loss_by_hand() -> None:
 
 
 def test_gain_is_that_of_the_distance() -> None:
-    scenario = Scenario(
+    scenario = ideal(
         devices={"count": 3, "x_m": {"values": [0, 300, 0]}, "y_m": {"values": [0, 0, 400]}}
     )
     found = build_channel(scenario, build_graph(scenario)).gain(0)  # links 0-1, 0-2, 1-2

@@ -15,13 +15,14 @@ from joulemesh.errors import ScenarioError
 from joulemesh.planning.static import plan
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.registry import Registry
-from joulemesh.scenario import Network, Scenario
+from joulemesh.scenario import Network
 from joulemesh.world.topology import Graph, Site, Topology, build_graph, components
+from tests.ideal import ideal
 
 
 def graph(topology: str, count: int, seed: int = 0, **network: Any) -> Graph:
     return build_graph(
-        Scenario(seed=seed, devices={"count": count}, network={"topology": topology, **network})
+        ideal(seed=seed, devices={"count": count}, network={"topology": topology, **network})
     )
 
 
@@ -150,12 +151,12 @@ def test_same_seed_same_graph_and_other_seed_other_graph() -> None:
 
 
 def test_given_positions_are_kept() -> None:
-    scenario = Scenario(
+    scenario = ideal(
         devices={"count": 3, "x_m": {"values": [0, 3, 0]}, "y_m": {"values": [0, 0, 4]}}
     )
     assert build_graph(scenario).positions_m.tolist() == [[0, 0], [3, 0], [0, 4]]
     with pytest.raises(ScenarioError, match=r"devices\.x_m and devices\.y_m go together"):
-        build_graph(Scenario(devices={"x_m": 1.0}))
+        build_graph(ideal(devices={"x_m": 1.0}))
 
 
 @pytest.mark.parametrize(
@@ -310,4 +311,4 @@ def test_too_many_links_of_an_own_topology_are_refused_before_they_are_drawn(
         Topology("own", "of mine", never, link_count=lambda devices, network: devices**9)
     )
     with pytest.raises(ScenarioError, match=r"with 512000000000 links takes about"):
-        plan(Scenario(devices={"count": 20}, network={"topology": "own"}))
+        plan(ideal(devices={"count": 20}, network={"topology": "own"}))

@@ -11,12 +11,13 @@ import pytest
 import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.world import World, build_world
+from tests.ideal import ideal
 
 
 def world(folder: Path, text: str, field: str = "availability", **more: Any) -> World:
     path = folder / "trace.csv"
     path.write_text(text, "utf-8")
-    scenario = joulemesh.Scenario(devices={"count": 4, field: str(path), **more})
+    scenario = ideal(devices={"count": 4, field: str(path), **more})
     return build_world(scenario, np.full(4, 32.0))
 
 
@@ -59,7 +60,7 @@ def test_devices_go_by_name_too(tmp_path: Path) -> None:
     table.write_text("name,energy_j\nnorth,9\nsouth,9\neast,9\n1,9\n", "utf-8")
     trace = tmp_path / "trace.csv"
     trace.write_text("t,device,available\n2,south,0\n2,1,0\n2,0,0\n", "utf-8")
-    scenario = joulemesh.Scenario(devices={"table": str(table), "availability": str(trace)})
+    scenario = ideal(devices={"table": str(table), "availability": str(trace)})
     made = build_world(scenario, np.full(4, 32.0))
     assert presence(made, (2,)) == [[0, 0, 1, 0]]  # device 3 is called 1
 
@@ -114,7 +115,7 @@ def test_watts_of_iterations_last_as_long_as_the_iteration(tmp_path: Path) -> No
 
 
 def test_a_steady_harvest_is_a_quantity() -> None:
-    scenario = joulemesh.Scenario(devices={"count": 3, "harvest_w": [0.1, 0.2, 0.0]})
+    scenario = ideal(devices={"count": 3, "harvest_w": [0.1, 0.2, 0.0]})
     made = build_world(scenario, np.full(3, 32.0))
     gathered = made.traces.harvested_j(5, 7.0, 2.0)
     assert gathered is not None
@@ -125,7 +126,7 @@ def test_places_change_gains_and_links(tmp_path: Path) -> None:
     text = "t,device,x_m,y_m\n1,0,0,0\n1,1,10,0\n1,2,20,0\n1,3,30,0\n4,3,0,5\n"
     path = tmp_path / "trace.csv"
     path.write_text(text, "utf-8")
-    scenario = joulemesh.Scenario(
+    scenario = ideal(
         devices={"count": 4, "positions": str(path)},
         network={"topology": "geometric", "area_m": 30, "mean_degree": 1},
     )
@@ -145,7 +146,7 @@ def test_what_is_drawn_for_a_link_does_not_depend_on_places_to_come(tmp_path: Pa
         path = tmp_path / "trace.csv"
         text = f"t,device,x_m,y_m\n1,0,0,0\n1,1,10,0\n1,2,20,0\n1,3,30,0\n9,3,{last}\n"
         path.write_text(text, "utf-8")
-        scenario = joulemesh.Scenario(
+        scenario = ideal(
             devices={"count": 4, "positions": str(path)},
             network={
                 "topology": "geometric",
@@ -198,9 +199,7 @@ def test_other_tables_are_refused_likewise(tmp_path: Path) -> None:
 
 
 def test_a_battery_begins_with_no_more_than_it_holds() -> None:
-    scenario = joulemesh.Scenario(
-        devices={"count": 3, "capacity_j": 5.0}, budget={"energy_j": [4.0, 6.0, 7.0]}
-    )
+    scenario = ideal(devices={"count": 3, "capacity_j": 5.0}, budget={"energy_j": [4.0, 6.0, 7.0]})
     with pytest.raises(ScenarioError, match=r"device 1 begins with 6 J .* holds 5 J"):
         build_world(scenario, np.full(3, 32.0))
 
@@ -208,7 +207,7 @@ def test_a_battery_begins_with_no_more_than_it_holds() -> None:
 def test_gains_of_a_file_do_not_move(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("t,device,x_m,y_m\n2,0,1,1\n", "utf-8")
-    scenario = joulemesh.Scenario(
+    scenario = ideal(
         devices={"count": 3, "positions": str(path)},
         network={"topology": [[0, 1], [1, 2]], "gains": [1e-9, 1e-9]},
     )

@@ -118,7 +118,7 @@ def read_scenario(
             dict(field_and_value(text) for text in changes), source="--set"
         )
     kept = [] if file is None else input_notes(file.parent, scenario)
-    other = profile_notes(scenario.devices, scenario.network, scenario.plan)
+    other = profile_notes(scenario)
     for note in [*kept, *other, *_table_notes(scenario)]:
         say(f"note: {note}", err=True)
     return scenario

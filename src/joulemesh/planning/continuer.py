@@ -22,7 +22,6 @@ from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.traced import causal_planner
 from joulemesh.planning.waiting import Purse, Tried, Waiting, least_s
 from joulemesh.registries import POLICIES
-from joulemesh.scenario import PlanOptions
 from joulemesh.units import duration, energy
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +65,7 @@ class Continuer:
 
     def _instead(self) -> Policy:
         asked = self.ground.policy
-        name = PlanOptions().rounds if asked.uses_zeta else "uniform"
+        name = "theorem4" if asked.uses_zeta else "uniform"
         name = name if asked.least(self.options) else "spread"
         self.notes.append(
             f'plan.rounds = "{asked.name}" cannot plan the rest of a plan anew; the rounds from '

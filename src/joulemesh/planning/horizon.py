@@ -23,7 +23,7 @@ _MOST = 2**53
 def zeta_limit(options: PlanOptions) -> int | None:
     """Largest n with n − 1 < ζ where the policy uses ζ and ζ is given; None without a limit.
 
-    >>> zeta_limit(PlanOptions(zeta=12.5)), zeta_limit(PlanOptions())
+    >>> zeta_limit(PlanOptions(zeta=12.5, rounds="theorem4")), zeta_limit(PlanOptions())
     (13, None)
     >>> zeta_limit(PlanOptions(zeta=3.0, rounds="backfill"))
     """

@@ -42,7 +42,7 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
 
     >>> import joulemesh
     >>> scenario = joulemesh.Scenario(devices={"cycles_per_sample": 100.0})
-    >>> joulemesh.plan(scenario).notes[0][:82]
+    >>> joulemesh.plan(scenario).notes[1][:82]
     'devices.cycles_per_sample is 100, but training the model on one sample takes about'
     """
     if scenario.devices.step_s is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -18,13 +18,17 @@ from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
 from joulemesh.scenario.given import Layer, Said, latest
 from joulemesh.scenario.measured import take_measured
 from joulemesh.scenario.origin import ASSUMED, Origin
-from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Devices, Network, PlanOptions
+from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Devices, Network
 from joulemesh.tables import read_table
+
+if TYPE_CHECKING:
+    from joulemesh.scenario.scenario import Scenario
 
 __all__ = ["completed", "own_statements", "profile_notes"]
 
 _MOST_NAMES = 3
 _BEFORE_ALL = -1  # rank of the radio that is assumed
+_PLACE = "network.area_m"  # of the profile only where nobody gives it: no radio moves devices
 
 
 def completed(layers: Sequence[Layer]) -> dict[str, Said]:
@@ -139,8 +143,8 @@ def _take_profiles(said: dict[str, Said]) -> None:
     if links is None or links.value is None:  # measured links need no radio
         if air is None:  # nobody names one: whatever is given comes after the default's figures
             air = Said(Network.model_fields["profile"].default, _BEFORE_ALL, ASSUMED)
-        elif air.value is None:
-            air = said["network.profile"] = Said("ideal", air.rank, air.origin)
+        elif air.value is None:  # no radio: what is given, over ideal links
+            said["network.profile"] = Said("ideal", air.rank, air.origin)
     if air is not None and isinstance(air.value, str):
         origin = Origin("profile", air.value)
         for name, figure in _radio_figures(air.value).items():
@@ -151,7 +155,7 @@ def _take_figure(said: dict[str, Said], name: str, profile: Said) -> None:
     """Take a profile's figure, unless another is given with it or later."""
     mine, named = said.get(name), profile.rank != _BEFORE_ALL
     earlier = mine is not None and mine.rank < profile.rank
-    if name == "network.area_m":  # where devices stand does not change with their radio
+    if name == _PLACE:
         earlier = False
     if mine is None or earlier or (named and _same(name, mine.value, profile.value)):
         said[name] = profile
@@ -207,21 +211,24 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(unlike[:_MOST_NAMES]) + (", …" if len(unlike) > _MOST_NAMES else "")
 
 
-def profile_notes(devices: Devices, network: Network, plan: PlanOptions) -> list[str]:
-    """One line for each figure of a profile that a given field overrules.
+def profile_notes(scenario: Scenario) -> list[str]:
+    """One line for each figure of a profile that the user names and a given field overrules.
 
-    >>> mine = Devices(profile="raspberry-pi-4", cpu_hz=1e9, capacitance=1e-27)
-    >>> profile_notes(mine, Network(), PlanOptions())
+    >>> from joulemesh.scenario import Scenario
+    >>> pi = {"profile": "raspberry-pi-4", "cpu_hz": 1e9, "capacitance": 1e-27}
+    >>> profile_notes(Scenario(devices=pi))
     ["devices.cpu_hz is given as 1e+09, so the profile's 1.8e+09 is not used",
      "devices.capacitance is given as 1e-27, so the profile's 1.23e-27 is not used"]
     """
+    devices, network = scenario.devices, scenario.network
     figures: dict[str, Any] = {
         f"devices.{field}": getattr(Devices(**{field: figure}), field)
         for field, figure in _hardware_figures(devices.profile, devices.table).items()
     }
-    if network.profile is not None:
+    if network.profile is not None and scenario.origin("network.profile").kind == "given":
         figures |= _radio_figures(network.profile)
-    sections = {"devices": devices, "network": network, "plan": plan}
+        figures.pop(_PLACE, None)
+    sections = {"devices": devices, "network": network, "plan": scenario.plan}
     notes = []
     for name, figure in figures.items():
         section, _, field = name.partition(".")

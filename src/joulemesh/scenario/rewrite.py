@@ -111,7 +111,9 @@ def _to_say(scenario: Scenario) -> set[str]:
     bare, needed = Read(), set()
     for name, origin in scenario.origins().items():
         derived = origin.kind in ("table", "profile", "measured")
-        if not derived and _value(scenario, name) != _value(bare, name):
+        value = _value(scenario, name)
+        # TOML has no word for None: it follows from another statement, which `_reads_as` checks.
+        if not derived and value is not None and value != _value(bare, name):
             needed.add(name)
     return needed
 

@@ -152,6 +152,17 @@ class Scenario(BaseModel):
         return made
 
     @classmethod
+    def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        """The JSON Schema, whose defaults are the resolved ones: a radio's where it gives them."""
+        schema: dict[str, Any] = super().model_json_schema(*args, **options)
+        default = cls().model_dump(mode="json")
+        for name, kind in SECTIONS.items():
+            schema["properties"][name].pop("default", None)  # said field by field
+            for field, part in schema["$defs"][kind.__name__]["properties"].items():
+                part["default"] = default[name][field]
+        return schema
+
+    @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a scenario from a TOML (or ``.json``) file; paths in it are relative to it."""
         path = Path(path)
@@ -227,6 +238,18 @@ class Scenario(BaseModel):
         240000000.0
         """
         return self._of(*self._layers, Layer(Origin("given", source), fields_of(changes)))
+
+    def without(self, *names: str) -> Self:
+        """The same scenario in which nobody gives some fields: the default or a profile does.
+
+        >>> Scenario(network={"profile": "lora"}).without("network.profile") == Scenario()
+        True
+        """
+        layers = (
+            Layer(one.origin, {k: v for k, v in one.fields.items() if k not in names})
+            for one in self._layers
+        )
+        return self._of(*layers)
 
     def to_toml(self, *, comments: bool = False) -> str:
         """The whole scenario as TOML; with ``comments`` every field says what it is."""

@@ -130,7 +130,7 @@ class Network(Section):
 
     profile: RadioProfile | None = Field(
         "wifi",
-        description='radio by name (joulemesh profiles), "ideal" for none; fields that are given win',
+        description='radio by name (joulemesh profiles), or "ideal"; fields that are given win',
     )
     topology: Topology = Field(
         "ring",

@@ -16,7 +16,7 @@ from typing import Any
 
 from joulemesh.errors import Edit, ScenarioError
 from joulemesh.planning.edits import apply_edits, in_words
-from joulemesh.scenario import SECTIONS, Scenario
+from joulemesh.scenario import Scenario
 from joulemesh.scenario.typed import typed_value
 from joulemesh.studio.difference import plan_difference
 from joulemesh.studio.document import Shown, show
@@ -168,8 +168,10 @@ def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tupl
     kind = order.get("do")
     try:
         if kind == "set":
-            fields = {name: _typed(name, text) for name, text in order["fields"].items()}
-            return scenario.override(fields, source="studio"), ", ".join(fields)
+            texts = {name: str(text) for name, text in order["fields"].items()}
+            typed = {n: typed_value(text, n) for n, text in texts.items() if text.strip()}
+            emptied = scenario.without(*(texts.keys() - typed.keys()))
+            return emptied.override(typed, source="studio"), ", ".join(texts)
         if kind == "edits":
             edits = [Edit(**one) for one in order["edits"]]
             return apply_edits(scenario, edits), in_words(edits)
@@ -228,15 +230,3 @@ def _revive(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str
 
 
 _ON_MAP = {"cut": _cut, "mend": _mend, "kill": _kill, "revive": _revive}
-
-
-def _typed(name: str, text: Any) -> Any:
-    """A field's value as typed; nothing typed leaves it unset, or at its default."""
-    if str(text).strip():
-        return typed_value(str(text), name)
-    section, _, own = name.partition(".")
-    known = SECTIONS[section].model_fields if section in SECTIONS else {}
-    if own not in known:
-        return 0 if name == "seed" else None
-    info = known[own]
-    return None if type(None) in getattr(info.annotation, "__args__", ()) else info.default

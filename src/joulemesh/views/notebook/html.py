@@ -72,10 +72,14 @@ def scenario_html(scenario: Scenario) -> str:
     >>> "fashion-mnist" in scenario_html(Scenario(training={"dataset": "fashion-mnist"}))
     True
     """
-    rows = []
+    rows, origins = [], scenario.origins()
     for name, section in SECTIONS.items():
         values = getattr(scenario, name)
-        given = [field for field in section.model_fields if field in values.model_fields_set]
+        given = [
+            field
+            for field in section.model_fields
+            if field in values.model_fields_set and origins[f"{name}.{field}"].kind != "profile"
+        ]
         cells = ", ".join(
             f"{field} {value_words(field, getattr(values, field))}" for field in given
         )

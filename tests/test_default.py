@@ -1,0 +1,208 @@
+"""What holds where a scenario leaves fields out: the product's plan, over Wi-Fi links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import joulemesh
+from joulemesh.planning.figures import figures
+from joulemesh.profiles import RADIOS, radio
+from joulemesh.scenario import Scenario
+from joulemesh.scenario.origin import ASSUMED, GIVEN, Origin
+
+WIFI = Origin("profile", "wifi")
+
+
+def assumed(scenario: Scenario) -> set[str]:
+    return {one.name for one in figures(scenario) if one.origin == ASSUMED}
+
+
+# Time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_s", "holds"),
+    [
+        ({}, (None, Scenario().budget.total_s)),
+        ({"deadline_s": 0.05}, (0.05, None)),
+        ({"total_s": 9.0}, (None, 9.0)),
+        ({"deadline_s": 0.05, "total_s": 9.0}, (0.05, 9.0)),
+    ],
+)
+def test_a_deadline_alone_is_the_only_limit_of_time(
+    given_s: dict[str, float], holds: tuple[float | None, float | None]
+) -> None:
+    for one in (
+        Scenario(budget=given_s),
+        Scenario().override({f"budget.{name}": value for name, value in given_s.items()}),
+        Scenario.from_toml(Scenario(budget=given_s).to_toml()),
+        Scenario.from_json(Scenario(budget=given_s).to_json()),
+    ):
+        assert (one.budget.deadline_s, one.budget.total_s) == holds
+    limits = {"budget.deadline_s", "budget.total_s"}
+    assert (assumed(Scenario(budget=given_s)) & limits) == (
+        set() if given_s else {"budget.total_s"}
+    )
+
+
+def test_what_is_said_of_the_plan_holds_beside_the_default() -> None:
+    one = Scenario().override({"plan.iterations": 40})
+    plan = joulemesh.plan(one)
+    assert plan.iterations == 40
+    assert (one.plan.rounds, one.plan.aggregation) == ("spread", "auto")
+    assert {"plan.rounds", "plan.aggregation"} <= assumed(one)
+    assert "plan.iterations" not in assumed(one)
+
+
+# The radio -------------------------------------------------------------------------------------
+
+
+@st.composite
+def radio_fields(draw: st.DrawFn) -> dict[str, float]:
+    known: dict[str, Any] = {"devices": radio("wifi").devices, "network": radio("wifi").network}
+    names = [
+        f"{section}.{field}"
+        for section, fields in known.items()
+        for field, value in fields.items()
+        if not isinstance(value, str)
+    ]
+    chosen = draw(st.sets(st.sampled_from(names)))
+    # Also the profile's own figure: what is given is given.
+    scale = draw(st.sampled_from([1.0, 0.5]))
+    figure = {name: known[name.partition(".")[0]][name.partition(".")[2]] for name in names}
+    return {name: figure[name] * scale for name in sorted(chosen)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(fields=radio_fields())
+def test_what_is_given_of_the_radio_wins_and_wifi_fills_the_rest(fields: dict[str, float]) -> None:
+    one = Scenario().override(fields)
+    assert one.network.profile == "wifi"
+    assert one.origin("network.profile") == ASSUMED
+    for section in ("devices", "network"):
+        for field, figure in getattr(radio("wifi"), section).items():
+            name = f"{section}.{field}"
+            assert getattr(getattr(one, section), field) == fields.get(name, figure)
+            assert one.origin(name) == (GIVEN if name in fields else WIFI)
+    assert one.given == fields
+    assert Scenario.from_toml(one.to_toml()) == one
+    assert Scenario.from_toml(one.to_toml(comments=True)) == one
+
+
+@pytest.mark.parametrize("name", RADIOS)
+def test_a_radio_that_is_named_replaces_the_default_one(name: str) -> None:
+    one = Scenario(network={"profile": name})
+    assert one == Scenario().override({"network.profile": name})
+    for section in ("devices", "network"):
+        for field, figure in getattr(radio(name), section).items():
+            assert getattr(getattr(one, section), field) == figure
+    left = [figure for figure in figures(one) if figure.origin == WIFI]
+    assert bool(left) == (name == "wifi")
+
+
+def test_devices_stay_where_they_are_when_their_radio_changes() -> None:
+    one = Scenario(network={"area_m": 70.0}).override({"network.profile": "zigbee"})
+    assert one.network.area_m == 70.0
+    assert Scenario(network={"profile": "ideal"}).network.area_m == 500.0
+    assert Scenario.preset("adaptive").override({"network.profile": "wifi"}).network.area_m == 500.0
+
+
+def test_a_table_gives_the_radios_power(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("transmit_power_w,energy_j\n0.1,9\n0.2,9\n0.3,9\n")
+    one = Scenario(devices={"table": str(tmp_path / "d.csv")})
+    assert joulemesh.plan(one).ground.world.devices.transmit_power_w.tolist() == [0.1, 0.2, 0.3]
+    assert one.origin("network.bandwidth_hz") == WIFI
+
+
+def test_measured_links_need_no_radio(tmp_path: Path) -> None:
+    links = tmp_path / "links.csv"
+    links.write_text("i,j,rate_bps\n0,1,5e6\n1,2,5e6\n2,0,4e6\n")
+    one = Scenario(devices={"count": 3}, network={"links": str(links)})
+    assert one.network.profile is None
+    assert not [figure for figure in figures(one) if figure.origin == WIFI]
+    for text in (one.to_toml(), one.to_toml(comments=True)):
+        assert Scenario.from_toml(text) == one
+    assert Scenario.from_json(one.to_json()) == one
+    with pytest.raises(joulemesh.ScenarioError, match=r"beside network\.profile = 'wifi'"):
+        one.override({"network.profile": "wifi"})
+
+
+def test_gains_and_places_of_the_users_own_go_over_the_default_radio(tmp_path: Path) -> None:
+    (tmp_path / "gains.csv").write_text("i,j,gain\n0,1,1e-8\n1,2,1e-8\n0,2,1e-8\n")
+    by_gain = Scenario(devices={"count": 3}, network={"gains": str(tmp_path / "gains.csv")})
+    placed = Scenario(
+        devices={"count": 3, "x_m": [0.0, 9.0, 9.0], "y_m": [0.0, 0.0, 9.0]},
+        network={"topology": [[0, 1], [1, 2]]},
+    )
+    for one in (by_gain, placed):
+        plan = joulemesh.plan(one)
+        costs = plan.ground.world.costs(plan.ground.world.channel.mean_gain)
+        assert (1 / costs.forward_s <= 65e6 * (1 + 1e-9)).all()
+        assert "network.area_m" not in {figure.name for figure in plan.figures}
+
+
+# Reach -----------------------------------------------------------------------------------------
+
+
+def beyond_reach(scenario: Scenario) -> list[str]:
+    return [note for note in joulemesh.plan(scenario).notes if "beyond the radio's reach" in note]
+
+
+@pytest.mark.parametrize("name", [name for name in RADIOS if name not in ("ideal", "lora")])
+@pytest.mark.parametrize("seed", range(3))
+def test_links_of_the_default_area_are_within_reach(name: str, seed: int) -> None:
+    fields = {"network.profile": name, "seed": seed, "budget.total_s": 600.0}
+    assert not beyond_reach(Scenario().override(fields))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("topology", ["ring", "complete", "grid"])
+@pytest.mark.parametrize("name", ["wifi", "zigbee", "lte"])
+def test_links_beyond_reach_are_noted_with_an_area_that_mends_it(
+    name: str, topology: str, seed: int
+) -> None:
+    far = Scenario().override(
+        {
+            "seed": seed,
+            "network.profile": name,
+            "network.topology": topology,
+            "network.area_m": 8000.0,
+            "plan.iterations": 1,
+            "budget.total_s": 1e9,
+            "budget.energy_j": 1e5,
+        }
+    )
+    (note,) = beyond_reach(far)
+    area_m = float(note.partition("network.area_m = ")[2].split()[0])
+    assert not beyond_reach(far.override({"network.area_m": area_m}))
+    assert beyond_reach(far.override({"network.area_m": 1.1 * area_m}))
+
+
+def test_ideal_links_reach_anywhere() -> None:
+    far = {"network.profile": "ideal", "network.area_m": 5e4, "budget.energy_j": 1e9}
+    assert not beyond_reach(Scenario().override({**far, "budget.total_s": 1e6}))
+
+
+def test_what_arrives_by_hand() -> None:
+    """13 dBm over 40.2 + 30 log10(67) = 95 dB of loss."""
+    loss_db = 40.2 + 30 * np.log10(67.0)
+    wifi = radio("wifi")
+    (arrives,) = wifi.received_dbm(np.array([0.66]), np.array([10 ** (-loss_db / 10)]))
+    assert arrives == pytest.approx(13 - loss_db)
+    assert arrives == pytest.approx(wifi.reach_dbm, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_devices_for_the_default_ring_names_the_edit(count: int) -> None:
+    few = Scenario(devices={"count": count})
+    with pytest.raises(joulemesh.ScenarioError, match="ring") as refusal:
+        joulemesh.plan(few)
+    assert 'set network.topology = "complete"' in str(refusal.value)
+    if count == 2:
+        assert joulemesh.plan(few.override({"network.topology": "complete"})).iterations
