@@ -252,9 +252,14 @@ def scenario(iterations: int) -> joulemesh.Scenario:
     """Eight devices that average exactly, with batteries for several repetitions."""
     return joulemesh.Scenario(
         devices={"count": DEVICES_COUNT},
-        network={"topology": "complete"},
+        network={"profile": "ideal", "topology": "complete"},
         budget={"energy_j": 1000.0, "deadline_s": 0.05},
-        plan={"iterations": iterations, "rounds": "fixed", "fixed_rounds": 3},
+        plan={
+            "iterations": iterations,
+            "rounds": "fixed",
+            "fixed_rounds": 3,
+            "aggregation": "theorem3",
+        },
         training={"model": "logistic", "eval_every": 50},
     )
 

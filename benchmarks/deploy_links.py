@@ -66,6 +66,7 @@ def scenario(
     return joulemesh.Scenario(
         devices={"count": 6, "transmit_power_w": 1.0},
         network={
+            "profile": "ideal",
             "topology": [list(link) for link in TOPOLOGY],
             "gains": (snr * bandwidth_hz * noise_w_per_hz).tolist(),
             "bandwidth_hz": bandwidth_hz,

@@ -126,8 +126,10 @@ def prepare(place: Path) -> Base:
 
     (place / "devices.csv").write_text(DEVICES)
     table_field = {"devices.table": str(place / "devices.csv")}
-    base = joulemesh.Scenario(**{"plan": {"iterations": 8}}).override(
-        {k: v for k, v in SCENARIO.items() if k != "devices.count"} | table_field
+    base = joulemesh.Scenario.preset("adaptive").override(
+        {"plan.iterations": 8}
+        | {k: v for k, v in SCENARIO.items() if k != "devices.count"}
+        | table_field
     )
     before = module.SAVE_EVERY_S
     module.SAVE_EVERY_S = 0.0  # a checkpoint after every chunk

@@ -67,7 +67,7 @@ class Case:
         fields = {key: self._path(value, folder) for key, value in self.fields.items()}
         if self.preset:
             return joulemesh.Scenario.preset(self.preset).override(fields)
-        return joulemesh.Scenario().override({**_SMALL, **fields})
+        return joulemesh.Scenario.preset("adaptive").override({**_SMALL, **fields})
 
     def _path(self, value: Any, folder: Path) -> Any:
         kind, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
