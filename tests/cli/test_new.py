@@ -68,7 +68,7 @@ def test_both_budgets_bind_somebody(tmp_path: Path) -> None:
     lay_out(tmp_path / "fleet")
     shell(tmp_path / "fleet", "data.py")
     plan = joulemesh.plan(joulemesh.Scenario.load(tmp_path / "fleet" / "scenario.toml"))
-    assert set(plan.binding) == {"energy", "deadline"}
+    assert set(plan.binding) == {"energy", "time"}
 
 
 def test_no_template_is_forgotten() -> None:
