@@ -28,14 +28,18 @@ def shown(scenario: Scenario) -> str:
 
 def test_every_figure_that_prices_a_plan_is_among_them() -> None:
     assert {
-        "budget.deadline_s",
+        "budget.total_s",
         "budget.energy_j",
         "devices.cycles_per_sample",
         "devices.cpu_hz",
         "devices.capacitance",
         "devices.transmit_power_w",
+        "network.profile",
         "network.bandwidth_hz",
+        "network.max_rate_bps",
         "plan.iterations",
+        "plan.rounds",
+        "plan.aggregation",
     } <= names(Scenario())
 
 
@@ -87,7 +91,8 @@ def test_what_is_assumed_is_named_with_its_value_and_field(tmp_path: Path) -> No
         '[devices]\ncount = 8\nprofile = "raspberry-pi-4"\n[budget]\nenergy_j = 3600\n'
     )
     text = shown(Scenario.load(tmp_path / "f.toml"))
-    assert "assumed (not given) [budget] deadline_s 40 ms; [devices] cycles_per_sample" in text
+    assert "assumed (not given) [budget] total_s 4 s; [devices] cycles_per_sample" in text
+    assert "[network] topology ring, profile wifi; [plan] iterations auto, rounds spread" in text
     assert "profile raspberry-pi-4: [devices] cpu_hz 1.8 GHz, capacitance 1.23e-27" in text
     assert "energy_j" not in text
     assert "count" not in text
@@ -102,9 +107,11 @@ def test_a_preset_is_named_in_one_line_as_it_stands_and_by_figures_when_changed(
     assert "assumed" not in changed
 
 
-def test_nothing_is_printed_when_all_is_given() -> None:
+def test_only_the_profile_is_printed_when_all_is_given() -> None:
     whole = Scenario.from_json(Scenario().to_json())
-    assert shown(whole) == ""
+    text = shown(whole)
+    assert text.startswith("profile wifi: [devices] transmit_power_w 660 mW; [network] ")
+    assert "assumed" not in text
 
 
 IDEAL = {
@@ -155,9 +162,9 @@ def test_json_names_figures_and_origins_and_keeps_them() -> None:
         "origin": "given",
     }
     assert by_field["devices.cpu_hz"]["origin"] == "from profile laptop"
-    assert by_field["budget.deadline_s"] == {
-        "field": "budget.deadline_s",
-        "value": 0.04,
+    assert by_field["budget.total_s"] == {
+        "field": "budget.total_s",
+        "value": Scenario().budget.total_s,
         "origin": "assumed",
     }
     assert record["origins"]["training.learning_rate"] == "assumed"

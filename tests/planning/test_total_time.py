@@ -19,7 +19,6 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.clock import TimeLeft, TimeLimits, keeps_total, training_s
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.views.plan.console import show_plan
-from tests.ideal import ideal
 
 
 def asked(**changes: Any) -> Scenario:
@@ -43,10 +42,10 @@ def seconds(plan: Plan) -> Fraction:
 
 def test_a_total_alone_leaves_no_deadline_and_a_given_deadline_stays() -> None:
     assert Scenario.preset("adaptive").budget.deadline_s == 0.04
-    alone = ideal(budget={"total_s": "1 min"})
+    alone = Scenario(budget={"total_s": "1 min"})
     assert (alone.budget.deadline_s, alone.budget.total_s) == (None, 60.0)
     assert asked(budget__total_s=4.0).budget.deadline_s is None  # a preset's gives way
-    own = ideal(budget={"deadline_s": 0.1}).override({"budget.total_s": 3.0})
+    own = Scenario(budget={"deadline_s": 0.1}).override({"budget.total_s": 3.0})
     assert (own.budget.deadline_s, own.budget.total_s) == (0.1, 3.0)
 
 
@@ -57,16 +56,16 @@ def test_a_total_alone_leaves_no_deadline_and_a_given_deadline_stays() -> None:
 def test_every_budget_of_time_survives_toml_and_json(
     budget: dict[str, float], comments: bool
 ) -> None:
-    for one in (ideal(budget=budget), asked(**{f"budget__{k}": v for k, v in budget.items()})):
-        assert ideal(**tomllib.loads(one.to_toml(comments=comments))) == one
+    for one in (Scenario(budget=budget), asked(**{f"budget__{k}": v for k, v in budget.items()})):
+        assert Scenario(**tomllib.loads(one.to_toml(comments=comments))) == one
         assert Scenario.from_json(one.to_json()) == one
 
 
 def test_no_time_at_all_and_a_total_that_is_no_time_are_refused() -> None:
     with pytest.raises(ScenarioError, match="neither deadline_s nor total_s is given"):
-        ideal(budget={"deadline_s": None})
+        Scenario(budget={"deadline_s": None, "total_s": None})
     with pytest.raises(ScenarioError, match=r"budget\.total_s = '3 J'"):
-        ideal(budget={"total_s": "3 J"})
+        Scenario(budget={"total_s": "3 J"})
     with pytest.raises(ScenarioError, match=r"budget\.total_s = 1e"):
         joulemesh.plan(asked(budget__total_s=1e300))
 

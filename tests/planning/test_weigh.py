@@ -80,11 +80,11 @@ def test_auto_says_the_figures() -> None:
     assert plan.scheme == next(iter(said))
 
 
-def test_theorem_3_looks_at_joules_alone_and_is_the_default() -> None:
-    default, asked = joulemesh.plan(Scenario.preset("adaptive")), planned("theorem3")
-    assert default.scheme == asked.scheme == "tree"
-    assert "Theorem 3, case 1" in default.reason
-    assert planned("auto").scheme == "tree-chunked"
+def test_theorem_3_looks_at_joules_alone_and_auto_is_the_default() -> None:
+    paper, asked = joulemesh.plan(Scenario.preset("adaptive")), planned("theorem3")
+    assert paper.scheme == asked.scheme == "tree"
+    assert "Theorem 3, case 1" in paper.reason
+    assert planned("auto").scheme == joulemesh.plan(Scenario()).scheme == "tree-chunked"
 
 
 def test_an_unknown_channel_leaves_no_tree_to_choose() -> None:
