@@ -449,6 +449,18 @@ def test_schema_describes_every_section_and_field() -> None:
 
 
 def test_the_default_is_calibrated() -> None:
+    """Battery and time bind some devices each, and every device trains."""
+    plan = joulemesh.plan(Scenario())
+    bound = plan.binding.tolist()
+    assert set(bound) == {"energy", "time"}
+    assert min(bound.count("energy"), bound.count("time")) >= 4
+    assert 1 <= plan.rounds.mean() <= 10
+    assert (plan.rounds.sum(axis=0) >= 0.5 * plan.iterations).all()
+    assert plan.time_s > 0.99 * Scenario().budget.total_s
+    assert not [note for note in plan.notes if not note.startswith("plan.iterations")]
+
+
+def test_the_papers_plan_of_the_default_devices_is_calibrated() -> None:
     """Both constraints bind for some device, and mean rounds lie in 3..10."""
     plan = joulemesh.plan(Scenario.preset("adaptive"))
     assert {"energy", "deadline"} <= set(plan.binding.tolist())
@@ -468,8 +480,9 @@ def test_presets_can_be_planned_on_every_named_topology(name: str, topology: str
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fifty_devices_can_be_planned_on_the_default(seed: int) -> None:
-    scenario = Scenario.preset("adaptive").override({"devices.count": 50, "seed": seed})
-    assert joulemesh.plan(scenario).rounds.shape == (100, 50)
+    fifty = {"devices.count": 50, "seed": seed}
+    assert joulemesh.plan(Scenario.preset("adaptive").override(fifty)).rounds.shape == (100, 50)
+    assert joulemesh.plan(Scenario().override(fifty)).rounds.shape[1] == 50
 
 
 def test_the_paper_preset_is_section_v_a() -> None:

@@ -69,10 +69,19 @@ def take_measured(said: dict[str, Said]) -> None:
 
 
 def _take_receiving(said: dict[str, Said]) -> None:
-    """Let a price of a received bit take the place of a profile's power; refuse both."""
-    if any(_value(said, name) is None for name in _RECEIVING):
+    """Let a profile's power give way to a price of a received bit; refuse two that are given.
+
+    Where both ends pay the sender's joules, that is the price.
+    """
+    by_physics = "both-ends" if _value(said, "plan.physics") == "paper" else "transmitter"
+    both_ends = (_value(said, "plan.accounting") or by_physics) == "both-ends"
+    if _value(said, _RECEIVING[1]) is None:
+        return
+    if _value(said, _RECEIVING[0]) is None and not both_ends:
         return
     if said[_RECEIVING[1]].origin.kind != "profile":
+        if _value(said, _RECEIVING[0]) is None:
+            return  # the world refuses it, with what to set
         raise ScenarioError(
             f"{_RECEIVING[0]} and {_RECEIVING[1]} are two prices of the same; give either"
         )
