@@ -189,7 +189,8 @@ def _reach(scenario: Scenario, world: World, links: IntArray, gain: FloatArray) 
     if placed:
         loss = 37.6 if network.path_loss == "3gpp-macro" else 10 * network.path_loss_exponent
         area_m = network.area_m * 10 ** (-float(short_db[worst]) / loss)
-        fix = f"set network.area_m = {float(f'{0.99 * area_m:.2g}'):g} or less"
+        digit = 10 ** np.floor(np.log10(area_m) - 1)  # two digits, rounded down
+        fix = f"set network.area_m = {np.floor(0.99 * area_m / digit) * digit:g} or less"
     yield (
         f"{len(beyond)} of {len(np.unique(links))} links that the plan uses are beyond the radio's "
         f"reach: from device {i} to {j} arrive {arrives[worst]:.0f} dBm, and "
