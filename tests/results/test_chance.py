@@ -133,3 +133,16 @@ def test_numbers_to_predict_are_not_looked_at() -> None:
     result = joulemesh.run(scenario, model=(init, one), data=data)
     assert not result.chance
     assert not any("Softmax" in note for note in result.notes)
+
+
+def test_a_module_of_pytorch_that_ends_in_softmax_is_noted() -> None:
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
+    layers = (torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    scenario = joulemesh.Scenario.preset("adaptive").override({**SMALL, "plan.iterations": 2})
+    for module, noted in (
+        (torch.nn.Sequential(*layers, torch.nn.Softmax(dim=1)), True),
+        (torch.nn.Sequential(*layers), False),
+        (torch.nn.Sequential(*layers, torch.nn.LogSoftmax(dim=1)), False),
+    ):
+        result = joulemesh.run(scenario, model=module)
+        assert any("remove the last Softmax" in note for note in result.notes) == noted

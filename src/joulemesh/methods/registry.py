@@ -302,9 +302,14 @@ def _rounded(setting: Setting, made: Contender) -> Contender:
         return made
     if made.exchange is not None:
         return replace(made, schedule=replace(made.schedule, wire=wire))
-    exchanges, n = exchanges_of_matrices(made.schedule, wire), made.schedule.iterations
-    new = {"mixing": exchanges, "mixing_rounds": 1, "exact": np.zeros(n, bool), "wire": wire}
-    return replace(made, schedule=replace(made.schedule, **new))
+    schedule = replace(
+        made.schedule,
+        mixing=exchanges_of_matrices(made.schedule, wire),
+        mixing_rounds=1,
+        exact=np.zeros(made.schedule.iterations, bool),
+        wire=wire,
+    )
+    return replace(made, schedule=schedule)
 
 
 def _parse(text: str) -> tuple[Method, dict[str, Any]]:

@@ -191,16 +191,19 @@ def _compiled(tape: _Tape, ends: Sequence[int]) -> RoundedExchange:
         target.append(place[value])
         if value not in last and value not in kept:
             free.append(place[value])  # nothing needs it
-    column = {
+    places = {
+        "target": target,
+        "first": first,
+        "second": second,
+        "output": [place[value] for value in ends],
+    }
+    columns: dict[str, Any] = {
+        name: np.array(own, np.int32)[None] for name, own in places.items()
+    } | {
         name: np.array([getattr(one, name) for one in operations.values()])[None]
         for name in ("sign", "factor", "divisor", "rounds")
     }
-    return RoundedExchange(
-        *(np.array(one, np.int32)[None] for one in (target, first, second)),
-        **column,
-        output=np.array([place[value] for value in ends], np.int32)[None],
-        registers=count,
-    )
+    return RoundedExchange(**columns, registers=count)
 
 
 def rounded_mixing(weights: Any, rounds: int = 1) -> RoundedExchange:

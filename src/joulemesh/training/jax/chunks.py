@@ -96,11 +96,9 @@ def _steps(exchanges: RoundedExchanges, layout: Layout, start: int, stop: int) -
     each = [exchanges.at(t) for t in range(start, stop)]
     begin = np.empty(layout.devices, np.int32)
     begin[layout.order[layout.filled]] = layout.filled
-    return Steps(
-        np.broadcast_to(begin, (len(each), len(begin))),
-        *(np.stack([getattr(one, name) for one in each]) for name in FIELDS[:-1]),
-        np.stack([layout.spread(one.output, 0) for one in each]),
-    )
+    columns = {name: np.stack([getattr(one, name) for one in each]) for name in FIELDS}
+    columns["output"] = layout.spread(columns["output"], 0)
+    return Steps(begin=np.broadcast_to(begin, (len(each), len(begin))), **columns)
 
 
 def _rounds(schedule: Schedule, layout: Layout, start: int, stop: int) -> NDArray[np.int32]:
