@@ -106,6 +106,7 @@ CHOICES = {
     "plan.aggregation": {"tree", "ring", "ring-chunked", "gossip", "metropolis"},
     "plan.rounds": {"theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"},
     "network.topology": {"quasi-ring", "grid", "complete", "geometric"},
+    "network.bits_per_parameter": {"16"},
     "network.fading": {name.partition(":")[0] for name in spellings()} - {"none"},
     "training.partition": {"iid", "shards", "quantity", "resample", "column"},
     "training.model": {"logistic", "mlp", "cnn"},

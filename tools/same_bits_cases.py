@@ -277,6 +277,7 @@ _TRAINING = (
     _plan("rmsprop, metropolis, float64", training__optimizer="rmsprop", aggregation="metropolis",
           epsilon=0.3, training__precision="float64"),
     _plan("bfloat16", training__precision="bfloat16"),
+    _plan("messages of 16 bits", network__bits_per_parameter=16),
     Case("convolutions", {"training.model": "cnn", "devices.count": 3, "plan.iterations": 2,
          "plan.rounds": "fixed", "plan.fixed_rounds": 2, "budget.energy_j": 1.0,
          "budget.deadline_s": 1.0, "training.alpha": 5.0}, data=_images),
