@@ -22,8 +22,8 @@ from joulemesh.cli.main import main
 from joulemesh.data import load_for
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.export.flower import export_flower, server_rounds
-from joulemesh.runs.formats import named_leaves
 from joulemesh.setup.prepare import partitions
+from joulemesh.training.tensors import named_leaves
 
 FLOWER = "JOULEMESH_FLWR_PYTHON"  # an interpreter that has flwr[simulation], JAX and optax
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,12 @@ def test_the_step_is_tuned_where_rates_are_at_the_same_effort(tmp_path: Path) ->
     }
     scenario = joulemesh.Scenario.preset("adaptive").override(changes)
     methods = ("fixed:1", "balanced:tau1=1,tau2=1,compress=topk:0.1")
-    terms = {"seeds": 1, "tune_lr": "0.01,0.05,0.1,0.2", "tune_seeds": 1, "cache": tmp_path}
+    terms: dict[str, Any] = {
+        "seeds": 1,
+        "tune_lr": "0.01,0.05,0.1,0.2",
+        "tune_seeds": 1,
+        "cache": tmp_path,
+    }
     study = joulemesh.compare(scenario, methods, **terms)
     assert study.computed == 2 * (4 + 1)  # as many trials of each method, and one result
     plain, compressed = study.entries

@@ -231,14 +231,14 @@ class Radio:
         return whole if near and whole else math.ceil(bits / self.packet_bits)
 
     def sent_bits(self, bits: float) -> float:
-        return bits + self.packets(bits) * self.header_bits
+        return float(bits + self.packets(bits) * self.header_bits)
 
     def on_air_s(self, sender: int, receiver: int, bits: float) -> float:
         waits_s = self.packets(bits) * self.packet_s
-        return self.sent_bits(bits) * self.bit_s(sender, receiver) + waits_s
+        return float(self.sent_bits(bits) * self.bit_s(sender, receiver) + waits_s)
 
     def seconds(self, sender: int, receiver: int, bits: float) -> float:
-        return self.on_air_s(sender, receiver, bits) + self.message_s
+        return float(self.on_air_s(sender, receiver, bits) + self.message_s)
 
     def joules(self, sender: int, receiver: int, bits: float) -> float:
         """Of the sender."""

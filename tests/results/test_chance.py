@@ -112,7 +112,7 @@ def test_a_model_that_ends_in_softmax_is_noted_before_training(tmp_path: Path) -
     assert stages.index(noted[0]) < stages.index("training")
     assert "remove the last Softmax" in noted[0]
     assert noted[0].removeprefix("note: ") in result.notes
-    named = {"model": (plain.init, apply), "cache": tmp_path, "seeds": 1}
+    named: dict[str, Any] = {"model": (plain.init, apply), "cache": tmp_path, "seeds": 1}
     assert any("Softmax" in one for one in joulemesh.compare(scenario, "fixed:2", **named).notes)
     fine = joulemesh.run(scenario, model=(plain.init, plain.apply))
     assert not any("Softmax" in one for one in fine.notes)

@@ -52,7 +52,7 @@ def compared() -> Comparison:
 def printed(show: object, *arguments: object) -> str:
     console = Console(file=io.StringIO(), width=4000)
     show(*arguments, console)  # type: ignore[operator]
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_a_comparison_carries_the_notes(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def exchanged(schedule: Schedule, t: int, values: NDArray[Any], precision: str) 
     assert isinstance(schedule.mixing, RoundedExchanges)
     layout = Layout.deal(np.arange(len(values)), 1, 1)
     longest = np.ones(schedule.iterations, np.int64)
-    kept = {"chunk": 3, "stride": 0, "dtype": precision}
+    kept: dict[str, Any] = {"chunk": 3, "stride": 0, "dtype": precision}
     chunk, _, _ = chunk_schedule(schedule, layout, longest, 0, 3, **kept)
     apply = in_steps(schedule.mixing.registers, schedule.wire).apply
     with precision_scope(precision):
@@ -172,7 +172,7 @@ def test_the_engine_equals_the_reference_and_messages_carried_hop_by_hop(
 def apart(one: Any, other: Any) -> float:
     """The largest difference of two trees."""
     gaps = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one, other)
-    return max(jax.tree.leaves(gaps))
+    return float(max(jax.tree.leaves(gaps)))
 
 
 def test_it_does_not_depend_on_the_number_of_processors(

@@ -28,8 +28,8 @@ def run(method: str, seed: int, accuracy: float | None, to_target: float | None)
 
 def summary(method: str, *, ran: bool) -> dict[str, Any]:
     """One method's row."""
-    figures = ("accuracy", "accuracy_difference", "device_accuracy", "energy_j", "time_s")
-    figures += ("energy_to_target_j", "time_to_target_s")
+    figures = ["accuracy", "accuracy_difference", "device_accuracy", "energy_j", "time_s"]
+    figures += ["energy_to_target_j", "time_to_target_s"]
     names = [name for one in figures for name in (one, f"{one}_ci95")]
     row: dict[str, Any] = dict.fromkeys(names)
     row |= {"method": method, "seeds": 2, "reached": 1, "notes": [], "energy_to_target_j_error": 0}
