@@ -8,7 +8,7 @@ from typing import Any
 
 from joulemesh.errors import JoulemeshError
 
-__all__ = ["EXTRAS", "MissingPackageError", "explained", "frame", "installed", "require"]
+__all__ = ["EXTRAS", "TITLES", "MissingPackageError", "explained", "frame", "installed", "require"]
 
 # What installs a module that the light installation lacks: the extra, or the package itself for
 # one that a user may rather have alone. With what needs it, where nobody on the way there said so.
@@ -31,7 +31,16 @@ EXTRAS = {
     "onnx": ("onnx", "--format onnx"),
     "pynvml": ("meters", "measuring an NVIDIA GPU"),
 }
-_NAMES = {"jax": "JAX", "matplotlib": "Matplotlib", "torch": "PyTorch", "flax": "Flax"}
+TITLES = {
+    "python": "Python",
+    "numpy": "NumPy",
+    "scipy": "SciPy",
+    "jax": "JAX",
+    "flax": "Flax",
+    "torch": "PyTorch",
+    "matplotlib": "Matplotlib",
+}
+"""What packages are called by those who write them."""
 
 
 class MissingPackageError(JoulemeshError, ImportError):
@@ -91,7 +100,7 @@ def explained(error: Exception) -> Exception:
 
 def _refusal(module: str, purpose: str, package: str | None = None) -> MissingPackageError:
     extra = f"'joulemesh[{EXTRAS[module][0]}]'" if module in EXTRAS else module
-    name = package if package and "[" not in package else _NAMES.get(module, module)
+    name = package if package and "[" not in package else TITLES.get(module, module)
     return MissingPackageError(
         f"{purpose} needs {name}, which is not installed; pip install {package or extra}"
     )

@@ -15,9 +15,9 @@ from joulemesh.export.stored import Stored
 from joulemesh.files.manifest import sha256_of
 from joulemesh.models.described import config, loading
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.optional import TITLES
 from joulemesh.own_code import in_file_parts
 from joulemesh.results.statistics import estimate
-from joulemesh.training.software import TITLES
 from joulemesh.units import duration, energy
 from joulemesh.views.markdown import code, table
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = [
     "PACKAGES",
-    "TITLES",
     "packages",
     "software",
     "torch_devices",
@@ -18,20 +17,13 @@ from importlib.metadata import version
 from typing import Any
 
 from joulemesh._version import __version__
+from joulemesh.optional import TITLES
 
 PACKAGES = {
     "jax": ("jax", "jaxlib", "optax", "flax"),
     "torch": ("torch", "jax", "jaxlib"),  # metrics are functions of JAX
 }
 """What decides the numbers of a training, beside NumPy and SciPy, by the library of its model."""
-
-TITLES = {
-    "python": "Python",
-    "numpy": "NumPy",
-    "scipy": "SciPy",
-    "jax": "JAX",
-    "torch": "PyTorch",
-}
 
 
 def packages(*libraries: str) -> dict[str, str]:

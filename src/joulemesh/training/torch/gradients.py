@@ -120,7 +120,11 @@ class Gradients:
 
     @cached_property
     def multiply_adds(self) -> float:
-        """Of a forward pass of one device on one sample: products of matrices and convolutions."""
+        """Of a forward pass of one device on one sample: products of matrices and convolutions.
+
+        PyTorch does not count those of recurrent layers; a module without any other has one for
+        each of its parameters.
+        """
         from torch.utils.flop_counter import FlopCounterMode
 
         self._module.train(True)
@@ -129,7 +133,7 @@ class Gradients:
         counted = FlopCounterMode(display=False)
         with self._torch.random.fork_rng(devices=[]), self._torch.no_grad(), counted:
             self.outputs(wide, x)
-        return float(counted.get_total_flops()) / 2 / len(x)
+        return float(counted.get_total_flops()) / 2 / len(x) or float(self._model.parameters)
 
     @cached_property
     def _untraceable(self) -> str:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from joulemesh.optional import TITLES
 from joulemesh.planning.figures import figures
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import gathered
 from joulemesh.scenario import Network, Scenario, Training
-from joulemesh.training.software import TITLES
 from joulemesh.units import duration, energy, si
 from joulemesh.views.words import Subject, dataset_words, device_words, model_words
 from joulemesh.world.topology import topology_of
