@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import joulemesh
 from joulemesh.planning.plan import Plan
 from joulemesh.results.comparison import Comparison
+from joulemesh.results.entry import Entry
 from joulemesh.results.result import Result
 from joulemesh.scenario import Scenario
 from joulemesh.views.notebook.sketches import curve_svg
@@ -155,7 +157,8 @@ def test_what_is_printed_is_one_line(
     scenario: Scenario, result: Result, comparison: Comparison, plans: dict[str, Plan]
 ) -> None:
     for value in (scenario, result, comparison, comparison.entries[0], *plans.values()):
-        for text in (repr(value), str(value)):
+        texts = (repr(value),) if value is comparison else (repr(value), str(value))
+        for text in texts:  # printed, a comparison is its table
             assert text.startswith(f"{type(value).__name__}(")
             assert "\n" not in text
             assert len(text) < 200
@@ -230,7 +233,10 @@ def test_it_is_legible_in_a_browser(
 
 def test_a_comparison_shows_all_its_columns(browser: Browser, tmp_path: Path) -> None:
     """Also beside a method that could not run, whose reason is long."""
-    found = study({"spread": (0.9, 0.91, 0.93), "adaptive": (0.8, 0.81, 0.83)}, refused=["c"])
+    found = study({"spread": (0.9, 0.91, 0.93), "adaptive": (0.8, 0.81, 0.83)})
+    why = "device 3 cannot pay for 20 iterations from its battery of 50 mJ: the exchanges need " * 3
+    refused = Entry.refused("fixed:3", why, 3, 2)
+    found = dataclasses.replace(found, entries=(*found.entries, refused))
     page = tmp_path / "page.html"
     page.write_text(f'<!doctype html><meta charset="utf-8">{found._repr_html_()}', "utf-8")
     browser.resize(1060, 900)
