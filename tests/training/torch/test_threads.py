@@ -56,7 +56,7 @@ def test_small_steps_get_one_thread_and_the_number_returns(
 ) -> None:
     one = learner(Seen)
     assert one.multiply_adds > 0  # counted once, by another forward pass
-    monkeypatch.setattr(placed, "WORTH_THREADS", worth)
+    monkeypatch.setattr(placed, "WORTH_THREADS", {"alone": worth})
     Seen.threads = set()
     one.run()
     assert Seen.threads == {wanted}
@@ -86,3 +86,21 @@ def test_a_failure_leaves_the_number_as_it_was() -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(("channels", "wanted"), [(8, 1), (256, 2)])
+def test_modules_with_convolutions_are_judged_by_one_device(channels: int, wanted: int) -> None:
+    """However many devices and seeds there are, one step computes one of them."""
+
+    def made() -> Any:
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, channels, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(channels, channels, 3, padding=1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(64 * channels, 10),
+        )
+
+    for seeds in (1, 4):
+        with learner(made, seeds)._parts.threads():
+            assert torch.get_num_threads() == wanted

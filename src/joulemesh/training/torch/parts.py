@@ -27,7 +27,9 @@ Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
-WORTH_THREADS = 10_000_000.0  # multiply-adds of a forward pass that are worth a second thread
+# Multiply-adds of a forward pass that are worth a second thread: of all devices at once, in few large
+# operations, and of one device after another, in many small ones.
+WORTH_THREADS = {"together": 10e6, "alone": 100e6}
 
 
 def processor(torch: Any) -> Any:
@@ -113,7 +115,8 @@ class Parts:
         of the work alone, since other sums would come of another number of threads.
         """
         torch, before = self.torch, self.torch.get_num_threads()  # of the calling thread
-        if before > 1 and self.device.type == "cpu" and self.multiply_adds < WORTH_THREADS:
+        worth = WORTH_THREADS["together" if self.gradients.together else "alone"]
+        if before > 1 and self.device.type == "cpu" and self.multiply_adds < worth:
             torch.set_num_threads(1)
         try:
             yield
