@@ -19,6 +19,7 @@ from joulemesh.data import Dataset, load
 from joulemesh.optional import MissingPackageError
 from joulemesh.results.result import Result
 from joulemesh.runs.tensorboard import TensorBoard
+from joulemesh.units import duration
 from joulemesh.views.run.console import show_result
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
@@ -108,7 +109,30 @@ def test_bar_last_row_summary_and_report_agree(
     assert data["series"]["test_samples"]["mean"] == [1000.0] * 5 + [1440.0]
     assert f"<strong>{100 * mean:.1f}&nbsp;%</strong>" in page
     show_result(result, Console(width=200))
-    assert f"accuracy    {mean:.4f}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"accuracy    {mean:.4f}" in printed
+    found, error = result.summary(), (mean * (1 - mean) / 1440) ** 0.5
+    assert found["accuracy_se"] == pytest.approx(error)
+    told_error = f"1,440 test samples, standard error {100 * error:.1f} points"
+    assert told_error in printed
+    assert told_error in page
+
+
+def test_three_clocks_are_named(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    """Modelled, training, whole: wherever seconds of a run are printed."""
+    result, folder, _ = told
+    found = result.summary()
+    assert found["whole_s"] == found["wall_s"] + found["setup_s"]
+    modelled, training, whole = (duration(found[k]) for k in ("time_s", "wall_s", "whole_s"))
+    show_result(result, Console(width=300))
+    printed = capsys.readouterr().out
+    assert f"{modelled} on the modelled clock" in printed
+    assert f"trained in {training} (" in printed
+    assert f"the whole run in {whole}" in printed
+    page = (folder / "report.html").read_text("utf-8").replace("&nbsp;", " ")
+    assert f"<span>modelled time</span><strong>{modelled}</strong>" in page
+    tile = f"<strong>{whole}</strong><small>the whole run on its machine; training {training}"
+    assert f"<span>computed in</span>{tile}</small>" in page
 
 
 class StopError(Exception):

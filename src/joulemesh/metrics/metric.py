@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -100,6 +101,28 @@ class Metric:
         ('95.1 %', '0.1235')
         """
         return f"{100 * figure:.1f} %" if self.share else f"{figure:.4g}"
+
+    def sampling_error(self, figure: float, samples: int) -> float | None:
+        """Standard error of a share because it is measured on so many samples; None for others.
+
+        √(p(1 − p)/n), which no mean of values between 0 and 1 exceeds.
+
+        >>> ACCURACY.sampling_error(0.9, 400), LOSS.sampling_error(0.5, 400)
+        (0.015, None)
+        """
+        if not self.share or self.finish is not None or not samples:
+            return None
+        return math.sqrt(max(figure * (1 - figure), 0.0) / samples)
+
+    def samples_text(self, figure: float, samples: int) -> str:
+        """On how many samples a figure rests, and its standard error if it is a share.
+
+        >>> ACCURACY.samples_text(0.9, 400), LOSS.samples_text(0.5, 400)
+        ('400 test samples, standard error 1.5 points', '400 test samples')
+        """
+        error = self.sampling_error(figure, samples)
+        more = "" if error is None else f", standard error {100 * error:.1f} points"
+        return f"{samples:,} test samples{more}"
 
     def __post_init__(self) -> None:
         if self.name == "samples":

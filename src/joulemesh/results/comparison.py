@@ -231,11 +231,23 @@ class Comparison:
             "curve_device_samples": int(fewest[1]),
         }
 
+    @property
+    def sampling_error(self) -> float | None:
+        """The largest standard error that the number of test samples leaves a final figure."""
+        samples, figures = (
+            self.samples.get("test_samples", 0),
+            [r[self.score] for r in self.table()],
+        )
+        found = [self.metric.sampling_error(one, samples) for one in figures if one is not None]
+        return max((error for error in found if error is not None), default=None)
+
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh compare --json`.
 
         Accuracies are those after the last iteration, on all ``test_samples``; curves, and with
-        them energy and time to target, rest on at least ``curve_test_samples``.
+        them energy and time to target, rest on at least ``curve_test_samples``. ``accuracy_se`` is
+        the largest standard error that the number of test samples leaves an accuracy (None for a
+        score that is no share).
         """
         return {
             "equal": self.equal,
@@ -246,6 +258,7 @@ class Comparison:
             "trained_by": trained_by(self.library),
             **({"rates": list(self.rates), "tuned_on": list(self.tuned_on)} if self.rates else {}),
             **self.samples,
+            f"{self.score}_se": self.sampling_error,
             "notes": list(self.notes),
             "methods": self.table(),
         }

@@ -245,13 +245,22 @@ class Result:
         costs = self.energy_j, self.time_s
         return to_target(self.iteration, self.trace.test_score, *costs, wanted, self.metric)
 
+    @property
+    def trained_s(self) -> float:
+        """Seconds that training took on this machine."""
+        return sum(chunk.wall_s for chunk in self.chunks)
+
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh run --json`.
 
         Accuracies and loss are those of the last row of ``metrics.csv``: after the last iteration,
         on all test samples. Where runs are compared by another metric, it has the place of
         accuracy, under its own name. ``curve_…_samples`` are those of the evaluations before, at
-        least.
+        least; ``accuracy_se`` is the standard error that ``test_samples`` leave it (None for a
+        metric that is no share).
+
+        Three clocks: ``time_s`` is modelled, what the devices would take; ``wall_s`` is what
+        training took on this machine, and ``whole_s`` the run with its set-up, ``setup_s``.
 
         ``energy_to_target_j`` and ``time_to_target_s`` are means over seeds, interpolated between
         evaluations: ``…_ci95`` is half the width of the 95 % interval over seeds, ``…_error`` what
@@ -271,6 +280,9 @@ class Result:
         weakest = final.device_score_min.min() if end == "min" else final.device_score_max.max()
         return {
             name: float(final.test_score.mean()),
+            f"{name}_se": self.metric.sampling_error(
+                float(final.test_score.mean()), int(final.test_samples.min())
+            ),
             f"device_{name}": float(final.device_score_mean.mean()),
             f"device_{name}_{end}": float(weakest),
             "loss": float(final.test_loss.mean()),
@@ -288,8 +300,9 @@ class Result:
             **self._priced(),
             "device_steps": self.device_steps,
             "device_steps_per_s": sum(chunk.device_steps for chunk in steady) / max(wall, 1e-9),
-            "wall_s": sum(chunk.wall_s for chunk in self.chunks),
+            "wall_s": self.trained_s,
             "setup_s": self.setup_s,
+            "whole_s": self.setup_s + self.trained_s,
             "notes": list(self.notes),
             **({"answer": self.answer} if isinstance(self.account, Plan) else {}),
         }

@@ -37,7 +37,7 @@ def write_run_report(path: Path, result: Result, record: Mapping[str, Any]) -> N
     labels, classes = result.dataset.strata(), len(names) or result.dataset.classes
     view = ReportView(
         result.account,
-        Summary(0.0, 0.0, wall_s=result.setup_s + sum(chunk.wall_s for chunk in result.chunks)),
+        Summary(0.0, 0.0, wall_s=result.setup_s + result.trained_s, trained_s=result.trained_s),
         histogram=partial(result.partitions[0].histogram, labels, classes),
         versions=flat(software(result.library)),
         scenario_toml=portable(result.account.scenario).to_toml(),

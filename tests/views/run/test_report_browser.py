@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
+from joulemesh.views.plan.iteration import gantt_data
 from joulemesh.views.run.report import ReportView, write_report
 from joulemesh.views.words import Subject
 from tests.browser import Browser
@@ -46,6 +47,19 @@ def pressed(browser: Browser) -> Any:
     return browser.evaluate(
         "[...document.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)"
     )
+
+
+@pytest.mark.parametrize("name", ["default", "leave"])
+def test_the_time_line_says_which_iteration_it_is(
+    page: Callable[..., Browser], plans: dict[str, Plan], name: str
+) -> None:
+    browser = page(name)
+    shown = [chart["iteration"] for chart in gantt_data(plans[name])]
+    heading = "document.getElementById('h-gantt').textContent"
+    assert browser.evaluate(heading) == f"One iteration: t = {shown[0]}"
+    for k, iteration in enumerate(shown if len(shown) > 1 else []):
+        browser.evaluate(f"document.querySelectorAll('#gantt .iterations button')[{k}].click()")
+        assert browser.evaluate(heading) == f"One iteration: t = {iteration}"
 
 
 @pytest.mark.parametrize(

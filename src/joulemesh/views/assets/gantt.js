@@ -38,6 +38,9 @@ function drawIteration(names = data.names) {
     });
     host.append(group);
   }
+  const heading = document.getElementById("h-gantt");
+  heading.dataset.name ??= heading.textContent;
+  heading.textContent = `${heading.dataset.name}: t = ${data.gantt[kept.which].iteration}`;
   const made = new Gantt("gantt", data.gantt[kept.which], { names, onWindow: (window) => (kept.windows[kept.which] = window) });
   made.window = kept.windows[kept.which] ?? made.window;
   made.draw();

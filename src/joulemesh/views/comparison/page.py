@@ -24,8 +24,10 @@ from joulemesh.views.comparison.table import (
     difference_text,
     figure_text,
     method_text,
+    open_text,
     own_heading,
     rate_text,
+    samples_text,
     target_text,
 )
 from joulemesh.views.page import render_page
@@ -119,9 +121,10 @@ def sentence(study: Comparison) -> str:
 
 def reading(study: Comparison) -> str:
     """How to read the table (plain text)."""
+    how = open_text(study.table()) or "interpolated between evaluations"
     text = (
-        f"Target: {study.target_words}, when a curve first reaches it, interpolated between "
-        f"evaluations; in brackets, how far these leave that open. {_rests_on(study)}"
+        f"Target: {study.target_words}, when a curve first reaches it, {how}. "
+        f"Seconds are those of the devices’ modelled clock. {_rests_on(study)}"
     ).rstrip()
     if study.rates:
         text += (
@@ -147,9 +150,11 @@ def _rests_on(study: Comparison) -> str:
     if not known:
         return ""
     whole, curve = known["test_samples"], known["curve_test_samples"]
+    _, _, error = samples_text(study).partition(", ")
+    most = f" ({error})" if error else ""
     if curve == whole:
-        return f"Final figures and curves rest on all {whole:,} test samples."
-    return f"Final figures rest on all {whole:,} test samples, curves on {curve:,} of them."
+        return f"Final figures and curves rest on all {whole:,} test samples{most}."
+    return f"Final figures rest on all {whole:,} test samples{most}, curves on {curve:,} of them."
 
 
 def table_html(study: Comparison) -> str:
@@ -205,14 +210,8 @@ def _row(row: Mapping[str, Any], metric: Metric, *, tuned: bool) -> str:
         target_text(dict(row), "time_to_target_s", "s"),
         *([rate_text(row)] if tuned else []),
     )
-    return f"<tr>{name}{''.join(map(_cell, cells))}</tr>"
-
-
-def _cell(text: str) -> str:
-    """A figure, and below it what stands in brackets behind it."""
-    figure, bracket, rest = text.partition(" (")
-    below = f" <small>({html.escape(rest)}</small>" if bracket else ""
-    return f'<td class="n">{html.escape(figure)}{below}</td>'
+    body = "".join(f'<td class="n">{html.escape(text)}</td>' for text in cells)
+    return f"<tr>{name}{body}</tr>"
 
 
 def _methods(study: Comparison) -> str:

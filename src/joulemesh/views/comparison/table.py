@@ -7,14 +7,16 @@ __all__ = [
     "difference_text",
     "figure_text",
     "method_text",
+    "open_text",
     "own_heading",
     "rate_text",
+    "samples_text",
     "show_comparison",
     "target_text",
 ]
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -90,22 +92,40 @@ def difference_text(value: float | None, half: float | None, *, share: bool = Tr
 
 
 def target_text(row: dict[str, Any], name: str, unit: str) -> str:
-    """What it took to reach the target, in brackets what evaluations leave open; or who did.
+    """What it took to reach the target, with its interval over seeds; or how many seeds did.
 
     >>> target_text({"energy_j": None, "reached": 2, "seeds": 5}, "energy_j", "J")
     '2 of 5 seeds'
-    >>> row = {"energy_j": 48.4, "energy_j_ci95": 13.1, "energy_j_error": 2.31}
-    >>> target_text(row, "energy_j", "J")
-    '48.4 ± 13.1 J (±2.3)'
+    >>> target_text({"energy_j": 48.4, "energy_j_ci95": 13.1}, "energy_j", "J")
+    '48.4 ± 13.1 J'
     """
-    value = row[name]
-    if value is not None:
-        scale, _ = prefixed(value, unit)
-        digits = max(0, 2 - math.floor(math.log10(abs(value) / scale))) if value else 0
-        open_to = f"{row[f'{name}_error'] / scale:.{digits}f}"
-        text = figure_text(value, row[f"{name}_ci95"], unit)
-        return f"{text} (±{open_to})" if float(open_to) else text
+    if row[name] is not None:
+        return figure_text(row[name], row[f"{name}_ci95"], unit)
     return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
+
+
+def open_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """How far evaluations leave energy and time to the target open, at most; or nothing.
+
+    >>> open_text([{"energy_to_target_j_error": 5.41, "time_to_target_s_error": 0.075}])
+    'interpolated between evaluations, to within 5.41 J and 75 ms'
+    """
+    found, every = [], list(rows)
+    for name, unit in zip(_TO_TARGET, ("J", "s"), strict=True):
+        errors = [row[f"{name}_error"] for row in every if row.get(f"{name}_error")]
+        found += [si(max(errors), unit)] if errors else []
+    if not found:
+        return ""
+    return f"interpolated between evaluations, to within {' and '.join(found)}"
+
+
+def samples_text(study: Comparison) -> str:
+    """On how many test samples final figures rest, and their standard error; or nothing."""
+    if not study.samples:
+        return ""
+    error = study.sampling_error
+    most = "" if error is None else f", standard error up to {100 * error:.1f} points"
+    return f"{study.samples['test_samples']:,} test samples{most}"
 
 
 def method_text(row: Mapping[str, Any]) -> str:
@@ -151,10 +171,8 @@ def show_comparison(study: Comparison, console: Console) -> None:
         later = [[row[0], *row[half:]] for row in cells]
         show_table(console, [method, *columns[half:]], later, box=SIMPLE_HEAD)
     console.print(Text(_caption(study)))
-    error = ""
-    if any(row[f"{name}_error"] for row in rows for name in _TO_TARGET):
-        error = "; in brackets: the error of not evaluating every iteration"
-    console.print(Text(f"target: {study.target_words}{error}"))
+    unsure = open_text(rows)
+    console.print(Text(f"target: {study.target_words}" + (f"; {unsure}" if unsure else "")))
     for row in rows:
         said, citation = about(row["method"])
         by = f" ({citation.authors}, {citation.year})" if citation else ""
@@ -167,13 +185,20 @@ def show_comparison(study: Comparison, console: Console) -> None:
 
 
 def _caption(study: Comparison) -> str:
+    on = samples_text(study)
+    on = f"; {on}" if on else ""
     if len(study.seeds) == 1:
-        return f"equal {study.equal}; one seed, so no intervals"
+        return (
+            f"equal {study.equal}; time on the modelled clock of the devices; one seed, so no "
+            f"intervals{on}"
+        )
     over = "" if study.unit == "seed" else f" over {study.unit}s"
     return (
-        f"equal {study.equal}; means of {study.repeats} ± 95 % interval{over} (Student's t); "
+        f"equal {study.equal}; time on the modelled clock of the devices; "
+        f"means of {study.repeats} ± 95 % interval{over} (Student's t); "
         f"* differs from {study.entries[0].name}, paired by {study.unit}"
         + (f"; {study.repeats_note}" if study.repeats_note else "")
+        + on
     )
 
 

@@ -160,9 +160,9 @@ def _rounds(plan: Plan) -> str:
 def outcome_html(result: Result) -> str:
     """A run in one sentence, its figures, its score over the iterations, and the devices."""
     plan, curve = result.account, np.asarray(result.trace.test_score, np.float64)
-    wall_s = result.setup_s + sum(chunk.wall_s for chunk in result.chunks)
+    wall_s = result.setup_s + result.trained_s
     costs = float(result.energy_j[-1].mean()), float(result.time_s[-1].mean())
-    summary = Summary.of(*costs, result.final, wall_s)
+    summary = Summary.of(*costs, result.final, wall_s, result.trained_s)
     subject = words.Subject(dataset=result.dataset.name, model=result.model, method=result.method)
     at = every(len(curve), _MOST_POINTS)
     some = curve[at]

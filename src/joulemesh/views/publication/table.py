@@ -16,7 +16,7 @@ from joulemesh.results.sweep import Sweep
 from joulemesh.results.target import default_target
 from joulemesh.scenario.varied import Varied
 from joulemesh.units import prefixed, si
-from joulemesh.views.comparison.table import method_text
+from joulemesh.views.comparison.table import method_text, open_text
 from joulemesh.views.publication.latex import Tex, booktabs, escape
 from joulemesh.views.sweep.marginal import scale_of, words_of
 from joulemesh.views.words import dataset_words, device_words
@@ -261,13 +261,5 @@ def _notes(study: Comparison, tests: dict[str, Judgement], baseline: str | None)
 
 def _open(study: Comparison) -> str:
     """What evaluations leave open of energy and time to the target."""
-    rows, found = study.table(), []
-    for name, unit in zip(_TO_TARGET, ("J", "s"), strict=True):
-        errors = [row[f"{name}_error"] for row in rows if row[f"{name}_error"]]
-        found += [si(max(errors), unit)] if errors else []
-    if not found:
-        return ""
-    return (
-        " What it takes to reach it is interpolated between evaluations, "
-        f"to within {' and '.join(found)}."
-    )
+    unsure = open_text(study.table())
+    return f" What it takes to reach it is {unsure}." if unsure else ""

@@ -29,18 +29,20 @@ def show_result(result: Result, console: Console) -> None:
     curve = result.trace.test_score.mean(axis=1)
     spread, name = result.final.test_score[-1], metric.name
     weakest = figures[f"device_{name}_{metric.weakest}"]
-    seeds = f" (seeds {spread.min():.3f} to {spread.max():.3f})" if len(spread) > 1 else ""
+    seeds = f"seeds {spread.min():.3f} to {spread.max():.3f}; " if len(spread) > 1 else ""
+    on = f"({seeds}{metric.samples_text(figures[name], figures['test_samples'])})"
     held_j = float(result.account.supplied_j.sum())
     rows = {
-        metric.label: f"{figures[name]:.4f}{seeds}; of the devices' own models "
+        metric.label: f"{figures[name]:.4f} {on}; of the devices' own models "
         f"{figures[f'device_{name}']:.4f}, the weakest {weakest:.4f}",
         **({} if name == "loss" else {"loss": f"{figures['loss']:.4f}"}),
         **metric_words(result.final, reported(result.account.scenario.training)),
         "energy": f"{energy(figures['energy_j'], beside=held_j)} of {energy(held_j)}",
-        "time": f"{duration(figures['time_s'])} on the modelled clock",
+        "time": f"{duration(figures['time_s'])} on the modelled clock of the devices",
         "target": target_words(figures, len(result.seeds)),
-        "work": f"{figures['device_steps']:,} device-steps in {duration(figures['wall_s'])} "
-        f"({figures['device_steps_per_s']:,.0f} per second once compiled)",
+        "work": f"{figures['device_steps']:,} device-steps, trained in "
+        f"{duration(figures['wall_s'])} ({figures['device_steps_per_s']:,.0f} per second once "
+        f"compiled) on this machine; the whole run in {duration(figures['whole_s'])}",
         "progress": f"{picture(curve, console)} {metric.label}, iterations {result.iteration[0]}.."
         f"{result.iteration[-1]}",
     }

@@ -54,7 +54,7 @@ def evaluated(
     found = to_target(trace.iteration, trace.test_score, energy, clock, target, metric)
     means = float(energy[-1].mean()), float(clock[-1].mean())
     summary = replace(
-        Summary.of(*means, trace.last, view.summary.wall_s),
+        Summary.of(*means, trace.last, view.summary.wall_s, view.summary.trained_s),
         target=target_tile(found, len(view.seeds)),
         further=metric_tiles(trace.last, measured),
     )

@@ -70,7 +70,7 @@ def tiles(plan: Account, summary: Summary) -> str:
     figures = [
         ("energy", energy(summary.energy_j), f"{percent(spent)} of the batteries"),
         ("spent on training", percent(training), _other_uses(plan)),
-        ("time", duration(summary.time_s), _deadline(plan)),
+        ("modelled time", duration(summary.time_s), _deadline(plan)),
         (
             "local rounds",
             f"{int(plan.rounds.sum()):,}",
@@ -81,13 +81,18 @@ def tiles(plan: Account, summary: Summary) -> str:
         weakest, metric = summary.weakest, summary.metric
         note = "mean model" if weakest is None else f"weakest device {metric.text(weakest)}"
         note = "on every device" if summary.alike else note
+        if summary.samples is not None:
+            note += f"; {metric.samples_text(summary.accuracy, summary.samples)}"
         figures.insert(0, (f"test {metric.label}", metric.text(summary.accuracy), note))
     if summary.target is not None:
         figures.insert(2, summary.target)
     figures += _messages(plan)
     figures += summary.further
     if summary.wall_s is not None:
-        figures.append(("simulated in", duration(summary.wall_s), "wall-clock time"))
+        note = "the whole run, on the machine's own clock"
+        if summary.trained_s is not None:
+            note = f"the whole run on its machine; training {duration(summary.trained_s)}"
+        figures.append(("computed in", duration(summary.wall_s), note))
     return "".join(
         f"<li><span>{text(name)}</span><strong>{text(value)}</strong><small>{text(note)}</small></li>"
         for name, value, note in figures

@@ -42,7 +42,9 @@ class Summary:
         accuracy: final test accuracy of the mean model, or another score (mean over seeds), or
             None.
         weakest: that of the weakest device's own model, or None.
-        wall_s: seconds that the simulation itself took, or None.
+        wall_s: seconds that the whole simulation took on its machine, or None.
+        trained_s: of these, seconds of training, or None.
+        samples: test samples that ``accuracy`` was measured on, or None.
         alike: whether at the end every device has the mean model.
         target: what it took to reach the target: what this is called, the figure, and a note.
         further: of each further metric what it is called, the final figure, and a note.
@@ -54,6 +56,8 @@ class Summary:
     accuracy: float | None = None
     weakest: float | None = None
     wall_s: float | None = None
+    trained_s: float | None = None
+    samples: int | None = None
     alike: bool = False
     target: tuple[str, str, str] | None = None
     further: tuple[tuple[str, str, str], ...] = ()
@@ -65,14 +69,22 @@ class Summary:
         return score_metric(self.score)
 
     @classmethod
-    def of(cls, energy_j: float, time_s: float, last: Trace, wall_s: float | None) -> Summary:
+    def of(
+        cls,
+        energy_j: float,
+        time_s: float,
+        last: Trace,
+        wall_s: float | None,
+        trained_s: float | None = None,
+    ) -> Summary:
         """The figures after an evaluation.
 
         Args:
             energy_j: joules spent by all devices.
             time_s: simulated seconds of the run.
             last: the evaluation, at every seed.
-            wall_s: seconds that the simulation itself took, or None.
+            wall_s: seconds that the whole simulation took on its machine, or None.
+            trained_s: of these, seconds of training, or None.
         """
         low, high = last.device_score_min, last.device_score_max
         lowest = score_metric(last.score).weakest == "min"
@@ -82,6 +94,8 @@ class Summary:
             float(last.test_score.mean()),
             float(low.min() if lowest else high.max()),
             wall_s,
+            trained_s,
+            int(last.test_samples.min()),
             alike=all(np.array_equal(end, last.test_score) for end in (low, high)),
             score=last.score,
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from joulemesh.metrics.metric import score_metric
-from joulemesh.views.comparison.table import target_text
+from joulemesh.views.comparison.table import open_text, target_text
 
 __all__ = ["target_tile", "target_words"]
 
@@ -25,8 +25,8 @@ def target_words(found: Mapping[str, Any], seeds: int) -> str:
     joules, seconds = _texts(found, seeds)
     if found["energy_to_target_j"] is None:
         return f"{found['target_words']}: {joules}"
-    legend = "; in brackets: the error of not evaluating every iteration"
-    given = legend if "(±" in joules + seconds else ""
+    unsure = open_text([found])
+    given = f", {unsure}" if unsure else ""
     return f"{found['target_words']} after {joules} and {seconds}{given}"
 
 
@@ -39,15 +39,15 @@ def target_tile(found: Mapping[str, Any], seeds: int) -> tuple[str, str, str]:
     >>> found |= {"reached": 3, "energy_to_target_j": 48.4, "energy_to_target_j_ci95": 13.1}
     >>> found |= {"energy_to_target_j_error": 2.31, "target_metric": "accuracy"}
     >>> found |= {"time_to_target_s": 0.5, "time_to_target_s_ci95": 0.2}
-    >>> target_tile(found | {"time_to_target_s_error": 0.07}, 3)[1:]
-    ('48.4 ± 13.1 J', 'time 500 ± 200 ms; evaluations leave ±2.3 J and ±70 ms open')
+    >>> for words in target_tile(found | {"time_to_target_s_error": 0.07}, 3)[1:]:
+    ...     print(words)
+    48.4 ± 13.1 J
+    time 500 ± 200 ms; interpolated between evaluations, to within 2.31 J and 70 ms
     """
-    texts = [text.removesuffix(")").partition(" (±") for text in _texts(found, seeds)]
-    (joules, *_), (seconds, *_) = texts
+    joules, seconds = _texts(found, seeds)
     note = "" if found["time_to_target_s"] is None else f"time {seconds}"
-    unsure = [f"±{error} {text.split()[-1]}" for text, _, error in texts if error]
-    if unsure:
-        note += f"; evaluations leave {' and '.join(unsure)} open"
+    unsure = open_text([found])
+    note += f"; {unsure}" if unsure else ""
     metric = score_metric(found["target_metric"])
     return f"energy to {metric.text(found['target'])} {metric.label}", joules, note
 
