@@ -15,7 +15,7 @@ from joulemesh.results.significance import Judgement, judged, merits
 from joulemesh.results.sweep import Sweep
 from joulemesh.results.target import default_target
 from joulemesh.scenario.varied import Varied
-from joulemesh.units import prefixed, si
+from joulemesh.units import prefixed
 from joulemesh.views.comparison.table import method_text, open_text
 from joulemesh.views.publication.latex import Tex, booktabs, escape
 from joulemesh.views.sweep.marginal import scale_of, words_of
