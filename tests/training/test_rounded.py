@@ -81,9 +81,17 @@ def test_rounding_equals_that_of_numpy_for_every_exponent_and_at_ties(precision:
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("devices", [3, 6, 11])
+@pytest.mark.parametrize(
+    ("devices", "precision"),
+    [
+        (11, "float32"),
+        *(
+            pytest.param(devices, precision, marks=pytest.mark.slow)
+            for devices, precision in ((3, "float32"), (3, "float64"), (11, "float64"))
+        ),
+    ],
+)
 @pytest.mark.parametrize("scheme", SCHEMES.built_in)
-@pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_an_exchange_ends_with_the_bits_that_devices_end_with(
     scheme: str, devices: int, precision: str
 ) -> None:
@@ -92,11 +100,11 @@ def test_an_exchange_ends_with_the_bits_that_devices_end_with(
     schedule = schedule_of(plan)
     assert (schedule.kind, schedule.wire) == ("messages", "float16")
     values = np.random.default_rng(devices).normal(size=(devices, 67)).astype(precision)
-    for t in range(plan.iterations):
+    every = exchanged(schedule, values, precision)
+    for t, found in enumerate(every):
         route = plan.route(t + 1)
         assert route is not None
         by_hand = execute(plan.scheme_at(t + 1), route, values, wire=HALF)
-        found = exchanged(schedule, t, values, precision)
         np.testing.assert_array_equal(found, by_hand)
         np.testing.assert_array_equal(found, found.astype(HALF).astype(precision))
         if plan.timeline.scheme.exact:
@@ -104,8 +112,8 @@ def test_an_exchange_ends_with_the_bits_that_devices_end_with(
             assert 0 < np.abs(found[0] - values.mean(axis=0)).max() < 2e-3
 
 
-def exchanged(schedule: Schedule, t: int, values: NDArray[Any], precision: str) -> NDArray[Any]:
-    """What the engine's exchange makes of parameters [N, P]."""
+def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[NDArray[Any]]:
+    """What the engine's exchange of each iteration makes of parameters [N, P]."""
     from joulemesh.training.jax.chunks import chunk_schedule
     from joulemesh.training.jax.exchange import in_steps
     from joulemesh.training.jax.layout import Layout
@@ -118,27 +126,41 @@ def exchanged(schedule: Schedule, t: int, values: NDArray[Any], precision: str) 
     chunk, _, _ = chunk_schedule(schedule, layout, longest, 0, 3, **kept)
     apply = in_steps(schedule.mixing.registers, schedule.wire).apply
     with precision_scope(precision):
-        at = min(t, len(chunk.mixing.target) - 1)
-        steps = jax.tree.map(lambda column: jnp.asarray(column[at]), chunk.mixing)
         nothing: Any = None
-        context = Context(nothing, nothing, nothing, steps, nothing, nothing, nothing, nothing)
 
-        def once(flat: jax.Array) -> jax.Array:
+        def once(flat: jax.Array, steps: Any) -> jax.Array:
+            context = Context(nothing, nothing, nothing, steps, nothing, nothing, nothing, nothing)
             leaves = {"a": flat[:, None, :30], "b": flat[:, None, 30:]}  # as one vector: parts
             made: Any = apply(leaves, (), jnp.zeros(0), context)[0]
             return jnp.concatenate([made["a"][:, 0], made["b"][:, 0]], axis=1)
 
-        return np.asarray(jax.jit(once)(jnp.asarray(values)))
+        compiled, last = jax.jit(once), len(chunk.mixing.target) - 1
+        return [
+            np.asarray(
+                compiled(
+                    jnp.asarray(values),
+                    jax.tree.map(
+                        lambda column, at=min(t, last): jnp.asarray(column[at]), chunk.mixing
+                    ),
+                )
+            )
+            for t in range(schedule.iterations)
+        ]
 
 
 @pytest.mark.parametrize(
     ("scheme", "changes"),
     [
         ("tree-chunked", {"plan.chunks": 4}),
-        ("ring-chunked", {}),
-        ("gossip", {}),
-        ("metropolis", {}),
-        ("tree", {"plan.exchange": {"every": 2, "between": "neighbours"}}),
+        *(
+            pytest.param(scheme, changes, marks=pytest.mark.slow)
+            for scheme, changes in (
+                ("ring-chunked", {}),
+                ("gossip", {}),
+                ("metropolis", {}),
+                ("tree", {"plan.exchange": {"every": 2, "between": "neighbours"}}),
+            )
+        ),
         ("tree", {"network.packet_error": 0.2, "network.packet_bits": 300, "network.tries": 1}),
     ],
 )
@@ -240,9 +262,15 @@ def test_own_exchanges_get_what_receivers_get() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "adaptive", "spread", "inverse", "fixed:2", "d-psgd", "gossip-pga", "merge", "skiptrain",
-        "fedavg", "balanced:tau1=2,tau2=2", "balanced:tau1=2,tau2=1,compress=topk:0.3",
-        "balanced:tau1=2,tau2=1,compress=qsgd:8", "gossip-learning", "pens", "led",
+        "fixed:2", "fedavg", "balanced:tau1=2,tau2=1,compress=topk:0.3",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                "adaptive", "spread", "inverse", "d-psgd", "gossip-pga", "merge", "skiptrain",
+                "balanced:tau1=2,tau2=2", "balanced:tau1=2,tau2=1,compress=qsgd:8",
+                "gossip-learning", "pens", "led",
+            )
+        ),
     ],
 )  # fmt: skip
 def test_every_method_rounds_what_it_sends(name: str) -> None:
