@@ -135,17 +135,12 @@ def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[
             return jnp.concatenate([made["a"][:, 0], made["b"][:, 0]], axis=1)
 
         compiled, last = jax.jit(once), len(chunk.mixing.target) - 1
-        return [
-            np.asarray(
-                compiled(
-                    jnp.asarray(values),
-                    jax.tree.map(
-                        lambda column, at=min(t, last): jnp.asarray(column[at]), chunk.mixing
-                    ),
-                )
-            )
-            for t in range(schedule.iterations)
-        ]
+
+        def steps_at(t: int) -> Any:
+            return jax.tree.map(lambda column: jnp.asarray(column[min(t, last)]), chunk.mixing)
+
+        every = range(schedule.iterations)
+        return [np.asarray(compiled(jnp.asarray(values), steps_at(t))) for t in every]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +234,8 @@ def test_a_number_too_large_for_a_message_stops_training_and_devices() -> None:
         execute(plan.scheme_at(1), route, values, wire=HALF)
     engine = engine_of(plan_of("tree", 4, {"training.learning_rate": 1e-9}), eval_every=3)
     state = engine.begin()
-    large = state._replace(params=jax.tree.map(lambda leaf: 0 * leaf + 6e4, state.params))
+    with engine.scope():
+        large = state._replace(params=jax.tree.map(lambda leaf: 0 * leaf + 6e4, state.params))
     with pytest.raises(DivergedError, match="exceed 65,504"):
         engine.advance(large)
 
