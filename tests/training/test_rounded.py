@@ -71,7 +71,9 @@ def engine_of(plan: Plan, machine: Machine | None = None, **options: Any) -> Eng
 def test_rounding_equals_that_of_numpy_for_every_exponent_and_at_ties(precision: str) -> None:
     every = np.arange(2**16, dtype=np.uint16).view(np.float16)
     every = np.sort(every[np.isfinite(every)]).astype(precision)
-    values = np.concatenate([every, (every[1:] + every[:-1]) / 2])  # halves, and ties between them
+    ties = (every[1:] + every[:-1]) / 2
+    near = [np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)]
+    values = np.concatenate([every, ties, *near])
     rng = np.random.default_rng(0)
     drawn = rng.normal(size=100_000) * 10.0 ** rng.uniform(-9, 6, 100_000)
     values = np.concatenate([values, drawn.astype(precision), [65519.0, 65520.0, np.inf]])

@@ -289,3 +289,19 @@ def test_a_seed_whose_parameters_are_no_longer_finite_is_named(wrong: float) -> 
     with pytest.raises(DivergedError) as found:
         learner.advance(state)
     assert (found.value.seed, found.value.iteration) == (9, 1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_rounding_equals_that_of_numpy_for_every_exponent_and_at_ties(precision: str) -> None:
+    from joulemesh.training.torch.mixing import half
+
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    every = np.sort(every[np.isfinite(every)]).astype(precision)
+    ties = (every[1:] + every[:-1]) / 2
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=100_000) * 10.0 ** rng.uniform(-9, 6, 100_000)
+    near = np.concatenate([np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)])
+    values = np.concatenate([every, ties, near, drawn, [65519.0, 65520.0]]).astype(precision)
+    found = half(torch, torch.as_tensor(values)).numpy()
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, values.astype(np.float16).astype(precision))

@@ -13,10 +13,28 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.errors import ScenarioError
+from joulemesh.scenario.bits import LARGEST_HALF
 from joulemesh.training.messages import RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
 
 Tensor: TypeAlias = Any
+
+
+def half(torch: Any, values: Tensor) -> Tensor:
+    """Round to IEEE half precision, to nearest and ties to even, in the type of the values.
+
+    PyTorch converts 64 bits to 16 by way of 32, and rounds twice.
+    """
+    if values.dtype != torch.float64:
+        return values.to(torch.float16).to(values.dtype)
+    exponent = torch.frexp(values).exponent.clamp(min=-13)  # below, numbers are subnormal
+    last = torch.ldexp(torch.ones_like(values), exponent - 11)  # the place of the last digit
+    made = torch.round(values / last) * last
+    return torch.where(made.abs() > LARGEST_HALF, torch.copysign(made * torch.inf, made), made)
+
+
+ROUND = {"float16": half}
+"""How values are rounded, by the name of the type in which they travel."""
 
 
 class Mixer:
@@ -132,8 +150,7 @@ class Mixer:
 
     def _rounded(self, values: Tensor) -> Tensor:
         """What receivers get of some values."""
-        wire = getattr(self._torch, self._schedule.wire)
-        return values.to(wire).to(values.dtype)
+        return ROUND[self._schedule.wire](self._torch, values)
 
     def _mix_parts(self, iteration: int, params: dict[str, Tensor]) -> None:
         """Mix parts of the parameters, as one vector, that have a matrix each."""
