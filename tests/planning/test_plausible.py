@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.errors import Edit
+from joulemesh.planning.edits import apply_edits
+from joulemesh.planning.plausible import questions
 from joulemesh.planning.static import plan
 from joulemesh.scenario import Scenario
 
@@ -121,3 +124,52 @@ def test_notes_are_in_the_json_and_survive_it() -> None:
     made = plan(Scenario.preset("paper"))
     assert json.loads(made.to_json())["notes"] == list(made.notes)
     assert joulemesh.Plan.from_json(made.to_json()).notes == made.notes
+
+
+def refused(scenario: Scenario) -> joulemesh.InfeasibleError | None:
+    try:
+        joulemesh.plan(scenario)
+    except joulemesh.InfeasibleError as refusal:
+        return refusal
+    return None
+
+
+MISTAKEN: dict[str, tuple[float, float]] = {
+    "network.bandwidth_hz": (20.0, 20e6),
+    "network.area_m": (500_000.0, 500.0),
+    "network.max_rate_bps": (5.0, 5e6),
+    "devices.cpu_hz": (2.0, 2e9),
+    "devices.transmit_power_w": (1_000.0, 1.0),
+    "network.noise_dbm_per_hz": (174.0, -174.0),
+}
+
+
+@pytest.mark.parametrize("field", MISTAKEN)
+def test_a_unit_that_was_probably_mistaken_is_asked_about_first(field: str) -> None:
+    wrong, meant = MISTAKEN[field]
+    scenario = Scenario.preset("default").override({field: wrong})
+    (doubt,) = questions(scenario)
+    assert doubt.edit == Edit(field, meant)
+    assert doubt.text.startswith(f"{field} = {wrong:g} is ")
+    refusal = refused(scenario)
+    if refusal is None:
+        assert doubt.text in joulemesh.plan(scenario).notes
+    else:
+        assert str(refusal).startswith(doubt.text)
+        assert refusal.remedies[0] == (doubt.edit,)
+    joulemesh.plan(apply_edits(scenario, [doubt.edit]))
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("network.bandwidth_hz", (100.0, 7.8e3, 125e3, 20e6, 2e9)),
+        ("network.area_m", (1.0, 500.0, 50e3)),
+        ("devices.cpu_hz", (32_768.0, 16e6, 5e9, [16e6, 2e9])),
+        ("devices.transmit_power_w", (1e-6, 0.1, 23.0, 100.0)),
+        ("network.noise_dbm_per_hz", (-204.0, -174.0, -100.0)),
+    ],
+)
+def test_unusual_figures_that_are_in_use_raise_no_question(field: str, values: Any) -> None:
+    for value in values:
+        assert not list(questions(Scenario().override({field: value}))), value

@@ -334,7 +334,15 @@ def _parse(text: str) -> tuple[Method, dict[str, Any]]:
         try:
             given[key] = parameter.read(value)
         except ValueError:
-            raise ScenarioError(
-                f"{text}: {key} = {value!r} is out of range: give {parameter.what}"
-            ) from None
+            wrong = "is out of range: give" if _is_number(value) else "is not a number: give"
+            wrong = "is not" if parameter.words else wrong
+            raise ScenarioError(f"{text}: {key} = {value!r} {wrong} {parameter.what}") from None
     return method, given
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -305,8 +305,8 @@ class _Prospects:
         if not before < value < math.inf:
             return
         words = (
-            f"{energy(value, beside=before)} in the battery of {self.plan.name(device)} "
-            f"in place of {energy(before, beside=value)}"
+            f"{energy(value)} in the battery of {self.plan.name(device)} "
+            f"in place of {energy(before)}"
         )
         yield _ONE_DEVICE, Edit("budget.energy_j", value, device=device), words
 

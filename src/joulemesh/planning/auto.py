@@ -129,9 +129,9 @@ class Merit:
         """Why n of the ``most`` iterations that are paid for, in one line."""
         rounds, limits = self.rounds(n), self.planner.limits
         joules = float(n * self.exchange_j.sum() / self.planner.world.devices.energy_budget_j.sum())
-        shares = [f"{100 * joules:.2g} % of the energy"]
+        shares = [f"{100 * joules:.2g} % of the energy in all batteries"]
         if limits.total_s is not None:
-            shares.append(f"{100 * n * self.exchange_s / limits.total_s:.2g} % of the time")
+            shares.append(f"{100 * n * self.exchange_s / limits.total_s:.2g} % of the total time")
         source = "by the constants of [bounds]" if self.known else "assumed: [bounds] would tell"
         worth = f"more of them would cost more rounds than they are worth (kappa {self.drift:.3g}, "
         why = "no more are paid for, or can be planned" if n == most else f"{worth}{source})"

@@ -7,19 +7,21 @@ expected, and what to do; the rules are explained in docs/explanation/physics.md
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import Edit, InfeasibleError
 from joulemesh.planning.timeline import Timeline
 from joulemesh.planning.workload import TRAINING_OPERATIONS, Workload
 from joulemesh.profiles import radio
 from joulemesh.scenario import Scenario
-from joulemesh.units import duration, energy, si
+from joulemesh.units import duration, energy, si, unit_of
 from joulemesh.world import World
 from joulemesh.world.quantities import resolve
 
-__all__ = ["notes_on_inputs", "notes_on_outcome"]
+__all__ = ["Question", "ask_first", "notes_on_inputs", "notes_on_outcome", "questions"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -36,6 +38,76 @@ MOST_BATTERY = 1e4
 """Times what a plan spends."""
 _ROUNDING = 1.001
 
+_MAGNITUDES: tuple[tuple[str, float, float, float, float], ...] = (
+    # field, the least and the most that is in use, and the factor that was probably forgotten of a
+    # figure below and above that
+    ("network.bandwidth_hz", 90.0, 1e12, 1e6, 1e-6),  # from ultra-narrow bands
+    ("network.area_m", 0.05, 1e5, 1e3, 1e-3),
+    ("network.max_rate_bps", 9.0, 1e13, 1e6, 1e-6),
+    ("devices.cpu_hz", 9.0, 1e11, 1e9, 1e-6),
+    ("devices.cpu_hz", 9e3, 1e11, 1e6, 1e-6),
+    ("devices.transmit_power_w", 1e-8, 300.0, 1e3, 1e-3),
+    ("devices.step_s", 1e-9, 3600.0, 1e3, 1e-3),
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A figure that nothing in use has, and the one that was probably meant.
+
+    Attributes:
+        text: the question, as a statement.
+        edit: the change.
+    """
+
+    text: str
+    edit: Edit
+
+
+def questions(scenario: Scenario) -> Iterator[Question]:
+    """Figures whose unit was probably mistaken.
+
+    >>> next(questions(Scenario(network={"bandwidth_hz": 20.0}))).text
+    'network.bandwidth_hz = 20 is 20 Hz; "20 MHz" or 2e+07 was probably meant'
+    """
+    seen = set[str]()
+    for name, least, most, small, large in _MAGNITUDES:
+        section, _, field = name.partition(".")
+        given = getattr(getattr(scenario, section), field)
+        if given is None or name in seen:
+            continue
+        single = isinstance(given, int | float)
+        values = np.array([given]) if single else resolve(scenario, field, given)
+        few, many = bool((values < least).all()), bool((values > most).all())
+        if not (few or many):
+            continue
+        seen.add(name)
+        factor, unit = (small if few else large), str(unit_of(name))
+        now, meant = float(values[0]), float(values[0]) * factor
+        edit = Edit(name, meant) if single else Edit(name, factor, "scale")
+        first = "" if single else " of the first device"
+        yield Question(
+            f'{name} = {now:g}{first} is {si(now, unit)}; "{si(meant, unit)}" or {meant:g} was '
+            "probably meant",
+            edit,
+        )
+    noise = scenario.network.noise_dbm_per_hz
+    if noise > 0:
+        yield Question(
+            f"network.noise_dbm_per_hz = {noise:g} is {si(10 ** (noise / 10) / 1e3, 'W')} per "
+            f"hertz; {-noise:g} was probably meant",
+            Edit("network.noise_dbm_per_hz", -noise),
+        )
+
+
+def ask_first(refusal: InfeasibleError, scenario: Scenario) -> None:
+    """Put doubts about units before what a refusal says, and their answer before its remedies."""
+    doubts = list(questions(scenario))
+    if doubts:
+        asked = "; ".join(doubt.text for doubt in doubts)
+        meant = tuple(doubt.edit for doubt in doubts)
+        refusal.offer(f"{asked}; as it stands, {refusal.reason}", [meant, *refusal.remedies])
+
 
 def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterator[str]:
     """Notes on what is known before anything is planned.
@@ -45,6 +117,7 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
     >>> joulemesh.plan(scenario).notes[1][:82]
     'devices.cycles_per_sample is 100, but training the model on one sample takes about'
     """
+    yield from (doubt.text for doubt in questions(scenario))
     if scenario.devices.step_s is None:
         yield from _cycles(scenario, work)
         yield from _power(scenario)

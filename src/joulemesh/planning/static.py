@@ -26,7 +26,7 @@ from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.plausible import notes_on_inputs, notes_on_outcome
+from joulemesh.planning.plausible import ask_first, notes_on_inputs, notes_on_outcome, questions
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remedies import (
     FirstRound,
@@ -108,8 +108,11 @@ def _planned(ground: Ground) -> Plan:
             timeline, more = with_departures(ground, timeline)
             planner.notes += more
     except InfeasibleError as refusal:
+        ask_first(refusal, scenario)
+        asked = {question.text for question in questions(scenario)}
         for doubt in doubts:
-            refusal.add_note(named(doubt, ground.names))
+            if doubt not in asked:
+                refusal.add_note(named(doubt, ground.names))
         raise
     require_countable(timeline.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, timeline)

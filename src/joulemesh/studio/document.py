@@ -217,7 +217,7 @@ def _tiles(plan: Plan, spent_j: float, held_j: float) -> list[list[str]]:
         ["scheme", plan.scheme, f"exchange {duration(float(plan.exchange_s.max()))}"],
         ["iterations", f"{n:,}", f"{count:,} devices"],
         ["rounds", f"{int(plan.rounds.sum()):,}", f"{mean:.3g} per iteration and device"],
-        ["energy", energy(spent_j, beside=held_j), f"of {energy(held_j)}"],
+        ["energy", energy(spent_j), f"of {energy(held_j)}"],
         ["time", duration(plan.time_s), whole],
         ["longest iteration", duration(float(plan.latency_s.max())), limit],
     ]

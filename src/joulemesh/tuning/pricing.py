@@ -29,6 +29,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.digests import digest
 from joulemesh.tuning.space import GRID, Space, geometric
+from joulemesh.units import duration, energy
 
 _ROUNDING = 1e-9  # of an iteration, which floating point may take from a whole number of them
 # Fields that change what a round costs; all others leave the world as it is.
@@ -320,10 +321,11 @@ def _dominated(better: Priced, one: Priced) -> str:
     who = f"{better.candidate.number} ({better.candidate.name})"
     if (better.energy_j, better.time_s) == (one.energy_j, one.time_s):
         return f"learns the same at the same price as {who}"
-    return (
-        f"learns the same as {who}, which takes {better.energy_j:.4g} J and {better.time_s:.4g} s "
-        f"in place of {one.energy_j:.4g} J and {one.time_s:.4g} s"
-    )
+    return f"learns the same as {who}, which takes {_cost(better)} in place of {_cost(one)}"
+
+
+def _cost(one: Priced) -> str:
+    return f"{energy(one.energy_j, digits=4)} and {duration(one.time_s, digits=4)}"
 
 
 def _thinned(kept: Sequence[Priced], most: int, seed: int) -> tuple[list[Priced], list[Dropped]]:

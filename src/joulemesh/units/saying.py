@@ -54,22 +54,16 @@ def prefixed(largest: float, unit: str, *, digits: int = 3) -> tuple[float, str]
     return float(f"1e{3 * power}"), f"{_PRINTED[power + 4]}{unit}"
 
 
-def energy(joules: float, *, beside: float = 0.0, digits: int = 3) -> str:
-    """An energy as people say it: joules below one watt-hour, watt-hours from there on.
+def energy(joules: float, *, digits: int = 3) -> str:
+    """An energy in joules, as fields and tables have it.
 
     Args:
         joules: the energy.
-        beside: another energy of the same sentence; the larger one decides for both.
         digits: how many significant digits.
 
-    >>> energy(0.25), energy(2500.0), energy(3600.0), energy(360_000.0)
-    ('250 mJ', '2.5 kJ', '1 Wh', '100 Wh')
-    >>> f"{energy(1800.0, beside=36e3)} of {energy(36e3)}"
-    '500 mWh of 10 Wh'
+    >>> energy(0.25), energy(2500.0), energy(360_000.0)
+    ('250 mJ', '2.5 kJ', '360 kJ')
     """
-    largest = max(abs(joules), abs(beside))
-    if math.isfinite(largest) and float(f"{largest:.{digits}g}") >= 3600:
-        return si(joules / 3600, "Wh", digits=digits)
     return si(joules, "J", digits=digits)
 
 

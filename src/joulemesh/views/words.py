@@ -160,7 +160,7 @@ def sentence(account: Account, summary: Summary, seeds: int, subject: Subject | 
         by = f" of {subject.method}" if subject is not None and subject.method else ""
     how = f"in {times}{by}"
     held_j = float(account.supplied_j.sum())
-    spent = f"{energy(summary.energy_j, beside=held_j)} of {energy(held_j)}"
+    spent = f"{energy(summary.energy_j)} of {energy(held_j)}"
     reached = "" if planned else f" and reached {_accuracy(summary, seeds)}"
     return f"{who} {how}{reached} for {spent} in {duration(summary.time_s)}."
 

@@ -184,7 +184,7 @@ def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
 
     charged, planned = outcome["charged_j"], outcome["planned_j"]
     say(
-        f"{energy(charged, beside=planned)} charged, {energy(planned, beside=charged)} planned; "
+        f"{energy(charged)} charged, {energy(planned)} planned; "
         f"the devices ran for {duration(outcome['seconds'])} here, their start included, and "
         f"{duration(outcome['planned_s'])} on the plan's clock"
     )

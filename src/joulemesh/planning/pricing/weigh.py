@@ -15,6 +15,7 @@ from joulemesh.aggregation.scheme import Conditions, SchemeKind
 from joulemesh.errors import InfeasibleError
 from joulemesh.planning.pricing.scheme import Pricer
 from joulemesh.registries import SCHEMES
+from joulemesh.units import duration, energy
 
 __all__ = ["choose_scheme"]
 
@@ -34,7 +35,8 @@ class _Weighed:
 
     def says(self) -> str:
         more = f" ({self.detail})" if self.detail else ""
-        return f"{self.choice.kind.name} {self.joules:.3g} J in {self.seconds:.3g} s{more}"
+        cost = f"{energy(self.joules)} in {duration(self.seconds)}"
+        return f"{self.choice.kind.name} {cost}{more}"
 
 
 def choose_scheme(conditions: Conditions, pricer: Pricer) -> Choice:

@@ -68,7 +68,7 @@ def sentence(view: DeploymentView) -> str:
     times = f"{done:,}" if done == receipt.iterations else f"{done:,} of {receipt.iterations:,}"
     said = (
         f"{every}{len(there):,} devices carried out {times} iterations, averaging "
-        f"{view.plan.timeline.scheme.kind.words}, for {energy(spent, beside=held)} of "
+        f"{view.plan.timeline.scheme.kind.words}, for {energy(spent)} of "
         f"{energy(held)} in {duration(elapsed(view.histories))}"
     )
     reached = _reached(view)

@@ -92,8 +92,8 @@ def _status(one: Standing) -> list[Cell]:
         Text(one.phase, _WAITING if one.waiting else ""),
         f"{one.iteration:,} / {one.iterations:,}",
         str(one.view),
-        energy(one.spent_j, beside=one.planned_j),
-        energy(one.planned_j, beside=one.spent_j),
+        energy(one.spent_j),
+        energy(one.planned_j),
         percent(left_j / one.battery_j) if one.battery_j else "–",
         duration(one.elapsed_s),
         duration(one.planned_s),
@@ -136,7 +136,7 @@ def status_summary(standings: Sequence[Standing]) -> str:
     spent, planned = sum(one.spent_j for one in up), sum(one.planned_j for one in up)
     return (
         f"{head}: {doing}; iteration {where} of {max(one.iterations for one in up):,}; "
-        f"{energy(spent, beside=planned)} metered, {energy(planned, beside=spent)} planned so far"
+        f"{energy(spent)} metered, {energy(planned)} planned so far"
     )
 
 

@@ -41,18 +41,15 @@ def show_plan(plan: Plan, console: Console) -> None:
     held_j = float(plan.supplied_j.sum())
     console.print(
         Text.assemble(("energy      ", "bold")),
-        f"{energy(plan.spent_j.sum(), beside=held_j)} of {energy(held_j)}: "
-        + ", ".join(
-            f"{name} {energy(joules.sum(), beside=held_j)}"
-            for name, joules in spent_on(plan).items()
-        ),
+        f"{energy(plan.spent_j.sum())} of {energy(held_j)}: "
+        + ", ".join(f"{name} {energy(joules.sum())}" for name, joules in spent_on(plan).items()),
         sep="",
     )
     if plan.harvests:
         gained_j, lost_j = float(plan.harvested_total_j.sum()), float(plan.spilled_total_j.sum())
         console.print(
             Text.assemble(("harvest     ", "bold")),
-            f"{energy(gained_j)}, of which full batteries spill {energy(lost_j, beside=gained_j)}",
+            f"{energy(gained_j)}, of which full batteries spill {energy(lost_j)}",
             sep="",
         )
     console.print(

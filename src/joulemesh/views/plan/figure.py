@@ -103,7 +103,7 @@ def _title(plan: Plan) -> str:
     budget, spent = plan.supplied_j.sum(), plan.spent_j.sum()
     return (
         f"{plan.scheme.capitalize()}, {count:,} devices, n = {plan.iterations:,} iterations: "
-        f"{energy(spent, beside=budget)} of {energy(budget)} in {duration(plan.time_s)}"
+        f"{energy(spent)} of {energy(budget)} in {duration(plan.time_s)}"
     )
 
 

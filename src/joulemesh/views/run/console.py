@@ -37,7 +37,7 @@ def show_result(result: Result, console: Console) -> None:
         f"{figures[f'device_{name}']:.4f}, the weakest {weakest:.4f}",
         **({} if name == "loss" else {"loss": f"{figures['loss']:.4f}"}),
         **metric_words(result.final, reported(result.account.scenario.training)),
-        "energy": f"{energy(figures['energy_j'], beside=held_j)} of {energy(held_j)}",
+        "energy": f"{energy(figures['energy_j'])} of {energy(held_j)}",
         "time": f"{duration(figures['time_s'])} on the modelled clock of the devices",
         "target": target_words(figures, len(result.seeds)),
         "work": f"{figures['device_steps']:,} device-steps, trained in "
