@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from joulemesh import InfeasibleError, Scenario
 from joulemesh.planning.auto import Merit, least_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.static import StaticPlanner
+from joulemesh.units import duration, energy
 
 
 def asked(**changes: Any) -> Scenario:
@@ -130,3 +132,20 @@ def test_many_devices_are_priced_without_planning_them() -> None:
     ground = Ground.of(asked(devices__count=20_000, budget__total_s=600.0))
     merit = Merit.of(StaticPlanner(ground), 100)
     assert np.isfinite(merit.value(50))
+
+
+def test_shares_tell_of_what_they_are() -> None:
+    plan = joulemesh.plan(Scenario.preset("default"))
+    (note,) = (one for one in plan.notes if one.startswith("plan.iterations"))
+    share = 100 * plan.exchange_total_j.sum() / plan.energy_budget_j.sum()
+    assert f"exchanges take {share:.2g} % of the energy in all batteries and " in note
+    assert re.search(r" and [\d.]+ % of the total time; ", note)
+
+
+@pytest.mark.parametrize("bandwidth_hz", [1e4, 1e6, 2e7, 1e9])
+def test_the_reason_has_the_prefixes_of_the_other_lines(bandwidth_hz: float) -> None:
+    given = Scenario.preset("default").override({"network.bandwidth_hz": bandwidth_hz})
+    plan = joulemesh.plan(given.override({"budget.energy_j": 1e5, "budget.total_s": 1e5}))
+    cost = f"{energy(float(plan.exchange_j[0].sum()))} in {duration(plan.exchange_s[0])}"
+    assert cost in plan.reason
+    assert not re.search(r"\b0\.0\d+ [Js]\b|e[-+]\d", plan.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -49,10 +50,10 @@ def compared() -> Comparison:
     return joulemesh.compare(scenario(), ["spread", "spread:4"], seeds=[0])
 
 
-def printed(show: object, *arguments: object) -> str:
-    console = Console(file=io.StringIO(), width=4000)
-    show(*arguments, console)  # type: ignore[operator]
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+def printed(show: Callable[..., None], *arguments: object) -> str:
+    text = io.StringIO()
+    show(*arguments, Console(file=text, width=4000))
+    return text.getvalue()
 
 
 def test_a_comparison_carries_the_notes(tmp_path: Path) -> None:
