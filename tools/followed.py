@@ -89,7 +89,7 @@ def draw(rng: random.Random, folder: Path) -> Scenario | None:
     if fields["network.topology"] in ("star", "path"):
         star = fields["network.topology"] == "star"
         fields["network.topology"] = [[0 if star else i, i + 1] for i in range(count - 1)]
-    fields["network.area_m"] = rng.choice((100.0, 500.0, 1000.0))
+    fields["network.area_m"] = rng.choice((30.0, 100.0, 500.0))
     fields["network.bandwidth_hz"] = 10 ** rng.uniform(5.0, 7.3)
     fields |= _budget(rng, count)
     fields |= _measured(rng, count, folder)
@@ -101,7 +101,7 @@ def draw(rng: random.Random, folder: Path) -> Scenario | None:
 
 
 def _budget(rng: random.Random, count: int) -> dict[str, Any]:
-    joules = 10 ** rng.uniform(-2.5, 2.5)
+    joules = 10 ** rng.uniform(-2.0, 3.5)
     held = rng.choice(("all", "all", "range", "each"))
     battery: Any = joules
     if held == "range":
@@ -111,10 +111,10 @@ def _budget(rng: random.Random, count: int) -> dict[str, Any]:
     fields: dict[str, Any] = {"budget.energy_j": battery}
     limits = rng.choice(("deadline", "total", "total", "both"))
     if limits != "total":
-        fields["budget.deadline_s"] = 10 ** rng.uniform(-3.0, 0.5)
+        fields["budget.deadline_s"] = 10 ** rng.uniform(-2.5, 1.0)
     else:
         fields["budget.deadline_s"] = None
-    fields["budget.total_s"] = None if limits == "deadline" else 10 ** rng.uniform(-2.0, 1.3)
+    fields["budget.total_s"] = None if limits == "deadline" else 10 ** rng.uniform(-1.5, 2.0)
     return fields
 
 
