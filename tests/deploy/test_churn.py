@@ -49,7 +49,7 @@ def scenario(folder: Path, text: str, **plan: Any) -> joulemesh.Scenario:
     path.write_text(text, "utf-8")
     return joulemesh.Scenario(
         devices={"count": COUNT, "availability": str(path)},
-        network={"topology": "complete"},
+        network={"profile": "ideal", "topology": "complete"},
         budget={"energy_j": 1000.0, "deadline_s": 0.05},
         plan={"iterations": ITERATIONS, "rounds": "fixed", "fixed_rounds": 2, **plan},
         training={"model": "logistic", "eval_every": 100},

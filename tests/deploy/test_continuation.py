@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 def small(**fields: Any) -> joulemesh.Scenario:
     """A few devices, all linked."""
     named = {name.replace("__", "."): value for name, value in fields.items()}
-    return joulemesh.Scenario().override(SMALL | named)
+    return joulemesh.Scenario.preset("adaptive").override(SMALL | named)
 
 
 def replanner(scenario: joulemesh.Scenario, device: int = 0) -> Replanner:

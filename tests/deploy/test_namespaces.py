@@ -172,7 +172,9 @@ def test_why_not_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rates_are_those_of_the_plan_divided_by_the_factor() -> None:
     powers = [0.1, 1.0, 1.0, 1.0]  # so that the two ways of a link differ
-    ground = Ground.of(Scenario(devices={"count": 4, "transmit_power_w": powers}))
+    ground = Ground.of(
+        Scenario(devices={"count": 4, "transmit_power_w": powers}, network={"profile": "ideal"})
+    )
     costs = ground.forecast
     for link, ends, there, back in zip(
         links_of(ground, 4.0),

@@ -24,7 +24,12 @@ from joulemesh.runs.deployment import report_of_fleet
 from joulemesh.runs.replayed import replayed_curve
 from tests.deploy.journals import Fleet as Journals
 
-CHANGES = {"devices.count": 4, "plan.iterations": 6, "training.model": "logistic"}
+CHANGES = {
+    "devices.count": 4,
+    "network.profile": "ideal",  # idling is free
+    "plan.iterations": 6,
+    "training.model": "logistic",
+}
 
 
 @pytest.fixture(scope="module")

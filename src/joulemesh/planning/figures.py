@@ -73,7 +73,7 @@ def figures(scenario: Scenario) -> tuple[Figure, ...]:
 
     >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0, "deadline_s": 2.0})
     >>> [figure.name for figure in figures(one) if figure.origin.kind == "assumed"][:3]
-    ['devices.count', 'devices.cycles_per_sample', 'network.topology']
+    ['devices.count', 'devices.cycles_per_sample', 'network.medium']
     """
     known = Intervals(scenario)
     found = []

@@ -66,7 +66,7 @@ def by_section(figures: Iterable[Figure]) -> str:
     >>> from joulemesh.scenario import Scenario
     >>> from joulemesh.planning.figures import figures
     >>> by_section(figures(Scenario())[:3])
-    '[budget] deadline_s 40 ms, energy_j 6 J to 30 J; [devices] count 20'
+    '[budget] total_s 4 s, energy_j 6 J to 30 J; [devices] count 20'
     """
     groups: dict[str, list[str]] = {}
     for figure in figures:
