@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,31 @@ def test_survivors_go_on_and_a_frozen_device_rejoins(tmp_path: Path) -> None:
     came = faults.tried(tmp_path / "fleet", frozen)
     assert came.faults == 1
     assert came.good, came
+
+
+def test_a_device_whose_folder_is_removed_comes_back_without_its_joules(
+    plan: Plan, tmp_path: Path
+) -> None:
+    """It is a newcomer at once, ends with what the others have, and counts what it had spent."""
+    fleet = packed(tmp_path / "fleet", plan)
+    running = LocalFleet(fleet.folder, fleet, plan)
+    home, before = fleet.folder / "devices" / fleet.names[2], list[Standing]()
+
+    def watch(standings: Sequence[Standing]) -> None:
+        pid = running.processes[2].pid
+        if not before and pid and standings[2].iteration >= ITERATIONS // 3:
+            before.append(standings[2])
+            os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(home / "run")
+
+    running.run(watch, every_s=0.05)
+    ended(running)
+    lines = [json.loads(line) for line in (home / "run" / "journal.jsonl").open()]
+    recalled = [line for line in lines if line["kind"] == "recalled" and "spent_j" in line]
+    assert max(line["spent_j"] for line in recalled) >= 0.9 * before[0].spent_j
+    assert [line["iteration"] for line in lines if line["kind"] == "gift"]
+    (end,) = [line for line in lines if line["kind"] == "end"]
+    assert end["spent_j"] >= before[0].spent_j
 
 
 @pytest.fixture

@@ -364,7 +364,7 @@ class Council:
         """
         context = self._context
         done = context.on_disk.commit.iteration
-        if not self._hooks.holds() or self._plans.done(done + 1):
+        if not context.member or not self._hooks.holds() or self._plans.done(done + 1):
             return False
         return iteration > done + len(context.view.members)
 

@@ -133,9 +133,11 @@ class Lives:
         return own
 
     def _remember(self, device: int, account: Account | None) -> None:
-        # Before it has got its old account back, it may not know what it had.
-        told = self._told.get(device) == self._epoch[device]
-        if told and account is not None and account.device == device:
+        known = self._accounts.get(device)
+        if account is None or account.device != device:
+            return
+        # What says less is older, or comes from a device that has lost its folder.
+        if known is None or _extent(account) >= _extent(known):
             self._accounts[device] = account
 
     def accounts(self) -> tuple[Account, ...]:
@@ -192,6 +194,11 @@ class Lives:
             context.note("recalled", spent_j=found.spent_j, by=sender)
             context.meter.recall(found.spent_j)
         return context.lost and (before is None or found.iteration > before.iteration)
+
+
+def _extent(account: Account) -> tuple[float, int, Ballot, int]:
+    promised = account.promised or (0, -1)
+    return account.spent_j, account.number, promised, account.iteration
 
 
 def _when(flood: Flood) -> tuple[int, Ballot]:

@@ -18,7 +18,7 @@ from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import LATE, REFUSED
+from joulemesh.deploy.view import LATE, REFUSED, UNHELD
 
 
 class Work:
@@ -96,7 +96,7 @@ class Work:
         context = self._context
         if context.ended or self._saving or not self.ready:
             return
-        if not context.member:
+        if not context.member or context.view.digest == UNHELD:
             self.phase = "waiting"
             return
         if self.supplies.pending:

@@ -221,6 +221,8 @@ class Audit:
         if given:
             known = self.gifts.setdefault((device, iteration, commit.view), record)
         else:
+            if iteration in self._wiped.get(device, ()):  # nobody was told of it: it is done again
+                self.records.pop((device, iteration, number), None)
             known = self.records.setdefault((device, iteration, number), record)
         if known.commit.vector.tobytes() != commit.vector.tobytes():
             raise InvariantError(
