@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -486,3 +487,35 @@ def test_a_node_that_has_finished_stays_until_all_have() -> None:
     assert end.complete
     again = ByHand(1, setup=PAIR, state=world.state)
     assert only(again.start(), End) == [end]
+
+
+# Two devices ----------------------------------------------------------------------------------
+
+
+def pair(quorum: Literal["majority", "one"]) -> ByHand:
+    return ByHand(0, setup=PAIR, settings=replace(SETTINGS, quorum=quorum)).begin()
+
+
+def test_of_two_devices_one_goes_on_if_it_was_told_to() -> None:
+    world = pair("one")
+    world.train()
+    world.tick(30, beating=())
+    assert world.state.views[-1].members == (0,)
+    assert [train.iteration for train in only(world.effects, Train)][-1] == 2
+
+
+def test_of_two_devices_none_goes_on_otherwise() -> None:
+    world = pair("majority")
+    world.train()
+    found = world.tick(60, beating=())
+    assert world.state.views[-1].number == 0
+    assert "have to agree to go on" in only(found, End)[-1].reason
+
+
+def test_two_that_went_on_by_themselves_say_so_when_they_meet() -> None:
+    world = pair("one")
+    world.tick(30, beating=())
+    theirs = decided(world, View(1, 1, (1,), left_j=(9e5,)))
+    found = world.hear(1, Refused("it is over", (proven(theirs, 1),)))
+    assert [note.kind for note in only(found, Note)] == ["split"]
+    assert world.state.views[-1].members == (0,)

@@ -55,6 +55,14 @@ def init(
         Literal["go-on", "stop"],
         typer.Option(help="Go on without devices that fail, or stop at the first failure."),
     ] = "go-on",
+    quorum: Annotated[
+        Literal["majority", "one"],
+        typer.Option(
+            help="Who must agree to go on without a device: a majority, or, of two devices, one. "
+            "Risk: where only the link between the two is broken, each goes on by itself, and they "
+            "end with two models."
+        ),
+    ] = "majority",
     days: Annotated[
         int, typer.Option(min=1, max=3650, help="Days for which certificates are valid.")
     ] = 365,
@@ -73,7 +81,7 @@ def init(
     patience_s = parse(patience, "s")
     if not 0.1 <= patience_s <= 86400:
         raise ScenarioError(f"--patience {patience}: give between 0.1 s and 1 day")
-    settings = Settings(patience_s=patience_s, on_failure=on_failure)
+    settings = Settings(patience_s=patience_s, on_failure=on_failure, quorum=quorum)
     scenario = read_scenario(file, preset, changes, load)
     plan = _planned(scenario, method)
     known = None if hosts is None else _hosts(hosts, plan)

@@ -55,10 +55,12 @@ def _settings(value: Any) -> Settings:
     made = value if isinstance(value, Settings) else Settings(**_known(value))
     if made.on_failure not in ("go-on", "stop"):
         raise ValueError(f"on_failure is {made.on_failure!r:.20}, not go-on or stop")
+    if made.quorum not in ("majority", "one"):
+        raise ValueError(f"quorum is {made.quorum!r:.20}, not majority or one")
     for name, figure in asdict(made).items():
         least, most = (1.0, 1e6) if name == "slack" else (0.05, _LONGEST_S)
         number = isinstance(figure, int | float) and not isinstance(figure, bool)
-        if name != "on_failure" and not (number and least <= figure <= most):
+        if name not in ("on_failure", "quorum") and not (number and least <= figure <= most):
             raise ValueError(f"{name} is {figure!r:.20}, not between {least:g} and {most:g}")
     return made
 

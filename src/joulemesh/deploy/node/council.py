@@ -153,7 +153,7 @@ class Council:
         proposal, context = self._proposal, self._context
         if proposal is None or proposal.candidate is not None or proposal.value is not None:
             return
-        if len(proposal.promises) < context.view.majority:
+        if len(proposal.promises) < context.settings.needed(context.view):
             return
         missing = (
             set(context.view.members) - proposal.promises.keys() - self._triggers.suspected.keys()
@@ -403,7 +403,8 @@ class Council:
 
     def _count(self, value: _Value) -> None:
         view, votes = self._values.get(value), self._votes.get(value, {})
-        if view is not None and len(votes) >= self._context.view.majority:
+        context = self._context
+        if view is not None and len(votes) >= context.settings.needed(context.view):
             self._install((replace(view, proof=Proof(value[0], tuple(votes.values()))),))
 
     def since_view(self, number: int) -> tuple[View, ...]:
@@ -425,7 +426,7 @@ class Council:
                 self._compare(view)
                 continue
             fault = fault_of(view, before, self._context.links, self._plans.last())
-            if fault is None and not is_proven(view, before, self._context.signer):
+            if fault is None and not self._is_proven(view, before):
                 fault = f"no majority of view {before.number} has signed it"
             if fault is not None:
                 self._note_once("unsound", sender, view.number, fault)
@@ -441,10 +442,18 @@ class Council:
         own, before = known.get(view.number), known.get(view.number - 1)
         if own is None or own == view or before is None or own.proof is None:
             return
-        if is_proven(view, before, self._context.signer) and view.proof is not None:
+        if self._is_proven(view, before) and view.proof is not None:
             both = {vote.origin for vote in own.proof.votes}
-            for device in sorted(both & {vote.origin for vote in view.proof.votes}):
+            twice = sorted(both & {vote.origin for vote in view.proof.votes})
+            for device in twice:
                 self._note_once("voted-twice", device, view.number, "for two views of one number")
+            if not twice:  # one of two went on, and so did the other
+                reason = f"devices {list(view.members)} have gone on by themselves"
+                self._note_once("split", view.members[0], view.number, reason)
+
+    def _is_proven(self, view: View, before: View) -> bool:
+        needed = self._context.settings.needed(before)
+        return is_proven(view, before, self._context.signer, needed)
 
     def _install(self, new: tuple[View, ...]) -> None:
         context = self._context

@@ -97,12 +97,13 @@ class Ending:
         context, view, long_s = self._context, self._context.view, self._context.settings.minority_s
         met = self._watch.met(long_s)
         reached = len((met | {context.device}) & set(view.members))
-        if since is not None and context.now - since > long_s and reached < view.majority:
+        needed = context.settings.needed(view)
+        if since is not None and context.now - since > long_s and reached < needed:
             if self._work.at_end:
                 context.end(COMPLETE, complete=True)
             context.end(
                 f"only {reached} of {len(view.members)} devices of view {view.number} can be "
-                f"reached, and {view.majority} have to agree to go on; everything is saved: "
+                f"reached, and {needed} have to agree to go on; everything is saved: "
                 "start it again when the others are back"
             )
         waited_s = long_s + context.settings.starting_s if context.member else long_s

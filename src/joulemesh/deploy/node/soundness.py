@@ -60,8 +60,8 @@ def fault_of(
     return None
 
 
-def is_proven(view: View, before: View, signer: Signer) -> bool:
-    """Has a majority of an earlier view's members signed its acceptance of this one?
+def is_proven(view: View, before: View, signer: Signer, needed: int) -> bool:
+    """Have as many members of an earlier view as are needed signed its acceptance of this one?
 
     That earlier view is the one before it, or an older one for a device that was away for long:
     what a majority of the members that it knows has accepted, it may accept, too.
@@ -79,4 +79,4 @@ def is_proven(view: View, before: View, signer: Signer) -> bool:
             vote.signature,
         )
     }
-    return len(voters) >= before.majority
+    return len(voters) >= needed

@@ -82,6 +82,7 @@ class Battery:
     def __init__(self, setup: Setup, device: int, capacity_j: float) -> None:
         self._setup, self._device, self.capacity_j = setup, device, capacity_j
         self._spent_j = 0.0
+        self.forgot_at_j = -1.0  # what was used when a folder was lost
         self.untold_j = 0.0  # spent just before a folder was lost, as far as nobody may know
         self.used_j = 0.0  # by what was really done, which must have been metered
 
@@ -121,7 +122,7 @@ class Battery:
 
     def forget(self, spent_j: float) -> None:
         """The meter's own record is lost, or is an older one."""
-        self._spent_j = spent_j
+        self._spent_j, self.forgot_at_j = spent_j, self.used_j
         self.untold_j += 3.0 * (self.train_j(2) + 2.0)
 
     def use(self, effect: Train | Send) -> None:
