@@ -209,7 +209,7 @@ MUTATIONS = {
     ),
     "a digest that is not compared": Mutation(257, ComparesNoDigest),
     "a view that ignores others' commits": Mutation(4, IgnoresCommits),
-    "joules that nobody remembers": Mutation(7, rules=((Battery, "recall", _ignore),)),
+    "joules that nobody remembers": Mutation(85, rules=((Battery, "recall", _ignore),)),
     "a member that does not know what it has lost": Mutation(
         42, rules=((NodeContext, "lost", _NEVER),)
     ),

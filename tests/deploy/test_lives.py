@@ -203,3 +203,39 @@ def test_an_offer_is_not_taken_before_neighbours_have_spoken() -> None:
     plan = world.planned(replace(VIEW, digest="")).plan
     assert plan is not None
     assert not said(world.flood(1, Accept((1, 1), plan.view)), Accepted)
+
+
+# Links ------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_has_healed_is_used_again_and_later_each_time() -> None:
+    waits = []
+    for times in (1, 2, 3):
+        world = ByHand().begin()
+        cut = View(0, 1, (0, 1, 2), left_j=(9e5,) * 3, cut=((0, 1),))
+        for number in range(1, times + 1):
+            plan = world.planned(replace(cut, number=number)).plan
+            assert plan is not None
+            world.hear(1, Refused("it is over", (proven(plan.view, 1, 2),)))
+        began, found = world.now, list[Effect]()
+        while not said(found, Replan):
+            found += world.tick(1, view=times)
+            assert world.now < 999
+        assert {one.reason for one in said(found, Replan)} == {"its link to device 1 works again"}
+        waits.append(world.now - began)
+    assert waits[0] >= 4 * 8.0  # patiences
+    assert waits[1] > 1.5 * waits[0]
+    assert waits[2] > 1.5 * waits[1]
+
+
+def test_a_link_that_carries_beats_one_way_only_stays_cut() -> None:
+    world = ByHand().begin()
+    cut = View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, cut=((0, 1),))
+    plan = world.planned(cut).plan
+    assert plan is not None
+    world.hear(2, Refused("it is over", (proven(plan.view, 1, 2),)))
+    found: list[Effect] = []
+    for turn in range(100):
+        found += world.tick(1, beating=(2,), view=1)
+        found += raw(world, 1, Beat(1, 1, 0, "exchanging", count=10_000 + turn, echo=(1, 1)))
+    assert not said(found, Replan)

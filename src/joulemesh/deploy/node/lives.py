@@ -32,6 +32,9 @@ from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.view import View, fingerprint
 
 _OFFERS = 8
+_RECENT = 4  # beats: an echo of one of the last so many shows that they arrive
+_HEALED = 2.0  # patiences, doubled for each view that has cut a link
+_LONGEST = 6  # doublings
 _DOUBLE = 2.0  # patiences for which a second epoch must have been seen beside the present one
 
 
@@ -59,6 +62,7 @@ class Lives:
         self._epoch: dict[int, int] = {}
         self._count: dict[int, int] = {}
         self._at: dict[int, float] = {}  # when the present epoch of each was heard last
+        self._both_ways: dict[int, float] = {}  # since when beats and their echoes have come
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._had: dict[int, tuple[int, int]] = {}  # (epoch, count) of the last beat of each
         self._told: dict[int, int] = {}  # the epoch of each that has got its account
@@ -99,8 +103,27 @@ class Lives:
         if beat.count <= self._count[sender]:
             return False
         self._count[sender], self._at[sender] = beat.count, now
+        if beat.echo[0] == self._context.epoch and beat.echo[1] > self._sent[sender] - _RECENT:
+            self._both_ways.setdefault(sender, now)
+        else:
+            self._both_ways.pop(sender, None)
         self._remember(sender, beat.account)
         return True
+
+    def healed(self) -> list[int]:
+        """Neighbours whose links the view has cut, and that carry signs of life both ways again.
+
+        A link that was cut before has to hold for twice as long each time.
+        """
+        context, found = self._context, []
+        for one, since in self._both_ways.items():
+            link = (min(one, context.device), max(one, context.device))
+            times = sum(link in view.cut for view in context.state.views)
+            held_s = _HEALED * context.settings.patience_s * 2.0 ** min(times, _LONGEST)
+            heard = context.now - self._at[one] < context.settings.patience_s
+            if link in context.view.cut and heard and context.now - since > held_s:
+                found.append(one)
+        return found
 
     def _suspect_double(self, sender: int, seen: _Seen) -> None:
         """Two epochs at a time, for long, and only one that is reached at the neighbour's address.

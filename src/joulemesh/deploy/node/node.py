@@ -194,6 +194,12 @@ class Node:
         """Does this device know what it has promised before?"""
         return self._acquainted() if self._context.lost else bool(self._lives.recalled)
 
+    def _use_healed_links(self) -> None:
+        """A link that a view has cut, and that carries messages again, is planned with again."""
+        if self._context.member and self._work.ready and not self._work.finished:
+            for neighbour in self._lives.healed():
+                self._requests.plan_anew(f"its link to device {neighbour} works again")
+
     def _say_lost(self) -> None:
         """A member that has lost what it had becomes a newcomer at once."""
         context = self._context
@@ -333,6 +339,7 @@ class Node:
             self._suspect_silent()
         if self._ticks % 4 == 0 and self._lives.recalled:
             self._say_lost()
+            self._use_healed_links()
             self._requests.say_again()
             self._ask_for_supplies()
         if self._ticks % 2 == 0:

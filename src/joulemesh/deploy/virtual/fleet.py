@@ -213,17 +213,26 @@ class VirtualFleet:
         was_up = machine.up
         machine.crash()
         machine.disk.state = state
-        machine.battery.forget(spent_j)
+        machine.battery.forget(spent_j, max(spent_j, self._told_j(machine)))
         self.audit.lost(machine.device, state)
         if was_up:
             self._start(machine)
+
+    def _told_j(self, machine: Machine) -> float:
+        """What every neighbour has on disk of what a device has spent."""
+        near = [self.machines[one] for one in self.case.setup.neighbours(machine.device)]
+        known = (
+            {one.device: one.spent_j for one in other.disk.state.accounts}.get(machine.device, 0.0)
+            for other in near
+        )
+        return min(known, default=0.0)
 
     def _clone_of(self, machine: Machine) -> Machine:
         """A second machine with a device's name, key and folder, at another address."""
         setup, device = self.case.setup, machine.device
         disk = Disk(machine.disk.state, self.random, _DISK_S)
         battery = Battery(setup, device, machine.battery.capacity_j)
-        battery.forget(machine.battery.spent_j())
+        battery.forget(machine.battery.spent_j(), 0.0)
         return Machine(device, self, disk, battery, VirtualPlanner(setup), double=True)
 
     def _spring(self, device: int, message: Message) -> None:

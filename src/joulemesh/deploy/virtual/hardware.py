@@ -120,10 +120,10 @@ class Battery:
         """At least so many were spent before."""
         self._spent_j = max(self._spent_j, spent_j)
 
-    def forget(self, spent_j: float) -> None:
-        """The meter's own record is lost, or is an older one."""
+    def forget(self, spent_j: float, told_j: float) -> None:
+        """The meter's own record is lost, or is an older one; neighbours know of so much."""
         self._spent_j, self.forgot_at_j = spent_j, self.used_j
-        self.untold_j += 3.0 * (self.train_j(2) + 2.0)
+        self.untold_j = self.used_j - told_j
 
     def use(self, effect: Train | Send) -> None:
         """Really train or send."""
