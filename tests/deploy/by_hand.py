@@ -134,7 +134,7 @@ class ByHand:
         """The learner is done with what was asked of it last."""
         asked = only(self.effects, Train)[-1]
         vector = np.arange(float(self.setup.size)) + asked.iteration
-        return self.handle(Trained(asked.iteration, vector, {}, repeatable))
+        return self.handle(Trained(asked.iteration, vector, {}, repeatable, attempt=asked.attempt))
 
 
 def signed(flood: Flood) -> Flood:

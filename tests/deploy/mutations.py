@@ -14,12 +14,18 @@ from typing import Any
 from unittest.mock import patch
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.device.runner import Runner
 from joulemesh.deploy.effects import Durable, Effect, Event, Planned, Received, Save, Saved
-from joulemesh.deploy.messages import Beat, Fetch, Flood, Part, Promise
+from joulemesh.deploy.messages import Beat, Fetch, Flood, Join, NoPlan, Part, Promise
+from joulemesh.deploy.node import council
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.council import Council
+from joulemesh.deploy.node.learner import LearnerWatch
 from joulemesh.deploy.node.lives import Lives
+from joulemesh.deploy.node.membership import next_view
 from joulemesh.deploy.node.node import Node
+from joulemesh.deploy.node.planbook import Planbook
+from joulemesh.deploy.node.requests import Requests
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import View
@@ -149,7 +155,48 @@ def forget_the_accepted(council: Any, origin: int, said: Promise) -> None:
     _PROMISE(council, origin, replace(said, accepted=None))
 
 
-_ASK, _PROMISE = Supplies._ask, Council.promise
+def price_by_the_newest_plan(runner: Any, kind: str, figures: dict[str, Any]) -> None:
+    """As the runner once did, in the callback of a training."""
+    if kind == "trained" and runner.plan is not None:
+        runner.plan.price(figures["iteration"])
+    _WRITE(runner, kind, figures)
+
+
+def whoever_votes(*given: Any) -> View | None:
+    """The next view, whoever hangs."""
+    return _NEXT(*given[:5])
+
+
+def ask_at_once(requests: Any) -> None:
+    """Ask to be taken in, whatever the learner does, and however often that was in vain."""
+    context, state = requests._context, requests._context.state
+    if context.on_disk is state:
+        left_j, iteration = context.meter.left_j(), state.commit.iteration
+        requests._floods.say(Join(context.view.number, iteration, left_j))
+
+
+def since_the_start(node: Any, promise: Promise) -> Promise:
+    """Time that counts from the start of the process."""
+    begun = node.__dict__.setdefault("begun", node._context.now)
+    return replace(_STANDING(node, promise), elapsed_s=node._context.now - begun)
+
+
+def end_for_good(council: Any, origin: int, said: NoPlan) -> None:
+    if said.view.number == council._number and council._context.member:
+        council._context.end(f"there is no plan for view {said.view.number}", resumable=False)
+
+
+def done_without_a_part(plans: Any, iteration: int) -> bool:
+    """Whoever has no part in the plan any more calls that done."""
+    return bool(_DONE(plans, iteration) or plans.aside(iteration))
+
+
+def without_credit(learner: Any, iteration: int) -> float:
+    return 0.0
+
+
+_ASK, _PROMISE, _WRITE, _NEXT = Supplies._ask, Council.promise, Runner.write, next_view
+_STANDING, _DONE = Node._standing, Planbook.done
 
 
 @dataclass(frozen=True)
@@ -159,12 +206,12 @@ class Mutation:
     Attributes:
         seed: one that shows it, for a test that takes no time.
         make: makes the nodes.
-        rules: (class, attribute, what takes its place), where a rule is an attribute.
+        rules: (class or module, attribute, what takes its place), where a rule is an attribute.
     """
 
     seed: int
     make: Make = make_node
-    rules: tuple[tuple[type, str, Any], ...] = ()
+    rules: tuple[tuple[Any, str, Any], ...] = ()
 
     @contextmanager
     def broken(self) -> Iterator[Make]:
@@ -196,6 +243,19 @@ _CURRENT = Lives.current
 _HALF = property(lambda view: max(1, len(view.members) // 2))
 _NEVER = property(lambda work: False)
 
+
+def nothing(runner: Runner, error: BaseException) -> None:
+    """Nobody hears of it."""
+
+
+def silence(learner: LearnerWatch) -> str:
+    return ""
+
+
+def for_ever(learner: LearnerWatch, device: int, iteration: int) -> float:
+    return 1e9
+
+
 MUTATIONS = {
     "a commit without its fsync": Mutation(0, CommitsWithoutFsync),
     "a promise without its fsync": Mutation(0, PromisesWithoutFsync),
@@ -205,7 +265,7 @@ MUTATIONS = {
     "a commit after a promise": Mutation(26, rules=((Work, "frozen", _NEVER),)),
     "a part of a stale view": Mutation(17, TakesStaleParts),
     "an average from one that lacks it": Mutation(
-        10, rules=((Supplies, "_ask", ask_anybody), (Supplies, "_average", give_anything))
+        51, rules=((Supplies, "_ask", ask_anybody), (Supplies, "_average", give_anything))
     ),
     "a digest that is not compared": Mutation(257, ComparesNoDigest),
     "a view that ignores others' commits": Mutation(4, IgnoresCommits),
@@ -219,6 +279,30 @@ MUTATIONS = {
     "a double that does not keep still": Mutation(0, rules=((Node, "_acquainted", _always),)),
     "a proposer that forgets an accepted view": Mutation(
         63, rules=((Council, "promise", forget_the_accepted),)
+    ),
+    "an exception in a callback that is only printed": Mutation(
+        28, rules=((Runner, "write", price_by_the_newest_plan), (Runner, "fail", nothing))
+    ),
+    "a view of whoever votes, and a hung device that asks at once": Mutation(
+        0, rules=((council, "next_view", whoever_votes), (Requests, "_ask", ask_at_once))
+    ),
+    "a learner that nobody watches": Mutation(
+        0,
+        rules=(
+            (LearnerWatch, "overdue", silence),
+            (LearnerWatch, "hopeless", silence),
+            (LearnerWatch, "allowed_s", for_ever),
+        ),
+    ),
+    "a total that counts from the start of the process": Mutation(
+        0, rules=((Node, "_standing", since_the_start),)
+    ),
+    "a budget that ends a fleet for good": Mutation(0, rules=((Council, "no_plan", end_for_good),)),
+    "a training that is paid for twice": Mutation(
+        0, rules=((LearnerWatch, "paid", without_credit),)
+    ),
+    "a device that is done without the last average": Mutation(
+        0, rules=((Planbook, "done", done_without_a_part),)
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.meter import Modelled, Tariff
-from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Plan, Send, Train, Trained
+from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Planned, Train
+from joulemesh.deploy.messages import Message
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.plans import Learner
 from joulemesh.deploy.record.course import Course, Done, course_of
@@ -34,8 +35,38 @@ Crashes = dict[int, tuple[int, float, float | None]]
 class Meter(Modelled):
     """Counts what the node says that it does."""
 
-    def use(self, effect: Train | Send) -> None:
+    @property
+    def capacity_j(self) -> float:
+        """What the battery holds."""
+        return self.battery_j
+
+    def begin(self, spent_j: float) -> None:
+        """The process is started again: what was spent is known."""
+
+    def use_to_send(self, to: int, message: Message) -> None:
         """Nothing more to count."""
+
+
+class Timed:
+    """A learner of the test, which takes virtual time."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner, self.hangs, self.iteration, self._time = learner, False, 0, 0.0
+        self.parameters, self.load, self.save = learner.parameters, learner.load, learner.save
+
+    def time(self) -> float:
+        return self._time
+
+    def train(self, iteration: int, rounds: int) -> None:
+        self.learner.train(iteration, rounds)
+        self._time += TRAINING_S
+
+    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
+        if memory:
+            self.learner.restore(memory)
+
+    def evaluate(self) -> dict[str, float]:
+        return {}
 
 
 class PlannedMachine(Machine):
@@ -46,23 +77,13 @@ class PlannedMachine(Machine):
         item = int(np.asarray(learner.parameters()).dtype.itemsize)
         battery_j = float(ground.world.devices.energy_budget_j[device])
         meter: Any = Meter(battery_j, Tariff.of(ground, device, item))
-        planner: Any = Replanner(ground, device)
-        planner.wire = fleet.wire
-        super().__init__(device, fleet, disk, meter, planner)
-        self.learner = learner
+        self.replanner = Replanner(ground, device)
+        self.replanner.wire = fleet.wire
+        unused: Any = None
+        super().__init__(device, fleet, disk, meter, unused, learner=Timed(learner))
 
-    def _train(self, effect: Train) -> None:
-        learner, start = self.learner, effect.start
-        learner.load(start.vector)
-        if start.memory:
-            learner.restore(start.memory)
-        learner.train(effect.iteration, effect.rounds)
-        done = Trained(effect.iteration, np.array(learner.parameters()), dict(learner.save()))
-        self._later(TRAINING_S, done)
-
-    def _plan(self, effect: Plan) -> None:
-        planner: Any = self.planner
-        self._later(0.01, planner.answer(effect.view))
+    def answer(self, view: View) -> Planned:
+        return self.replanner.answer(view)
 
 
 class SchemeFleet:
@@ -130,6 +151,9 @@ class SchemeFleet:
             self.clock.after(after_s, machine.crash)
             if again_s is not None:
                 self.clock.after(after_s + again_s, machine.start)
+
+    def failed(self, machine: Machine, error: BaseException) -> None:
+        raise AssertionError(f"device {machine.device} fails") from error
 
     def ended(self, machine: Machine, end: End) -> None:
         self.ends[machine.device] = end

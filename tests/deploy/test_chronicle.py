@@ -32,6 +32,8 @@ class Full:
     def train_j(self, rounds: int) -> float:
         return 0.0
 
+    def recall(self, spent_j: float) -> None: ...
+
     def exchange(self, route: Route, iteration: int) -> None: ...
 
     def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:

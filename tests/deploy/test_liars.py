@@ -27,7 +27,7 @@ from joulemesh.deploy.node import council
 from joulemesh.deploy.node.council import Council
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, Proof, View, Vote, fingerprint
+from joulemesh.deploy.view import FINISHED, UNHELD, Proof, View, Vote, fingerprint
 from joulemesh.deploy.virtual.hardware import VirtualSigner
 from joulemesh.deploy.virtual.setup import Setup
 from tests.deploy.by_hand import TRIANGLE, ByHand, only, proven, said, signed
@@ -121,7 +121,6 @@ POSSIBLE = [  # but not what an honest device makes of it
     View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest="ab" * 32),
     View(1, 3, (0, 1), left_j=FULL[:2], digest="ab" * 32),
     END,
-    View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest=REFUSED),
     View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest=UNHELD),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from joulemesh.deploy.messages import (
     Given,
     Join,
     Leave,
+    NoPlan,
     Part,
     Prepare,
     Promise,
@@ -36,7 +38,8 @@ from joulemesh.deploy.messages import (
     Replan,
     Suspect,
 )
-from joulemesh.deploy.view import REFUSED, UNHELD, View, fingerprint
+from joulemesh.deploy.node.membership import next_view
+from joulemesh.deploy.view import UNHELD, View, fingerprint
 from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
 from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, proven, said
@@ -165,10 +168,12 @@ def test_what_a_neighbour_waits_for_is_sent_again() -> None:
 
 
 def test_what_cannot_be_paid_is_not_begun() -> None:
-    world = ByHand(battery_j=0.5).begin()
+    world = ByHand()
+    world.meter.capacity_j = 0.5
+    world.begin()
     assert not only(world.effects, Train)
     assert world.meter.spent_j() == 0.0
-    assert said(world.effects, Leave)  # the plan is as new as can be
+    assert said(world.effects, Replan)
 
 
 def test_a_device_that_runs_short_asks_for_another_plan() -> None:
@@ -267,6 +272,7 @@ def test_who_lacks_views_is_told() -> None:
 
 def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
     world = ByHand().begin()
+    world.train()
     out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
     found = world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),)))
     assert {join.view for join in said(found, Join)} == {1}
@@ -285,6 +291,7 @@ def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
 def test_who_asks_to_come_back_tells_only_what_is_on_disk() -> None:
     """Others plan from the iteration that it names: a power cut must not take that one back."""
     world = ByHand().begin()
+    world.train()
     world.disk = False
     out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
     assert not said(world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),))), Join)
@@ -329,13 +336,32 @@ def test_a_newcomer_to_whom_nobody_gives_leaves_in_the_end() -> None:
     assert said(world.tick(40, view=5), Leave)
 
 
-def test_a_view_without_a_plan_ends_the_run_and_says_why() -> None:
+def test_without_a_plan_everybody_stops_with_everything_saved_and_can_resume() -> None:
     world = ByHand().begin()
     world.planning = False
-    view = View(1, 1, (0, 1), left_j=(9e5, 9e5), digest=REFUSED)
-    (plan,) = only(world.hear(1, Refused("view 0 is over", (proven(view, 1, 2),))), Plan)
-    (end,) = only(world.handle(Planned(plan.view, None, "device 1 has 0 J left")), End)
-    assert end.reason == "there is no plan for view 1: device 1 has 0 J left"
+    world.flood(1, Suspect(0, 2, "not heard for 8 s"))
+    world.tick(2, beating=(1,))
+    found = world.flood(1, Promise(1, (1, 0), None, 0, 0.0, 1.0, cut=(2,)))
+    (plan,) = only(found, Plan)
+    found = world.handle(Planned(plan.view, None, "device 1 has 0 J left"))
+    assert {one.reason for one in said(found, NoPlan)} == {"device 1 has 0 J left"}
+    (end,) = only(found, End)
+    assert end.reason.startswith("there is no plan for view 1: device 1 has 0 J left")
+    assert end.resumable
+    assert not world.state.ended
+    again = ByHand(state=world.state)  # and the next view is proposed again
+    again.begin()
+    assert said(again.tick(1), Prepare)
+
+
+def test_who_hears_that_there_is_no_plan_finds_out_for_itself_and_stops() -> None:
+    world = ByHand().begin()
+    poor, rich = (View(1, 1, (0, 1, 2), left_j=(left_j,) * 3) for left_j in (0.5, 9e5))
+    assert not only(world.flood(1, NoPlan(replace(poor, number=2), "of another view")), End)
+    assert not only(world.flood(1, NoPlan(rich, "a lie")), End)
+    (end,) = only(world.flood(1, NoPlan(poor, "nobody can pay")), End)
+    assert end.resumable
+    assert "nobody can pay" in end.reason
 
 
 def test_a_plan_with_another_digest_stops_the_node() -> None:
@@ -382,7 +408,9 @@ def test_a_device_that_was_frozen_gives_the_others_their_time() -> None:
 
 
 def test_training_that_hangs_is_suspected() -> None:
+    """A device says so itself (below); its neighbours wait a patience longer."""
     world = ByHand().begin()
+    world.train()
 
     def training(seconds: int) -> list[Suspect]:
         found = []
@@ -391,8 +419,130 @@ def test_training_that_hangs_is_suspected() -> None:
             found += world.tick(1, beating=(1,))
         return said(found, Suspect)
 
-    assert not training(19)
-    assert {one.device for one in training(5)} == {2}
+    assert not training(27)
+    assert {(one.device, one.hung) for one in training(5)} == {(2, True)}
+
+
+def test_a_device_reports_its_own_training_and_is_left_out_until_it_has_answered() -> None:
+    world = ByHand().begin()
+    assert not said(world.tick(20), Suspect)
+    found = world.tick(5)
+    assert {(one.device, one.hung) for one in said(found, Suspect)} == {(0, True)}
+    asked = next(found for found in (said(world.tick(1), Prepare) for _ in range(40)) if found)
+    ballot = asked[0].ballot
+    for other in (1, 2):
+        found = world.flood(other, Promise(1, ballot, None, 0, 9e5, 1.0))
+    (accept,) = set(said(world.effects, Accept))
+    assert accept.view.members == (1, 2)  # though device 0 has voted, and proposed it
+    for other in (1, 2):
+        world.flood(other, Accepted(1, ballot, fingerprint(accept.view)))
+    assert world.state.views[-1].members == (1, 2)
+    assert not said(world.tick(30, view=1), Join)
+    (pace,) = {join.pace for join in said([*world.train(), *world.tick(9, view=1)], Join)}
+    assert pace > 100.0  # what was measured: it is planned for
+
+
+def test_who_is_put_out_again_and_again_waits_longer_each_time() -> None:
+    world = ByHand().begin()
+    world.train()
+    waits = []
+    for number in range(1, 12, 2):
+        out = decided(world, View(number, 3, (1, 2), left_j=(9e5, 9e5)))
+        world.hear(1, Refused("it is over", (proven(out, 1, 2),)))
+        began = world.now
+        for _ in range(500):
+            if said(world.effects, Join):
+                break
+            world.tick(1, view=number)
+        waits.append(world.now - began)
+        world.effects.clear()
+        back = decided(world, View(number + 1, 3, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+        world.hear(1, Refused("it is over", (proven(back, 1, 2),)))
+        world.effects.clear()
+    assert waits[0] == 0.0
+    assert all(later > 1.1 * before for before, later in pairwise(waits[1:]))
+    assert waits[-1] <= 1.25 * 32.0 * SETTINGS.patience_s + 8.0
+
+
+def test_a_learner_that_never_answers_ends_its_node_which_can_be_started_again() -> None:
+    world = ByHand().begin()
+    (end,) = only(world.tick(400), End)
+    assert end.resumable
+    assert "has not answered" in end.reason
+
+
+def test_one_training_at_a_time_is_asked_for_and_paid() -> None:
+    """Whatever becomes of the views, nothing waits behind a training that hangs."""
+    world = ByHand().begin()
+    spent_j = world.meter.spent_j()
+    for number in range(1, 6):
+        agree(world, View(number, 1, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+        world.hear(1, Given(number, 0, np.full(6, 5.0), gift=True))
+        world.tick(3, view=number)
+    assert len(only(world.effects, Train)) == 1
+    assert world.meter.spent_j() == spent_j
+    (again,) = only(world.train(), Train)  # what it answers is of another start: not wanted
+    assert again.attempt == 2
+
+
+def test_a_training_that_is_paid_for_is_credited_to_the_next_view() -> None:
+    world = ByHand().begin()
+    (promise,) = set(said(world.flood(1, Prepare(1, (1, 1))), Promise))
+    trained_j = world.meter.spent_j()
+    assert promise.paid == (1, trained_j)
+    said_so = {0: promise, 1: replace(promise, paid=(0, 0.0)), 2: replace(promise, iteration=1)}
+    first = next_view(world.state.views[0], {0: promise, 1: said_so[1]}, {}, (), TRIANGLE)
+    later = next_view(world.state.views[0], said_so, {}, (), TRIANGLE)
+    assert first is not None
+    assert first.left_j == (promise.left_j + trained_j, promise.left_j)
+    assert later is not None
+    assert later.left_j[0] == promise.left_j  # it begins with the iteration after that
+
+
+def test_a_device_says_that_it_will_be_short_as_soon_as_it_knows() -> None:
+    world = ByHand(1, setup=PAIR).begin()
+    world.train()
+    world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    assert world.state.commit.iteration == 1
+    state = world.state
+    again = ByHand(1, setup=PAIR, state=state)
+    again.meter.train(2)  # what a crash has cost
+    plan = again.planned(state.views[0]).plan
+    assert plan is not None
+    again.meter.capacity_j = again.meter.spent_j() + plan.rest_j(2) - 0.5
+    again.begin()
+    assert said(again.effects, Replan)
+    assert only(again.effects, Train)  # what it can pay for goes on
+
+
+def test_whoever_has_no_part_any_more_takes_up_what_the_others_end_with() -> None:
+    world = ByHand().begin()
+    world.train()
+    view = agree(world, View(1, 2, (0, 1, 2), left_j=(0.5, 9e5, 9e5)))
+    world.hear(1, Given(0, 1, np.full(6, 4.0)))
+    assert world.state.commit.iteration == 1
+    assert not only(world.tick(5, view=1), Train | End)  # type: ignore[arg-type]
+    world.hear(1, Beat(1, 1, 4, "ended", finished=(1, 2)))
+    assert {(one.view, one.iteration) for one in said(world.effects, Fetch)} >= {(1, 4)}
+    world.hear(1, Given(view.number, 4, np.full(6, 7.0)))
+    assert world.state.commit.iteration == 4
+    for other in (1, 2):
+        found = world.hear(other, Beat(1, 1, 4, "ended", finished=(0, 1, 2)))
+    (end,) = only(found, End)
+    assert end.complete
+
+
+def test_whoever_cannot_be_given_the_last_average_does_not_say_done() -> None:
+    world = ByHand().begin()
+    world.train()
+    agree(world, View(1, 2, (0, 1, 2), left_j=(0.5, 9e5, 9e5)))
+    world.hear(1, Given(0, 1, np.full(6, 4.0)))
+    found = []
+    for _ in range(60):
+        found += world.hear(1, Beat(1, 1, 4, "ended", finished=(1, 2)))
+        found += world.tick(1, beating=(2,), view=1)
+    assert said(found, Leave)
+    assert not [end for end in only(found, End) if end.complete]
 
 
 def test_the_fleet_stops_at_the_first_failure_if_told_to() -> None:
@@ -426,7 +576,7 @@ def test_who_is_put_out_of_a_mixing_sends_nothing_more() -> None:
     world = ByHand(setup=TWICE).begin()
     world.train()
     world.hear(1, Part(0, 1, 0, np.zeros(6)))  # the first of two steps; that of 2 is missing
-    view = decided(world, View(1, 2, (1,), left_j=(9e5,)))
+    view = decided(world, View(1, 2, (1, 2), left_j=(9e5, 9e5)))
     assert not said(world.hear(1, Refused("view 0 is over", (proven(view, 1, 2),))), Part)
 
 

@@ -349,6 +349,57 @@ def test_a_defect_of_the_node_is_not_swallowed(tmp_path: Path) -> None:
         drive(Script(answer), tools(tmp_path))
 
 
+@pytest.mark.parametrize("place", ["trained", "saved", "planned", "evaluated", "timer"])
+def test_an_exception_in_any_callback_ends_the_node_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Whatever calls it: the learner, the disk, the planner, or a timer."""
+
+    def defect(*arguments: Any, **more: Any) -> Any:
+        raise RuntimeError(f"a defect in {place}")
+
+    def answer(event: Event) -> list[Effect]:
+        if not isinstance(event, Begin):
+            return []
+        train, save = Train(1, 2, Commit(0, np.zeros(3))), Save(1, state(1))
+        wanted: dict[str, Effect] = {
+            "trained": train,
+            "saved": save,
+            "planned": Plan(VIEW),
+            "evaluated": Evaluate(1, np.zeros(3)),
+            "timer": Note("view", {}),
+        }
+        return [wanted[place]]
+
+    made = tools(tmp_path)
+    runner = Runner(Script(answer), made)
+    if place == "trained":
+        monkeypatch.setattr(runner.tally, "trained", defect)
+    elif place == "saved":
+        monkeypatch.setattr(runner, "_write_commit", defect, raising=True)
+    elif place == "planned":
+        monkeypatch.setattr(runner, "take", _only_begin(runner, defect))
+    elif place == "evaluated":
+        monkeypatch.setattr(runner, "_learner_note", defect)
+    else:
+        monkeypatch.setattr(runner, "_chore", defect)
+
+    async def run() -> End:
+        return await asyncio.wait_for(runner.run(), 5)
+
+    with pytest.raises(RuntimeError, match=f"a defect in {place}"):
+        asyncio.run(run())
+    if place != "saved":  # which writes the journal's lines, too
+        (failed,) = [line for line in lines(tmp_path) if line["kind"] == "failed"]
+        assert f"a defect in {place}" in failed["reason"]
+        assert "defect" in failed["traceback"]
+
+
+def _only_begin(runner: Runner, defect: Callable[..., Any]) -> Callable[[Event], None]:
+    take = runner.take
+    return lambda event: take(event) if isinstance(event, Begin) else defect()
+
+
 def test_a_defect_of_the_transport_is_not_swallowed(tmp_path: Path) -> None:
     def broken(sender: int, message: object) -> None:
         raise RuntimeError("a bug")

@@ -22,6 +22,7 @@ from joulemesh.deploy.messages import (
 )
 from joulemesh.deploy.transport import memory
 from joulemesh.deploy.transport.memory import Weather
+from joulemesh.deploy.virtual.audit import InvariantError
 from joulemesh.deploy.virtual.cases import Case, Fault, case_of
 from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node, simulate
 from joulemesh.deploy.virtual.machine import Machine
@@ -173,5 +174,7 @@ def test_a_fleet_that_waits_for_ever_is_noticed() -> None:
 
 
 def test_a_node_that_overdraws_its_battery_is_noticed() -> None:
-    case = replace(quiet(0), battery_j=(3.0, *quiet(0).battery_j[1:]))
-    assert "no battery is overdrawn" in simulate(case, plain).broken
+    fleet = VirtualFleet(quiet(0), plain)
+    fleet.machines[0].battery.capacity_j = 3.0
+    with pytest.raises(InvariantError, match="no battery is overdrawn"):
+        fleet.run()

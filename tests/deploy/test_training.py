@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.deploy.device.training import Training
+from joulemesh.deploy.device.worker import Worker
 from joulemesh.deploy.effects import Evaluate
 from tests.deploy.loopback import ToyLearner
 
@@ -25,7 +26,7 @@ def evaluated(devices: tuple[int | None, ...], holders: tuple[int, ...]) -> dict
                 found[figures["iteration"]].append(place)
 
             training = Training(ToyLearner(), 2, device)
-            training.begin(tell)
+            training.begin(Worker("learner"), tell)
             training.last = 12
             for t in range(1, 13):
                 training.evaluate(Evaluate(t, np.zeros(3), holders))

@@ -54,10 +54,11 @@ class Commit:
         vector: [P], its parameters.
         memory: what the optimiser remembers.
         spent_j: joules metered so far.
-        elapsed_s: seconds so far, of those that a total limits.
+        elapsed_s: seconds that its iterations took, from the first training on.
         average: the latest exact average and its iteration, for those who missed it.
         absent: (step, neighbour): messages that this iteration's exchange had to go without.
         view: the number of the view by whose plan it was done, or in which it was given.
+        planned_s: seconds of its iterations by the plan's clock, which a total limits.
     """
 
     iteration: int
@@ -68,6 +69,7 @@ class Commit:
     average: tuple[int, Vector] | None = None
     absent: tuple[tuple[int, int], ...] = ()
     view: int = 0
+    planned_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +144,16 @@ class Trained:
         memory: what the optimiser remembers.
         repeatable: would it end with the same bits again? What cannot be repeated is on disk before
             anybody hears of it.
+        attempt: that of the `Train` which it answers.
+        seconds: that the learner took, without what it had to wait for.
     """
 
     iteration: int
     vector: Vector
     memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     repeatable: bool = False
+    attempt: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,7 @@ class TrainFailed:
 
     iteration: int
     reason: str
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -233,14 +240,24 @@ class Send:
 
 @dataclass(frozen=True, eq=False)
 class Train:
-    """Run local rounds; `Trained` or `TrainFailed` follows.
+    """Run local rounds; `Trained` or `TrainFailed` of the same attempt follows.
 
     The memory that a commit holds is loaded first: a round that was begun and lost leaves no trace.
+    No other is asked for before it is answered.
+
+    Attributes:
+        iteration: which, from 1.
+        rounds: how many.
+        start: what to begin with.
+        attempt: names this training in the event that follows.
+        iteration_s: seconds of the whole iteration, by the plan that it belongs to.
     """
 
     iteration: int
     rounds: int
     start: Commit
+    attempt: int = 0
+    iteration_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

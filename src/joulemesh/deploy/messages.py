@@ -22,6 +22,7 @@ __all__ = [
     "Join",
     "Leave",
     "Message",
+    "NoPlan",
     "Part",
     "Prepare",
     "Promise",
@@ -148,11 +149,19 @@ class Refused:
 
 @dataclass(frozen=True)
 class Suspect:
-    """The origin has not heard of a neighbour for too long."""
+    """A device seems to have failed.
+
+    Attributes:
+        view: in which.
+        device: which; the origin itself, if its own training takes too long.
+        reason: one line.
+        hung: it is there, but its training does not end: it is left out until that has.
+    """
 
     view: int
     device: int
     reason: str
+    hung: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,7 @@ class Join:
     view: int
     iteration: int
     left_j: float
+    pace: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -200,9 +210,14 @@ class Promise:
         accepted: what it accepted before for that number.
         iteration: the last that it has committed.
         left_j: joules that it may still spend.
-        elapsed_s: seconds so far, of those that a total limits.
+        elapsed_s: seconds of its iterations by the plan's clock, which a total limits.
         cut: neighbours that it does not hear.
         pending: it was admitted and has not got its parameters yet.
+        paid: (iteration, joules) of the training that it has paid for and not committed, which need
+            not be paid again; iteration 0 if there is none.
+        pace: how many times as long as planned its training takes.
+        behind: it cannot do the iterations that it lacks: the plan has no part for it, or it cannot
+            pay for its part in what others have done.
     """
 
     number: int
@@ -213,6 +228,9 @@ class Promise:
     elapsed_s: float
     cut: tuple[int, ...] = ()
     pending: bool = False
+    paid: tuple[int, float] = (0, 0.0)
+    pace: float = 1.0
+    behind: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,7 +263,22 @@ class Double:
     device: int
 
 
-Body: TypeAlias = Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted | Double
+@dataclass(frozen=True)
+class NoPlan:
+    """There is no plan for what the members of a view have left: everybody stops, and may resume.
+
+    Attributes:
+        view: that was to follow, without a digest; whoever hears of it finds out for itself.
+        reason: why, in one line.
+    """
+
+    view: View
+    reason: str
+
+
+Body: TypeAlias = (
+    Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted | NoPlan | Double
+)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,9 @@ class ViewPlan(Protocol):
     def price(self, iteration: int) -> Price:
         """What the iteration costs this device."""
 
+    def rest_j(self, iteration: int) -> float:
+        """Joules of this device's part, from an iteration to the last."""
+
 
 class Meter(Protocol):
     """What a device's battery still holds for this run.

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "FINISHED",
     "LATE",
-    "REFUSED",
     "UNHELD",
     "Proof",
     "View",
@@ -64,12 +63,15 @@ class View:
         members: the devices that take part, ascending.
         cut: links between members that carry nothing, each (lower, higher), ascending.
         left_j: joules that each member has left before iteration ``start``, in their order.
-        elapsed_s: seconds that the fleet has taken so far, of those that a total limits.
+        elapsed_s: seconds of the iterations before ``start`` by the plan's clock, which a total
+            limits.
         gifts: (newcomer, giver): a member that was away and the neighbour whose parameters, as of
             iteration ``start`` − 1, it takes up.
         digest: of the plan that follows from all this.
         proof: the votes by which it was decided; None for view 0 and while it is proposed. Two
             views are equal whoever voted for them.
+        pace: how many times as long as planned each member's training takes, in their order; empty
+            if no training takes longer.
     """
 
     number: int
@@ -81,6 +83,7 @@ class View:
     gifts: tuple[tuple[int, int], ...] = ()
     digest: str = ""
     proof: Proof | None = field(default=None, compare=False)
+    pace: tuple[float, ...] = ()
 
     @property
     def majority(self) -> int:
@@ -90,6 +93,15 @@ class View:
         3
         """
         return len(self.members) // 2 + 1
+
+    def pace_of(self, device: int) -> float:
+        """How many times as long as planned a member's training may be expected to take.
+
+        >>> View(1, 4, (0, 2), pace=(1.0, 6.5)).pace_of(2), View(0, 1, (0, 2)).pace_of(2)
+        (6.5, 1.0)
+        """
+        known = dict(zip(self.members, self.pace, strict=False))
+        return max(1.0, known.get(device, 1.0))
 
 
 @lru_cache(maxsize=1024)
@@ -101,9 +113,6 @@ def fingerprint(view: View) -> str:
 
 FINISHED = "finished"
 """Digest of a view that begins after the last iteration: there is nothing to plan."""
-
-REFUSED = "refused"
-"""Digest of a view for which there is no plan: the run ends."""
 
 LATE = "the fleet ended without this device, which has its last parameters"
 """Why a device ended that was away when the others ended, and was given what they ended with."""

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.rounded import RoundedPeer
@@ -99,6 +100,22 @@ class DevicePlan:
             iteration_s=self.rest.training_s(iteration) + exchange_s,
             rest_j=float(self.rest.rest_j(iteration)[self.device]),
         )
+
+    @cached_property
+    def _ahead_j(self) -> NDArray[np.float64]:
+        """[n + 1]: joules of this device's part from each iteration on."""
+        rest, timeline = self.rest, self.rest.timeline
+        devices, mine = rest.ground.world.devices, timeline.active[:, self.device]
+        each_j = timeline.rounds[:, self.device] * devices.round_energy_j[self.device]
+        each_j = each_j + np.where(mine, timeline.exchange_j[:, self.device], 0.0)
+        if devices.idle_w is not None:
+            iterations = range(rest.start, rest.last + 1)
+            each_j = each_j + [rest.rest_j(t)[self.device] for t in iterations]
+        return np.append(np.cumsum(each_j[::-1])[::-1], 0.0)
+
+    def rest_j(self, iteration: int) -> float:
+        """Joules of this device's part, from an iteration to the last."""
+        return float(self._ahead_j[iteration - self.rest.start])
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -151,6 +151,7 @@ class Device:
         self.runner = Runner(node, self.tools, tell, self.dtype)
         self.meter.when_unread = lambda reason: self.runner.write("meter", {"reason": reason})
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
+        self.runner.elapsed_s = state.commit.elapsed_s
         self._planned = (0, 0.0, 0.0)
 
     def _first(self, learner: Learner) -> Durable:
@@ -461,6 +462,15 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
     waits = loop.create_task(_say_waits(device.standing, say))
     try:
         end = await device.run()
+    except JoulemeshError:
+        raise
+    except Exception as error:  # a defect: nothing that is saved is lost
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        say(
+            f"{device.pack.name} failed after iteration {device.runner.iteration}: {reason}; its "
+            "journal says where; started again, it resumes"
+        )
+        return Exit.FAILED
     finally:
         waits.cancel()
         for number in _CODES:

@@ -7,7 +7,7 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 |---|---|
 | ``start`` | device, name, incarnation, fleet, plan, version, meter, iteration (the last committed), battery_j, spent_j |
 | ``trained`` | iteration, rounds, joules, seconds |
-| ``committed`` | iteration, view, rounds, train_j, train_s, exchange_j, exchange_s, spent_j, left_j, elapsed_s, absent, sent {neighbour: [bytes, seconds, messages]}, received {neighbour: [bytes, messages]} |
+| ``committed`` | iteration, view, iteration_s, rounds, train_j, train_s, exchange_j, exchange_s, spent_j, left_j, elapsed_s, absent, sent {neighbour: [bytes, seconds, messages]}, received {neighbour: [bytes, messages]} |
 | ``evaluated`` | iteration, accuracy, and other figures of the learner by their names |
 | ``undelivered`` | to, message, reason, count: since the line before of that kind |
 | ``prepared`` | trained_by: the library that trains, with its version |
@@ -16,7 +16,8 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 | ``not-saved`` | reason |
 | ``stopped`` | reason: somebody asked the node to stop |
 | ``end`` | reason, complete, resumable, iteration, spent_j, left_j |
-| ``view`` | number, start, members, cut, gifts, left_j, elapsed_s, digest |
+| ``failed`` | reason, iteration, traceback: a defect has ended the node |
+| ``view`` | number, start, members, cut, gifts, left_j, elapsed_s, pace, digest |
 | ``suspected``, ``refused``, ``fetched``, ``gift``, ``cannot-give``, ``left``, ``unheld``, … | what the state machine notes |
 
 Lines are kept in memory until `flush`, which appends them and waits for the disk. A line that a

@@ -2,7 +2,8 @@
 
 Everything that takes time is done elsewhere, in threads or by the transport, and what comes of it
 comes back as an event: beats go on while a device trains or waits for its disk. Time is that of a
-clock which nobody sets.
+clock which nobody sets. What a runner runs on is its `Host`: an event loop in the field, a virtual
+clock in `joulemesh.deploy.virtual`. Whatever fails in it ends the node, with its reason.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 __all__ = ["Runner"]
 
 import asyncio
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.deploy.device.rest import give_back_memory
+from joulemesh.deploy.device.host import EventLoop, Host, Works
 from joulemesh.deploy.device.tally import Cost, Tally
 from joulemesh.deploy.device.timers import Timers
 from joulemesh.deploy.device.tools import Machine, Tools
-from joulemesh.deploy.device.worker import Worker
 from joulemesh.deploy.effects import (
     Begin,
     Delivered,
@@ -85,13 +86,10 @@ class Runner:
         """The state that is on disk; None before the first save of this start."""
         self.figures: dict[str, float] = {}
         self.trouble, self.ended = "", ""
-        self._timers = Timers(lambda name: self.take(Tick(name)))
-        self._chores = Timers(self._chore)
         self._line: dict[str, Any] | None = None
         self._unanswered = Counter[int]()
         self._early: list[tuple[int, Message]] | None = []  # what comes before the node begins
-        self._sending: set[asyncio.Task[None]] = set()
-        self._ended: asyncio.Future[End] | None = None
+        self._tell_end: Callable[[End | BaseException], None] | None = None
         self._carry: dict[type, Callable[[Any], None]] = {
             Send: self._send,
             Train: self._train,
@@ -103,51 +101,74 @@ class Runner:
             End: self._end,
         }
 
+    def begin(self, host: Host, over: Callable[[End | BaseException], None]) -> None:
+        """Begin.
+
+        Args:
+            host: what it runs on.
+            over: called once, with how the node ended or with what it failed by; it is called no
+                more, and nothing is wanted of it, from then on.
+        """
+        tools, self._host, self._tell_end = self._tools, host, over
+        self._timers = Timers(lambda name: self.take(Tick(name)), host)
+        self._chores = Timers(self._chore, host)
+        self._disk: Works = host.worker("store")
+        self._planning: Works = host.worker("planner")
+        self.tally.begin(tools.meter.spent_j())
+        learner = host.worker("learner")
+        tools.training.begin(learner, self._learner_note, lambda: self._chores.set(_REST, _REST_S))
+        self.take(Begin())
+        early, self._early = self._early or [], None
+        for sender, message in early:
+            self.received(sender, message)
+
     async def run(self) -> End:
-        """Begin, and go on until the node ends.
+        """Begin on the running event loop, and go on until the node ends.
 
         Returns:
             Why and how it ended.
 
         Raises:
             JoulemeshError: the transport cannot listen, or the disk cannot be written at all.
+            Exception: a defect, of the node or of what it is driven with.
         """
-        self._loop = asyncio.get_running_loop()
-        self._ended = self._loop.create_future()
-        self._disk, self._planning = Worker("store"), Worker("planner")
-        tools = self._tools
-        await tools.transport.start(self._received)
+        loop, tools = asyncio.get_running_loop(), self._tools
+        ended: asyncio.Future[End] = loop.create_future()
+
+        def over(how: End | BaseException) -> None:
+            if isinstance(how, End):
+                ended.set_result(how)
+            else:
+                ended.set_exception(how)
+
+        host = EventLoop(tools.transport, self.fail)
+        await tools.transport.start(self.received)
         try:
-            self.tally.begin(tools.meter.spent_j())
-            tools.training.begin(self._learner_note, lambda: self._chores.set(_REST, _REST_S))
-            self.take(Begin())
-            early, self._early = self._early or [], None
-            for sender, message in early:
-                self._received(sender, message)
-            end = await self._ended
-            if self._sending:
-                await asyncio.wait(self._sending, timeout=_LINGER_S)
+            self.begin(host, over)
+            end = await ended
+            await host.linger(_LINGER_S)
             if end.complete:  # the last evaluation is the one that everybody asks for
                 await tools.training.evaluated(_EVALUATE_S)
             self._write_end(end)
+        except Exception as error:
+            self._write_failure(error)
+            raise
         finally:
-            await self._close()
+            await self._close(host)
         return end
 
-    async def _close(self) -> None:
+    async def _close(self, host: EventLoop) -> None:
         self._timers.close()
         self._chores.close()
-        for task in tuple(self._sending):
-            task.cancel()
-        await self._tools.transport.close()
-        written = self._loop.create_future()
-        self._disk.do(self._write_last, lambda value, error: written.set_result(error))
+        await host.close()
+        written = asyncio.get_running_loop().create_future()
+        self._disk.do(self.write_last, lambda value, error: written.set_result(error))
         await written
         for worker in (self._disk, self._planning):
             worker.close()
         self._tools.training.close()
 
-    def _write_last(self) -> None:
+    def write_last(self) -> None:
         """Write what a node that ends in order owes: the exact joules, and the last lines."""
         try:
             self._tools.ceiling.settle(self._tools.meter.spent_j())
@@ -156,7 +177,7 @@ class Runner:
 
     @property
     def _over(self) -> bool:
-        return self._ended is None or self._ended.done()
+        return self._tell_end is None
 
     def stop(self, reason: str) -> None:
         """Ask the node to save everything and end."""
@@ -177,12 +198,12 @@ class Runner:
         if self._over:
             return
         try:
-            effects = self._node.handle(event, self._loop.time())
+            effects = self._node.handle(event, self._host.time())
             self._pay(effects)
             for effect in effects:
                 self._carry[type(effect)](effect)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _pay(self, effects: list[Effect]) -> None:
         """Before anything is spent beyond the ceiling, raise it on the disk."""
@@ -199,7 +220,8 @@ class Runner:
             return 0.0
         return self.plan.price(max(self.iteration + 1, self.plan.view.start)).exchange_j
 
-    def _received(self, sender: int, message: Message) -> None:
+    def received(self, sender: int, message: Message) -> None:
+        """A message has come from a neighbour."""
         if self._early is not None:
             self._early.append((sender, message))
             return
@@ -215,51 +237,46 @@ class Runner:
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Beat):
             self.beat = effect.message
-        task = self._loop.create_task(self._deliver(effect))
-        self._sending.add(task)
-        task.add_done_callback(self._delivered)
-
-    def _delivered(self, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
-
-    async def _deliver(self, effect: Send) -> None:
-        message, began = effect.message, self._loop.time()
+        message, began = effect.message, self._host.time()
         part = message if isinstance(message, Part | Given) else None
         if part is not None:
             self._unanswered[part.iteration] += 1
             self.tally.sending(effect.to, began)
-        try:
-            await self._tools.transport.send(effect.to, message, effect.within_s)
-        except TransportError as error:
-            event: Event = Undelivered(effect.token, str(error))
+        self._host.send(
+            effect.to, message, effect.within_s, lambda error: self._told(effect, error)
+        )
+
+    def _told(self, effect: Send, error: TransportError | None) -> None:
+        """A message was acknowledged, or was not."""
+        message = effect.message
+        part = message if isinstance(message, Part | Given) else None
+        if error is None:
+            event: Event = Delivered(effect.token)
+            if part is not None:
+                self.tally.sent(part.iteration, effect.to, part.payload.nbytes)
+        else:
+            event = Undelivered(effect.token, str(error))
             if not self._over:
                 kind, reason = type(message).__name__.lower(), str(error.reason)
                 self.write("undelivered", {"to": effect.to, "message": kind, "reason": reason})
-        else:
-            event = Delivered(effect.token)
-            if part is not None:
-                self.tally.sent(part.iteration, effect.to, part.payload.nbytes)
         if part is not None:
-            self.tally.answered(part.iteration, effect.to, self._loop.time())
+            self.tally.answered(part.iteration, effect.to, self._host.time())
             self._unanswered -= Counter([part.iteration])  # which drops what has come to 0
             self._write_commit(unless_sending=True)
         self.take(event)
 
     def _train(self, effect: Train) -> None:
         self._chores.cancel(_REST)
-        plan, began, before_j = self.plan, self._loop.time(), self._tools.meter.spent_j()
+        began, before_j = self._host.time(), self._tools.meter.spent_j()
 
         def then(event: Event) -> None:
             meter = self._tools.meter
-            now, spent_j = self._loop.time(), meter.spent_j()
+            now, spent_j = self._host.time(), meter.spent_j()
             # A model was charged when training was decided on; a sensor has seen it happen.
             joules = spent_j - before_j if meter.measures else meter.train_j(effect.rounds)
             cost = Cost(effect.rounds, joules, round(now - began, 6))
             self.tally.trained(effect.iteration, cost, now=now, spent_j=spent_j)
-            if plan is not None:  # of the view it began in: another's starts later
-                meter.rest(effect.iteration, plan.price(effect.iteration).iteration_s)
+            meter.rest(effect.iteration, effect.iteration_s)
             self.write("trained", {"iteration": effect.iteration, **cost._asdict()})
             self._chores.set(_REST, _REST_S)
             self.take(event)
@@ -272,7 +289,8 @@ class Runner:
             line = {
                 "iteration": commit.iteration,
                 "view": effect.state.views[-1].number,
-                **self.tally.costs(commit, self._loop.time()),
+                "iteration_s": max(0.0, commit.elapsed_s - self.elapsed_s),
+                **self.tally.costs(commit, self._host.time()),
                 "spent_j": commit.spent_j,
                 "left_j": self._tools.meter.left_j(),
                 "elapsed_s": commit.elapsed_s,
@@ -308,7 +326,7 @@ class Runner:
     def _make_plan(self, effect: Plan) -> None:
         def then(planned: Planned | None, error: BaseException | None) -> None:
             if error is not None and not isinstance(error, JoulemeshError):
-                self._fail(error)
+                self.fail(error)
                 return
             if planned is None:
                 planned = Planned(effect.view, None, " ".join(str(error).split()))
@@ -325,8 +343,12 @@ class Runner:
         self.write(kind, figures)
 
     def _end(self, effect: End) -> None:
-        if not self._over and self._ended is not None:
-            self._ended.set_result(effect)
+        self._finish(effect)
+
+    def _finish(self, how: End | BaseException) -> None:
+        tell, self._tell_end = self._tell_end, None
+        if tell is not None:
+            tell(how)
 
     def _write_end(self, end: End) -> None:
         self._write_commit()
@@ -335,16 +357,24 @@ class Runner:
         joules = {"spent_j": meter.spent_j(), "left_j": meter.left_j()}
         self.write("end", {**figures, "iteration": self.iteration, **joules})
 
-    def _fail(self, error: BaseException) -> None:
-        if not self._over and self._ended is not None:
-            self._ended.set_exception(error)
+    def _write_failure(self, error: Exception) -> None:
+        """What the node failed by, for whoever reads its journal."""
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        course = "".join(traceback.format_exception(error))[-4000:]
+        self._write_commit()
+        figures = {"reason": reason, "iteration": self.iteration, "traceback": course}
+        self.write("failed", figures)
+
+    def fail(self, error: BaseException) -> None:
+        """Something that nobody has caught ends the node."""
+        self._finish(error)
 
     # The journal, and rest ----------------------------------------------------------------------
 
     async def flushed(self) -> None:
         """Wait until all lines of the journal so far are on disk, or cannot be written."""
         if not self._over:
-            done = self._loop.create_future()
+            done = asyncio.get_running_loop().create_future()
             self._disk.do(self._tools.journal.flush, lambda value, error: done.set_result(None))
             await done
 
@@ -359,6 +389,10 @@ class Runner:
 
     def _chore(self, name: str) -> None:
         if name == _REST:
-            give_back_memory()
+            self._host.rest()
         else:
-            self._disk.do(self._tools.journal.flush, lambda value, error: None)
+            self._disk.do(self._tools.journal.flush, self._flushed)
+
+    def _flushed(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            self.trouble = f"the journal cannot be written: {error}"

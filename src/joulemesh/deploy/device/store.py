@@ -89,6 +89,7 @@ class _Record:
     gift: _Kept | None
     ended: str
     accounts: tuple[Account, ...] = ()
+    planned_s: float = 0.0
 
 
 class _Held(NamedTuple):
@@ -201,6 +202,7 @@ class Store:
             "commit": kept(commit.iteration, commit.vector, commit.memory),
             "spent_j": commit.spent_j,
             "elapsed_s": commit.elapsed_s,
+            "planned_s": commit.planned_s,
             "absent": commit.absent,
             "average": commit.average and kept(*commit.average, {}),
             "view": commit.view,
@@ -299,6 +301,7 @@ def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
         memory=memory(kept),
         spent_j=record.spent_j,
         elapsed_s=record.elapsed_s,
+        planned_s=record.planned_s,
         average=(average.iteration, vector(average)) if average else None,
         absent=record.absent,
         view=record.view,

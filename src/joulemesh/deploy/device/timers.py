@@ -4,9 +4,10 @@ from __future__ import annotations
 
 __all__ = ["Timers"]
 
-import asyncio
 import math
 from collections.abc import Callable
+
+from joulemesh.deploy.device.host import Clock, Handle
 
 _LATE_S = 1.0
 _GRACE_S = 0.25
@@ -20,21 +21,23 @@ class Timers:
 
     Args:
         ring: called with a timer's name.
+        clock: an event loop, or what stands for one.
 
     >>> async def example() -> list[str]:
     ...     rung = []
-    ...     timers = Timers(rung.append)
+    ...     timers = Timers(rung.append, asyncio.get_running_loop())
     ...     timers.set("tea", 60.0)
     ...     timers.set("tea", 0.0)
     ...     await asyncio.sleep(0.01)
     ...     return rung
+    >>> import asyncio
     >>> asyncio.run(example())
     ['tea']
     """
 
-    def __init__(self, ring: Callable[[str], None]) -> None:
-        self._ring = ring
-        self._set: dict[str, asyncio.TimerHandle] = {}
+    def __init__(self, ring: Callable[[str], None], clock: Clock) -> None:
+        self._ring, self._clock = ring, clock
+        self._set: dict[str, Handle] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._set
@@ -42,9 +45,8 @@ class Timers:
     def set(self, name: str, after_s: float) -> None:
         """Ring after so many seconds; a timer of the same name is replaced."""
         self.cancel(name)
-        loop = asyncio.get_running_loop()
-        due = loop.time() + max(0.0, after_s)
-        self._set[name] = loop.call_at(due, self._up, name, due + _LATE_S)
+        due = self._clock.time() + max(0.0, after_s)
+        self._set[name] = self._clock.call_at(due, self._up, name, due + _LATE_S)
 
     def cancel(self, name: str) -> None:
         """Do not ring."""
@@ -58,9 +60,9 @@ class Timers:
             self.cancel(name)
 
     def _up(self, name: str, late: float) -> None:
-        loop = asyncio.get_running_loop()
-        if loop.time() > late:
-            self._set[name] = loop.call_later(_GRACE_S, self._up, name, math.inf)
+        now = self._clock.time()
+        if now > late:
+            self._set[name] = self._clock.call_at(now + _GRACE_S, self._up, name, math.inf)
             return
         del self._set[name]
         self._ring(name)

@@ -6,13 +6,14 @@ __all__ = ["Training"]
 
 import asyncio
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.device.worker import Worker
+from joulemesh.deploy.device.host import Works
 from joulemesh.deploy.effects import Evaluate, Event, Train, Trained, TrainFailed
 from joulemesh.deploy.plans import Learner
 from joulemesh.errors import JoulemeshError, ScenarioError
@@ -32,28 +33,37 @@ class Training:
         every: evaluate after every so many iterations, and after the last.
         device: its number, if all devices evaluate on the same samples: those that hold the same
             parameters then take turns, except after the last iteration. None if not.
+        clock: by which training is timed.
     """
 
-    def __init__(self, learner: Learner, every: int = 1, device: int | None = None) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        every: int = 1,
+        device: int | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._learner, self._every, self._device = learner, every, device
+        self._clock = clock
         self.last = 0
         """The last iteration of the plan, once it is known."""
-        self._worker: Worker | None = None
+        self._worker: Works | None = None
         self._waiting: Evaluate | None = None
         self._wanted = 0  # trainings that were asked for and are not over
         self._tell: Tell = lambda kind, figures: None
 
-    def begin(self, tell: Tell, ready: Callable[[], None] = lambda: None) -> None:
-        """Start the thread, and let the learner prepare itself in it, if it can.
+    def begin(self, worker: Works, tell: Tell, ready: Callable[[], None] = lambda: None) -> None:
+        """Let the learner prepare itself in its thread, if it can.
 
         Loading JAX and compiling takes seconds, for which nobody should have to wait who is about
         to exchange with this device.
 
         Args:
+            worker: the thread.
             tell: called with lines for the journal.
             ready: called when the learner is prepared.
         """
-        self._worker, self._tell = Worker("learner"), tell
+        self._worker, self._tell = worker, tell
         prepare = getattr(self._learner, "prepare", None)
 
         def over(_: object, error: BaseException | None) -> None:
@@ -91,12 +101,12 @@ class Training:
         def over(event: Event | None, error: BaseException | None) -> None:
             self._wanted -= 1
             if event is None:
-                event = TrainFailed(wanted.iteration, reason_of(error))
+                event = TrainFailed(wanted.iteration, reason_of(error), wanted.attempt)
                 self._tell("not-trained", {"iteration": event.iteration, "reason": event.reason})
             then(event)
             self._evaluate_next()
 
-        self._worker.do(lambda: _train(self._learner, wanted), over)
+        self._worker.do(lambda: _train(self._learner, wanted, self._clock), over)
 
     def evaluate(self, wanted: Evaluate) -> None:
         """Evaluate when there is time, if it is the turn of this iteration and of this device."""
@@ -129,7 +139,8 @@ class Training:
         self._worker.do(lambda: _evaluate(self._learner, wanted), over)
 
 
-def _train(learner: Learner, wanted: Train) -> Trained:
+def _train(learner: Learner, wanted: Train, clock: Callable[[], float]) -> Trained:
+    began = clock()
     learner.load(wanted.start.vector)
     learner.restore(wanted.start.memory)
     if wanted.rounds:
@@ -141,7 +152,8 @@ def _train(learner: Learner, wanted: Train) -> Trained:
         )
     memory = {name: np.array(one) for name, one in learner.save().items()}
     repeatable = bool(getattr(learner, "repeatable", False))
-    return Trained(wanted.iteration, vector, memory, repeatable)
+    seconds = clock() - began
+    return Trained(wanted.iteration, vector, memory, repeatable, wanted.attempt, seconds)
 
 
 def own_vector(parameters: Any, like: Vector) -> NDArray[Any]:

@@ -48,6 +48,7 @@ class Exit(IntEnum):
     """What a node's exit code means."""
 
     DONE = 0  # the plan was carried out
+    FAILED = 1  # by a defect; everything is saved
     REFUSED = 2  # the user must change something first
     ENDED = 3  # it cannot go on at present; everything is saved
     INTERRUPTED = 130  # Ctrl-C; everything is saved

@@ -17,14 +17,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from joulemesh.deploy.effects import Plan, Planned
-from joulemesh.deploy.messages import Accept, Accepted, Ballot, Flood, Prepare, Promise
+from joulemesh.deploy.messages import (
+    Accept,
+    Accepted,
+    Ballot,
+    Flood,
+    NoPlan,
+    Prepare,
+    Promise,
+)
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.floods import Floods
 from joulemesh.deploy.node.membership import next_view
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.soundness import fault_of, is_proven
 from joulemesh.deploy.node.triggers import Triggers
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, Proof, View, Vote, fingerprint
+from joulemesh.deploy.view import FINISHED, UNHELD, Proof, View, Vote, fingerprint
 
 _Value = tuple[Ballot, str]
 """A ballot, and the fingerprint of what was offered in it."""
@@ -79,6 +87,7 @@ class Council:
         self._values: dict[_Value, View] = {}
         self._votes: dict[_Value, dict[int, Vote]] = {}
         self._offers: dict[Ballot, Accept] = {}  # whose plans are being made
+        self._refusals: dict[int, NoPlan] = {}  # of views whose plans are being made
         self._due: float | None = None  # when this device proposes, unless another does
         self.since: float | None = None  # when another view was first wanted
 
@@ -179,6 +188,7 @@ class Council:
             triggers.joining(),
             triggers.leaving.keys(),
             self._context.links,
+            triggers.hung,
         )
         if view is None:
             self._end_without_parameters(proposal)
@@ -218,6 +228,8 @@ class Council:
         for offer in list(self._offers.values()):
             if replace(offer.view, digest="") == event.view:
                 self._consider_offer(self._offers.pop(offer.ballot))
+        for origin in list(self._refusals):
+            self.no_plan(origin, self._refusals.pop(origin))
         proposal = self._proposal
         if proposal is None or proposal.candidate != event.view:
             self._gather()
@@ -228,9 +240,26 @@ class Council:
         elif self._triggers.turn_away():  # once more without those who ask for something
             self._choose(proposal)
         else:
-            self._context.note("infeasible", view=event.view.number, reason=event.refusal)
-            self._offer(replace(event.view, digest=REFUSED))
+            said = NoPlan(event.view, event.refusal)
+            self._floods.say(said)
+            self.no_plan(self._context.device, said)
         return True
+
+    def no_plan(self, origin: int, said: NoPlan) -> None:
+        """There is no plan for what is left: stop, and propose again when started again.
+
+        A member finds out for itself whether that is so.
+        """
+        context, number = self._context, said.view.number
+        if number != self._number or not context.member or origin not in context.view.members:
+            return
+        view = replace(said.view, digest="", proof=None)
+        refuses = self._fault(view) is None and self._plans.refuses(view)
+        if refuses is None:
+            self._refusals[origin] = said
+        elif refuses:
+            context.note("infeasible", view=number, reason=said.reason)
+            context.end(f"there is no plan for view {number}: {said.reason}; everything is saved")
 
     def _offer(self, view: View) -> None:
         proposal = self._proposal
@@ -469,6 +498,7 @@ class Council:
                 gifts=[list(gift) for gift in view.gifts],
                 left_j=list(view.left_j),
                 elapsed_s=view.elapsed_s,
+                pace=list(view.pace),
                 digest=view.digest,
             )
         self._forget()

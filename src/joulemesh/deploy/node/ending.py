@@ -80,13 +80,13 @@ class Ending:
         context, reason = self._context, self._requests.leaving
         if context.member:
             if self._triggers.leaving.keys() >= set(context.view.members):
-                context.end(reason, resumable=False)
+                context.end(reason, resumable=not self._requests.for_good)
             return
         if self._gone_since is None:
             self._gone_since = context.now
         overdue = context.now - self._gone_since > 2.0 * context.settings.patience_s
         if overdue or self._watch.begun(context.view):
-            context.end(reason, resumable=False)
+            context.end(reason, resumable=not self._requests.for_good)
 
     def give_up(self, since: float | None) -> None:
         """A minority stops: it must not go on by itself.

@@ -19,13 +19,16 @@ def next_view(
     joins: Mapping[int, Join],
     leaving: Collection[int],
     links: _Links,
+    hung: Collection[int] = (),
 ) -> View | None:
     """The view that follows from a majority's promises, without its digest.
 
     Its members are those who promised and do not leave, and those who ask to join, as far as they
-    are connected. It begins after the last iteration that anybody of the majority has committed:
-    an iteration that a majority has committed is among these, whoever it was. Nobody goes back
-    behind what it has committed: a newcomer that is ahead has to wait.
+    are connected. Whoever votes while its training hangs is left out, unless half of the members do
+    so: then the plan is at fault, and all are given more time. It begins after the last iteration
+    that anybody of the majority has committed: an iteration that a majority has committed is among
+    these, whoever it was. Nobody goes back behind what it has committed: a newcomer that is ahead
+    has to wait.
 
     Args:
         view: the present one.
@@ -33,6 +36,7 @@ def next_view(
         joins: by device, of those that ask to be taken in.
         leaving: members that leave.
         links: of the whole graph.
+        hung: members whose training does not end.
 
     Returns:
         The next view; None if nobody is left who holds the parameters.
@@ -45,18 +49,24 @@ def next_view(
     >>> after.members, after.start
     ((0, 1, 3), 8)
     """
-    settled = {device: said for device, said in promises.items() if not said.pending}
-    if not settled:
+    at = {device: said.iteration for device, said in promises.items() if not said.pending}
+    if not at:
         return None
-    start = 1 + max(said.iteration for said in settled.values())
-    newcomers = {d: said.left_j for d, said in promises.items() if said.pending}
+    start = 1 + max(at.values())
+    settled = {d for d in at if at[d] == start - 1 or not promises[d].behind}
+    newcomers = {d: said.left_j for d, said in promises.items() if d not in settled}
     ahead = {d for d, said in promises.items() if said.pending and said.iteration >= start}
     for device, join in joins.items():
         newcomers[device] = join.left_j
         if join.iteration >= start:
             ahead.add(device)
-    left_j = {device: said.left_j for device, said in promises.items()} | newcomers
+    left_j = {d: _left_j(said, start) for d, said in promises.items()} | newcomers
+    pace = {d: said.pace for d, said in promises.items()}
+    pace |= {d: join.pace for d, join in joins.items()}
     candidates = left_j.keys() - set(leaving) - ahead
+    at_work = candidates - set(hung)
+    if 2 * len(candidates & set(hung)) < len(view.members) and len(at_work & settled) >= 2:
+        candidates = at_work
     cut = {
         (min(device, other), max(device, other))
         for device, said in promises.items()
@@ -64,10 +74,11 @@ def next_view(
     }
     live = [link for link in links if link not in cut]
     parts = _parts(candidates, live)
-    parts = [part for part in parts if part & settled.keys()]
+    parts = [part for part in parts if part & settled]
     if not parts:
         return None
     members = max(parts, key=lambda part: (len(part), -min(part)))
+    paces = tuple(pace[device] for device in sorted(members))
     return View(
         number=view.number + 1,
         start=start,
@@ -76,7 +87,14 @@ def next_view(
         left_j=tuple(left_j[device] for device in sorted(members)),
         elapsed_s=max(said.elapsed_s for said in promises.values()),
         gifts=givers({one: left_j[one] for one in members}, newcomers.keys() & members, live),
+        pace=paces if max(paces) > 1.0 else (),
     )
+
+
+def _left_j(said: Promise, start: int) -> float:
+    """What a member has left for a view: a training of its first iteration is paid for already."""
+    iteration, joules = said.paid
+    return said.left_j + (joules if iteration == start else 0.0)
 
 
 def _neighbours(devices: Collection[int], links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:

@@ -43,6 +43,7 @@ from joulemesh.deploy.messages import (
     Given,
     Join,
     Leave,
+    NoPlan,
     Part,
     Prepare,
     Promise,
@@ -66,6 +67,7 @@ from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.signing import Signer
 from joulemesh.deploy.view import View
 
+_ROUNDING = 1e-9  # of the plan's clock: sums of the same seconds in another order are the same
 _VIEWS_WITHOUT = 3  # in which nobody gives a device what it lacks: then it leaves
 
 
@@ -97,12 +99,14 @@ class Node:
         self._watch, self._floods, self._lives = Watch(context), Floods(context), Lives(context)
         context.accounts = self._lives.accounts
         self._triggers = Triggers(context)
-        self._work = Work(context, self._watch, self._cannot_pay)
+        self._work = Work(context, self._watch, self._cannot_pay, self._will_be_short)
         hooks = Hooks(
             self._standing, self._work.advance, self._installed, self._holds, self._may_vote
         )
         self._council = Council(context, self._floods, self._triggers, self._work.plans, hooks)
-        self._requests = Requests(context, self._floods, self._triggers, self._council)
+        self._requests = Requests(
+            context, self._floods, self._triggers, self._council, self._work.learner
+        )
         self._signs = Signs(context, self._watch, self._work, self._lives)
         self._ending = Ending(
             context, self._watch, self._work, self._signs, self._requests, self._triggers
@@ -110,6 +114,9 @@ class Node:
         self._ticks = 0
         self._doubles: set[int] = set()  # that were noted
         self._last_event = 0.0
+        self._unpaid: set[int] = set()  # iterations for which another plan was asked
+        self._broke = False  # though the plan says that it can pay, it cannot
+        self._behind = False  # it cannot finish an iteration of an older view
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event; what is to be done, in order."""
@@ -118,7 +125,7 @@ class Node:
             return []
         context.now = now
         if now - self._last_event > context.settings.patience_s / 2.0:
-            self._thaw()
+            self._thaw(now - self._last_event)
         self._last_event = now
         self._dispatch(event)
         effects = context.take()
@@ -144,7 +151,11 @@ class Node:
             case Trained():
                 self._work.trained(event)
             case TrainFailed():
-                self._leave(f"training failed in iteration {event.iteration}: {event.reason}")
+                self._work.learner.failed()
+                self._leave(
+                    f"training failed in iteration {event.iteration}: {event.reason}",
+                    for_good=False,
+                )
             case Planned():
                 if not self._council.planned(event):
                     self._work.planned(event)
@@ -211,8 +222,9 @@ class Node:
                     f"its folder holds iteration {has}, and it had committed {had}"
                 )
 
-    def _thaw(self) -> None:
+    def _thaw(self, seconds: float) -> None:
         """This device was stopped for a while: others may not have been."""
+        self._work.learner.slept(seconds)
         self._watch.patient()
         self._work.averaging.outbox.patient()
         self._work.supplies.patient()
@@ -308,6 +320,8 @@ class Node:
                 self._council.accept(origin, body)
             case Accepted():
                 self._council.accepted(flood, body)
+            case NoPlan():
+                self._council.no_plan(origin, body)
             case Double():
                 self._double(body.device)
             case Suspect():
@@ -335,6 +349,7 @@ class Node:
         self._floods.tick()
         self._look_around()
         self._work.tick()
+        self._watch_learner()
         if self._lives.recalled:
             self._suspect_silent()
         if self._ticks % 4 == 0 and self._lives.recalled:
@@ -350,16 +365,29 @@ class Node:
     def _ask_for_supplies(self) -> None:
         """Nobody gives what this device lacks: another view may find another giver, or none."""
         views = self._work.supplies.overdue()
-        if views > _VIEWS_WITHOUT:
+        if views and self._work.aside:
+            self._leave("nobody could give it what the others ended with", for_good=False)
+        elif views > _VIEWS_WITHOUT:
             self._leave("no neighbour gives it the parameters that it lacks")
         elif views:
             self._requests.plan_anew("nobody gives it the parameters that it lacks")
 
     def _suspect_silent(self) -> None:
         stuck = self._work.averaging.outbox.stuck(self._context.settings.patience_s)
-        suspects = self._watch.suspects(self._work.plans.iteration_s)
-        for device, reason in [*suspects, *((one, "takes no messages") for one in stuck)]:
-            said = self._requests.suspect(device, reason)
+        suspects = self._watch.suspects(self._work.learner.allowed_s)
+        for found in [*suspects, *((one, "takes no messages", False) for one in stuck)]:
+            said = self._requests.suspect(*found)
+            if said is not None:
+                self._suspect(said)
+
+    def _watch_learner(self) -> None:
+        """A training that does not end is this device's own to report."""
+        context, learner = self._context, self._work.learner
+        hopeless, overdue = learner.hopeless(), learner.overdue()
+        if hopeless:
+            context.end(hopeless)
+        elif overdue and context.member and not self._requests.leaving:
+            said = self._requests.suspect(context.device, overdue, hung=True)
             if said is not None:
                 self._suspect(said)
 
@@ -381,10 +409,13 @@ class Node:
         return replace(
             promise,
             iteration=context.on_disk.commit.iteration,
-            left_j=context.meter.left_j(),
-            elapsed_s=work.elapsed_s,
+            left_j=0.0 if self._broke else context.meter.left_j(),
+            elapsed_s=context.on_disk.commit.planned_s * (1.0 - _ROUNDING),
             cut=self._watch.cut(),
             pending=work.supplies.pending,
+            behind=work.aside or self._behind,
+            paid=(work.iteration, 0.0 if self._broke else work.learner.paid(work.iteration)),
+            pace=work.learner.pace,
         )
 
     def _holds(self) -> bool:
@@ -395,16 +426,27 @@ class Node:
     def _installed(self, view: View) -> None:
         for newcomer, _ in view.gifts:
             self._watch.patient(newcomer)
-        self._work.installed()
+            self._behind = self._behind and newcomer != self._context.device
         self._requests.installed()
+        self._work.installed()
         self._council.restore()
         self._signs.soon()
 
     def _cannot_pay(self, reason: str) -> None:
-        """Ask for a plan that this device can pay; if the plan is new already, leave."""
-        old = self._context.view.start < self._work.iteration
-        (self._requests.plan_anew if old else self._leave)(reason)
+        """Ask for a plan that this device can pay; in the end, for one without a part for it."""
+        iteration, start = self._work.iteration, self._context.view.start
+        if self._work.finished:
+            return
+        if iteration < start:  # of an older view, which no plan can change: it is given the result
+            self._behind = True
+        elif iteration == start and iteration in self._unpaid:
+            self._broke = True
+        self._unpaid.add(iteration)
+        self._requests.plan_anew(reason)
 
-    def _leave(self, reason: str) -> None:
+    def _will_be_short(self, reason: str) -> None:
+        self._requests.plan_anew(reason)
+
+    def _leave(self, reason: str, *, for_good: bool = True) -> None:
         self._work.ready = False
-        self._requests.leave(reason)
+        self._requests.leave(reason, for_good=for_good)

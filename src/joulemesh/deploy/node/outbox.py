@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from joulemesh.deploy.messages import Part
+from joulemesh.deploy.messages import Absent, Part
 from joulemesh.deploy.node.context import NodeContext
 
 Key = tuple[int, int]
@@ -75,7 +75,7 @@ class Outbox:
     def _send(self, sending: _Sending) -> None:
         step = None if sending.paid else sending.part.step
         if not self._context.pay(sending.to, sending.part, step):
-            self._broke()
+            self._cannot(sending)
             return
         sending.paid = True
         sending.flying, sending.delivered = True, None
@@ -86,6 +86,16 @@ class Outbox:
                 sending.delivered = self._context.now
 
         self._context.send(sending.to, sending.part, within_s=sending.within_s, answered=answered)
+
+    def _cannot(self, sending: _Sending) -> None:
+        """The battery does not hold enough: of an iteration that is done, the receiver is told."""
+        part = sending.part
+        if part.iteration > self._context.state.commit.iteration:
+            self._broke()
+            return
+        self._sendings.get((part.view, part.iteration), {}).pop((part.step, sending.to), None)
+        if (part.view, part.iteration) not in self._exact:
+            self._context.send(sending.to, Absent(part.view, part.iteration))
 
     def tick(self) -> None:
         """Send again what did not come through."""

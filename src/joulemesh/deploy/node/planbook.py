@@ -9,7 +9,7 @@ from dataclasses import replace
 from joulemesh.deploy.effects import Plan, Planned
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View, governing
+from joulemesh.deploy.view import FINISHED, UNHELD, View, governing
 
 
 class Planbook:
@@ -44,8 +44,9 @@ class Planbook:
         number, agreed = event.view.number, event.view.digest
         self._asked.discard(number)
         if event.plan is None:
-            why = f"there is no plan for view {number}: {event.refusal}"
-            self._context.end(why, resumable=False)
+            self._context.refuse_to_go_on(
+                f"view {number} has no plan here, though others have one: {event.refusal}"
+            )
             return False
         own = event.plan.view.digest
         if own != agreed:
@@ -59,20 +60,27 @@ class Planbook:
         return True
 
     def agrees(self, view: View) -> bool | None:
-        """Does this device make the same plan of a view that is proposed? None: it is being made.
-
-        A view without a plan must really have none.
-        """
+        """Does this device make the same plan of a proposed view? None: it is being made."""
         undigested = replace(view, digest="", proof=None)
         if view.digest in (FINISHED, UNHELD):
             return True
         if undigested in self.checked:
             plan = self.checked[undigested]
-            return view.digest == (REFUSED if plan is None else plan.view.digest)
+            return plan is not None and view.digest == plan.view.digest
+        self._make(undigested)
+        return None
+
+    def refuses(self, view: View) -> bool | None:
+        """Is there really no plan for a view? None: that is being found out."""
+        if view in self.checked:
+            return self.checked[view] is None
+        self._make(view)
+        return None
+
+    def _make(self, undigested: View) -> None:
         if undigested not in self._checking:
             self._checking.add(undigested)
             self._context.emit(Plan(undigested))
-        return None
 
     def check(self, event: Planned) -> None:
         """The plan of a view that is proposed."""
@@ -84,21 +92,28 @@ class Planbook:
         view = self._context.view
         if view.digest == FINISHED:
             return view.start - 1
-        return next((plan.last for plan in self._plans.values()), None)
+        plan = self._plans.get(view.number) or self.of(view.start)
+        return None if plan is None else plan.last
 
     def done(self, iteration: int) -> bool:
-        """Is there nothing to do in an iteration, nor after it?
-
-        Either it is beyond the last, or the plan has no part for this device any more. Such a
-        device stays where it is: what it has committed says how far the others are.
-        """
+        """Is an iteration beyond the last?"""
         view = governing(self._context.state.views, iteration)
         plan = self._plans.get(view.number)
         if plan is None:
-            return view.digest == FINISHED
-        if iteration > plan.last:
-            return True
-        return view is self._context.view and self._context.device not in plan.active(iteration)
+            return view.digest == FINISHED and iteration >= view.start
+        return iteration > plan.last
+
+    def aside(self, iteration: int) -> bool:
+        """Has the newest plan no part for this device from an iteration on?
+
+        It cannot pay, or is cut off. Such a device stays where it is, since what it has committed
+        says how far the others are, and takes up the last average when there is one.
+        """
+        view = governing(self._context.state.views, iteration)
+        plan = self._plans.get(view.number)
+        if plan is None or iteration > plan.last or view is not self._context.view:
+            return False
+        return self._context.device not in plan.active(iteration)
 
     def iteration_s(self, iteration: int) -> float:
         """Planned seconds of an iteration on the slowest device; 0 if they are not known."""

@@ -51,6 +51,8 @@ def fault_of(
         return f"it has {len(view.left_j)} batteries for {len(view.members)} members"
     if not 0.0 <= view.elapsed_s < math.inf:
         return f"it begins after {view.elapsed_s} s"
+    if len(view.pace) not in (0, len(view.members)) or not all(0 < p < math.inf for p in view.pace):
+        return f"it has {len(view.pace)} paces for {len(view.members)} members"
     if not linked.issuperset(view.cut) or tuple(sorted(set(view.cut))) != view.cut:
         return "it cuts links that its members do not have"
     if len(set(newcomers)) < len(newcomers) or not members > set(newcomers):

@@ -19,6 +19,7 @@ class Triggers:
     def forget(self) -> None:
         """Another view is installed."""
         self.suspected: dict[int, str] = {}
+        self.hung: set[int] = set()  # of these, those whose training does not end
         self.leaving: dict[int, str] = {}
         self._short: dict[int, str] = {}
         self._turned_away: set[int] = set()
@@ -28,7 +29,11 @@ class Triggers:
         view = self._context.view
         if said.view != view.number or said.device not in view.members:
             return False
-        if said.device == self._context.device or said.device in self.suspected:
+        if said.hung:
+            self.hung.add(said.device)
+        elif said.device == self._context.device:
+            return False
+        if said.device in self.suspected:
             return False
         self.suspected[said.device] = said.reason
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Watch"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.node.context import NodeContext
@@ -99,19 +99,20 @@ class Watch:
         )
         return self._context.now - last > 2.0 * self._context.settings.patience_s
 
-    def suspects(self, planned_s: Callable[[int], float]) -> list[tuple[int, str]]:
-        """Linked neighbours that seem to have failed, each with the reason.
+    def suspects(self, allowed_s: Callable[[int, int], float]) -> Iterator[tuple[int, str, bool]]:
+        """Linked neighbours that seem to have failed: who, why, and whether its training hangs.
+
+        A device whose training hangs says so itself; this is for one that cannot.
 
         Args:
-            planned_s: seconds of an iteration on the slowest device.
+            allowed_s: seconds that a device's training of an iteration may take.
         """
-        settings, now, found = self._context.settings, self._context.now, []
+        settings, now = self._context.settings, self._context.now
         for one in self.linked():
             if self.silent(one):
-                found.append((one, f"not heard for {settings.patience_s:g} s"))
+                yield one, f"not heard for {settings.patience_s:g} s", False
             elif one in self._training:
                 (_, iteration), since = self._training[one]
-                limit = settings.slack * planned_s(iteration + 1) + settings.hang_s
-                if now - since > limit:
-                    found.append((one, f"training iteration {iteration + 1} for {limit:.0f} s"))
-        return found
+                limit_s = allowed_s(one, iteration + 1) + settings.patience_s
+                if now - since > limit_s:
+                    yield one, f"training iteration {iteration + 1} for {limit_s:.0f} s", True

@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.effects import Commit, Evaluate, Planned, Train, Trained
+from joulemesh.deploy.effects import Commit, Evaluate, Planned, Trained
 from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
 from joulemesh.deploy.node.averaging import Averaging
 from joulemesh.deploy.node.context import NodeContext
+from joulemesh.deploy.node.learner import LearnerWatch
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.watch import Watch
@@ -29,25 +30,31 @@ class Work:
     Args:
         context: the node's.
         watch: what is known of its neighbours.
-        short: called with a reason when the battery does not hold enough for the plan.
+        short: called with a reason when the battery does not hold enough for what comes now.
+        will_be: called with a reason when it will not, for the rest of the plan.
     """
 
-    def __init__(self, context: NodeContext, watch: Watch, short: Callable[[str], None]) -> None:
-        self._context, self._watch, self._short = context, watch, short
+    def __init__(
+        self,
+        context: NodeContext,
+        watch: Watch,
+        short: Callable[[str], None],
+        will_be: Callable[[str], None],
+    ) -> None:
+        self._context, self._watch, self._short, self._will_be = context, watch, short, will_be
         self.plans = Planbook(context)
+        self.learner = LearnerWatch(context, self.plans)
         self.supplies = Supplies(context, watch, self._supplied)
         self.averaging = Averaging(context, self.plans, short)
         self.phase = "starting"
         self.ready = False
         self.halting = False  # stop where nothing is lost
-        self._trainings: list[int] = []  # under way, in order; 0: no longer wanted
         self._saving = False
         self._ended_with: Fetch | None = None  # a fleet that ended while this device was away
-        self._elapsed_s, self._begun = context.state.commit.elapsed_s, 0.0
+        self._began: float | None = None  # the present iteration, as far as it counts
 
     def begin(self) -> None:
         """The node is started."""
-        self._begun = self._context.now
         self.averaging.outbox.remember()
         self.plans.of(self.iteration)
 
@@ -55,11 +62,6 @@ class Work:
     def iteration(self) -> int:
         """The one that is being worked on."""
         return self._context.state.commit.iteration + 1
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds so far, of this start and those before."""
-        return self._elapsed_s + self._context.now - self._begun
 
     @property
     def frozen(self) -> bool:
@@ -72,9 +74,14 @@ class Work:
         return not self.supplies.pending and self.plans.done(self.iteration)
 
     @property
+    def aside(self) -> bool:
+        """Has the plan no part for this device any more?"""
+        return not self.supplies.pending and self.plans.aside(self.iteration)
+
+    @property
     def halted(self) -> bool:
         """Has it stopped where nothing is lost?"""
-        busy = self._saving or any(self._trainings) or self.averaging.under_way
+        busy = self._saving or self.learner.wanted or self.averaging.under_way
         return self.halting and not busy
 
     @property
@@ -109,12 +116,24 @@ class Work:
         plan = self.plans.of(self.iteration)
         if plan is None or self.frozen:
             self.phase = "frozen" if self.frozen else "waiting"
+        elif self.aside:
+            self._wait_for_the_last(plan)
         elif not self.halted:
             self._work(plan)
 
+    def _wait_for_the_last(self, plan: ViewPlan) -> None:
+        """Without a part in the plan: take up what the others end with."""
+        self.phase = "waiting"
+        if any(beat.iteration >= plan.last for beat in self._watch.beats.values()):
+            self.phase = "fetching"
+            self.supplies.want(Fetch(plan.view.number, plan.last))
+
     def _work(self, plan: ViewPlan) -> None:
         t, trained = self.iteration, self._context.state.trained
-        if trained is None or trained[0] != t:
+        if self._context.device not in plan.active(t):
+            self.phase = "waiting"
+            self._short(f"it had no part in iteration {t}")
+        elif trained is None or trained[0] != t:
             self._train(plan)
         elif plan.exact(t) and t < self._context.view.start and not self.averaging.done(plan, t):
             self.phase = "fetching"  # somebody has finished it
@@ -125,26 +144,32 @@ class Work:
     def _train(self, plan: ViewPlan) -> None:
         t, context = self.iteration, self._context
         self.phase = "training"
-        if t in self._trainings:
+        if self.learner.busy:
             return
         rounds = plan.rounds(t)
         price = plan.price(t)
         if not context.affords(context.meter.train_j(rounds) + price.exchange_j + price.rest_j):
             self._short(f"its battery does not pay for iteration {t}")
-        elif rounds == 0:
+            return
+        if t > context.view.start and not context.affords(plan.rest_j(t)):
+            self._will_be(f"its battery will not pay for iterations {t} to {plan.last}")
+        if rounds == 0:
+            self._began = context.now if self._began is None else self._began
             commit = context.state.commit
             self._keep_trained(plan, Trained(t, commit.vector, commit.memory, repeatable=True))
         else:
-            self._trainings.append(t)
-            context.meter.train(rounds)
-            context.emit(Train(t, rounds, context.state.commit))
+            self.learner.begin(t, rounds, price)
 
     def trained(self, event: Trained) -> None:
         """The learner is done."""
-        wanted = self._trainings.pop(0) if self._trainings else 0
-        plan = self.plans.of(self.iteration)
-        if event.iteration == wanted == self.iteration and plan is not None:
+        wanted, plan = self.learner.answered(event), self.plans.of(self.iteration)
+        if self._began is None:  # the first since the start: compiling and waiting do not count
+            self._began = self._context.now - event.seconds
+        wanted = wanted and self._context.member and event.iteration == self.iteration
+        if wanted and plan is not None:
             self._keep_trained(plan, event)
+        else:
+            self.advance()
 
     def _keep_trained(self, plan: ViewPlan, event: Trained) -> None:
         context = self._context
@@ -195,17 +220,30 @@ class Work:
             vector=vector,
             memory=trained[2],
             spent_j=context.meter.spent_j(),
-            elapsed_s=self.elapsed_s,
+            elapsed_s=before.elapsed_s + self._lap(),
+            planned_s=before.planned_s + plan.price(t).iteration_s,
             average=(t, vector) if exact else before.average,
             absent=absent,
             view=plan.view.number,
         )
+        if exact:
+            self.averaging.outbox.averaged((plan.view.number, t))
+        self._save_commit(commit, self._owed(before))
+
+    def _lap(self) -> float:
+        """Seconds of the iteration that ends now."""
+        now = self._context.now
+        lap_s = 0.0 if self._began is None else now - self._began
+        self._began = now
+        return lap_s
+
+    def _owed(self, before: Commit) -> tuple[int, Vector] | None:
+        """What a newcomer may still need."""
+        context = self._context
         gift = context.state.gift if self.supplies.owed() else None
         if self.supplies.owed() and before.iteration == context.view.start - 1:
             gift = (before.iteration, before.vector)
-        if exact:
-            self.averaging.outbox.averaged((plan.view.number, t))
-        self._save_commit(commit, gift)
+        return gift
 
     def _save_commit(self, commit: Commit, gift: tuple[int, Vector] | None = None) -> None:
         self._saving = True
@@ -234,13 +272,36 @@ class Work:
         if self.frozen or self._saving:
             return
         if fetch.gift:
-            self._trainings = [0] * len(self._trainings)  # they began from something else
+            self.learner.disown()
+            self._began = None
             given = replace(commit, iteration=fetch.iteration, vector=vector, view=fetch.view)
-            spent_j = context.meter.spent_j()
+            spent_j, planned_s = context.meter.spent_j(), context.view.elapsed_s
             context.found()
-            self._save_commit(replace(given, average=None, absent=(), spent_j=spent_j))
+            self._save_commit(
+                replace(given, average=None, absent=(), spent_j=spent_j, planned_s=planned_s)
+            )
+        elif self.aside and plan is not None and fetch.iteration == plan.last:
+            self._take_the_last(plan, vector)
         elif plan is not None and trained is not None and trained[0] == fetch.iteration:
             self._commit(plan, vector, exact=True)
+
+    def _take_the_last(self, plan: ViewPlan, vector: Vector) -> None:
+        """The others have ended, and this device has what they ended with."""
+        context, before, last = self._context, self._context.state.commit, plan.last
+        missed = range(self.iteration, last + 1)
+        self.learner.disown()
+        self._save_commit(
+            replace(
+                before,
+                iteration=last,
+                vector=vector,
+                view=plan.view.number,
+                spent_j=context.meter.spent_j(),
+                planned_s=before.planned_s + sum(plan.price(t).iteration_s for t in missed),
+                average=(last, vector) if plan.exact(last) else before.average,
+                absent=(),
+            )
+        )
 
     def late(self, sender: int, beat: Beat) -> None:
         """A neighbour has ended, and is further than this device: ask for what it ended with.
@@ -260,7 +321,7 @@ class Work:
             iteration=fetch.iteration,
             vector=vector,
             spent_j=context.meter.spent_j(),
-            elapsed_s=self.elapsed_s,
+            elapsed_s=context.state.commit.elapsed_s,
             average=(fetch.iteration, vector),
             view=fetch.view,
         )
@@ -283,6 +344,8 @@ class Work:
     def beat(self, sender: int, beat: Beat) -> None:
         """A neighbour says how far it is, and what it waits for."""
         self.averaging.beat(sender, beat)
+        if self.aside:
+            self.advance()
 
     def installed(self) -> None:
         """Another view governs the iterations from its start on."""
@@ -291,8 +354,6 @@ class Work:
         if not self._context.member or self.supplies.pending:
             self.averaging.close()  # what it was about is over for this device
         self.averaging.installed()
-        if self._context.view.digest == REFUSED:
-            self.plans.of(self._context.view.start)  # to say why
         self.advance()
 
     def tick(self) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from joulemesh.deploy.device.continuation import Replanner
 from joulemesh.deploy.record.chronicle import Seen
 from joulemesh.deploy.record.costs import Costs, continued, simulated
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD
+from joulemesh.deploy.view import FINISHED, UNHELD
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning.plan import Plan
 
-_UNPLANNED = (FINISHED, REFUSED, UNHELD)  # digests of views that have no plan
+_UNPLANNED = (FINISHED, UNHELD)  # digests of views that have no plan
 
 
 def planned_again(plan: Plan, before: Costs, views: Sequence[Seen]) -> tuple[Costs, list[str]]:

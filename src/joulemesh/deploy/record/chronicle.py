@@ -64,9 +64,9 @@ def _view_events(histories: Sequence[History]) -> list[tuple[Event, View]]:
 
 def _view(event: Event) -> View:
     said = event.figures
-    pairs = {
-        name: tuple((int(a), int(b)) for a, b in said.get(name, ())) for name in ("cut", "gifts")
-    }
+    cut, gifts = (
+        tuple((int(a), int(b)) for a, b in said.get(name, ())) for name in ("cut", "gifts")
+    )
     return View(
         number=int(said["number"]),
         start=max(1, int(said["start"])),
@@ -74,8 +74,9 @@ def _view(event: Event) -> View:
         left_j=tuple(float(one) for one in said.get("left_j", ())),
         elapsed_s=float(said.get("elapsed_s", 0.0)),
         digest=str(said.get("digest", "")),
-        cut=pairs["cut"],
-        gifts=pairs["gifts"],
+        cut=cut,
+        gifts=gifts,
+        pace=tuple(float(one) for one in said.get("pace", ())),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from joulemesh.deploy.device.continuation import first_view
 from joulemesh.deploy.record.chronicle import views_of
 from joulemesh.deploy.record.history import History
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View, governing
+from joulemesh.deploy.view import FINISHED, UNHELD, View, governing
 
 Place: TypeAlias = tuple[int, int]
 """(iteration, device)"""
@@ -77,7 +77,7 @@ def course_of(views: Sequence[View], done: Mapping[Place, Done]) -> Course:
     [(2, 1)]
     """
     planned = sorted(
-        (view for view in views if view.digest not in (FINISHED, REFUSED, UNHELD)),
+        (view for view in views if view.digest not in (FINISHED, UNHELD)),
         key=lambda view: view.number,
     )
     start = {view.number: view.start for view in planned}

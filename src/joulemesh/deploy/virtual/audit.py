@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.effects import Commit, Durable, Effect, Send, Train, Trained
+from joulemesh.deploy.effects import Commit, Durable, Effect, End, Send, Train, Trained
 from joulemesh.deploy.messages import (
     Accepted,
     Ballot,
@@ -26,14 +26,14 @@ from joulemesh.deploy.messages import (
     Recall,
     Refused,
 )
-from joulemesh.deploy.view import FINISHED, REFUSED, UNHELD, View
+from joulemesh.deploy.view import FINISHED, UNHELD, View
 from joulemesh.deploy.virtual.hardware import Battery
 from joulemesh.deploy.virtual.setup import VirtualPlan, VirtualPlanner
 
 Sent = dict[tuple[int, int, int], list[Vector]]
 """Payloads by (step, sender, receiver): all that were sent, in several lives of a sender."""
 
-_UNPLANNED = (FINISHED, REFUSED, UNHELD)  # digests of views without a plan
+_UNPLANNED = (FINISHED, UNHELD)  # digests of views without a plan
 
 
 class InvariantError(AssertionError):
@@ -79,6 +79,8 @@ class Audit:
         self.trained: dict[tuple[int, int], Trained] = {}  # (device, iteration): the last time
         self.sent: dict[tuple[int, int], Sent] = {}  # by view and iteration
         self._averages: dict[tuple[int, int], Record] = {}
+        self._promises: set[tuple[int, int, int]] = set()
+        self._ended: dict[int, tuple[int, Vector]] = {}  # who said done first, with what
         for device, state in enumerate(begin):
             self.records[device, 0, 0] = Record(device, 0, state.commit)
 
@@ -95,7 +97,8 @@ class Audit:
         """The plan of a view, as its first member sees it."""
         if number not in self._plans:
             view = self.views[number]
-            for planner in (self.planner, VirtualPlanner(self.planner.setup, odd=True)):
+            odd = VirtualPlanner(self.planner.setup, self.planner.battery_j, odd=True)
+            for planner in (self.planner, odd):
                 plan = planner.plan(view, view.members[0])
                 if isinstance(plan, str):
                     raise InvariantError("a view has a plan", plan)
@@ -105,6 +108,13 @@ class Audit:
             else:
                 raise InvariantError("a view has its plan's digest", f"{view} has another")
         return self._plans[number]
+
+    def planned(self, number: int, iteration: int) -> bool:
+        """Has the plan of a view, if it has one, an iteration?"""
+        view = self.views[number]
+        if view.digest in _UNPLANNED or not view.start <= iteration:
+            return False
+        return iteration <= self.plan(number).last
 
     def _installed(self, view: View, who: str) -> None:
         known = self.views.get(view.number)
@@ -279,6 +289,46 @@ class Audit:
             elif isinstance(body, Join):
                 self._on_disk(device, body.iteration <= disk.commit.iteration, body)
 
+    def credits(self, device: int, message: Message, at_work: int) -> None:
+        """A promise counts a training that is under way, and paid for, as paid."""
+        if not isinstance(message, Flood) or message.origin != device:
+            return
+        said, name = message.body, (device, message.epoch, message.sequence)
+        if not isinstance(said, Promise) or name in self._promises:
+            return  # or it is only sent again
+        self._promises.add(name)
+        wanted = not said.pending and said.left_j > 0.0 and said.iteration + 1 == at_work
+        if wanted and said.paid[1] <= 0.0:
+            raise InvariantError(
+                "a training that is paid for is credited",
+                f"device {device} trains iteration {at_work}, and promises {said}",
+            )
+
+    def stopped(self, device: int, end: End) -> None:
+        """A device has stopped for want of a plan."""
+        if not end.resumable:
+            raise InvariantError(
+                "no budget ends a fleet for good", f"device {device}: {end.reason}"
+            )
+        total_s, setup = self.planner.setup.total_s, self.planner.setup
+        if "no time is left" not in end.reason or total_s is None:
+            return
+        last = max(state.commit.iteration for state in self._disk)
+        each_s = [self._iteration_s(t) for t in range(1, last + 1)]
+        slowest_s = max(map(setup.round_s, range(setup.devices)))
+        least_s = max(each_s, default=0.0) + slowest_s
+        if total_s - sum(each_s) > 2.0 * least_s:
+            raise InvariantError(
+                "time counts by the plan's clock",
+                f"{sum(each_s):.3g} s of {total_s:.3g} s are over, and device {device} stops: "
+                f"{end.reason}",
+            )
+
+    def _iteration_s(self, iteration: int) -> float:
+        """Seconds of an iteration that was committed, by the plan's clock."""
+        plans = [self.plan(view) for _, t, view in self.records if t == iteration]
+        return max((plan.price(iteration).iteration_s for plan in plans), default=0.0)
+
     @staticmethod
     def _on_disk(device: int, holds: bool, said: object) -> None:
         if not holds:
@@ -289,9 +339,33 @@ class Audit:
     @staticmethod
     def paid(device: int, battery: Battery) -> None:
         """A node has decided what to do."""
-        if battery.left_j() < -1e-9:
+        if battery.used_j > battery.capacity_j + battery.untold_j + 1e-9:
             raise InvariantError(
-                "no battery is overdrawn", f"device {device} has {battery.left_j():.3g} J left"
+                "no battery is overdrawn",
+                f"device {device} has used {battery.used_j:.6g} J of {battery.capacity_j:.6g} J",
+            )
+
+    def done(self, device: int) -> None:
+        """A device says that all iterations are done: it has the model that the others end with."""
+        commit, newest = self._disk[device].commit, self.newest()
+        planned = newest.digest not in _UNPLANNED
+        last = self.plan(newest.number).last if planned else newest.start - 1
+        if commit.iteration != last:
+            raise InvariantError(
+                "whoever says done has the last model",
+                f"device {device} has committed {commit.iteration} of {last} iterations",
+            )
+        for number in reversed(range(newest.number + 1)):
+            if self.planned(number, last):
+                self._same_as_others(device, commit, exact=self.plan(number).exact(last))
+                return
+
+    def _same_as_others(self, device: int, commit: Commit, *, exact: bool) -> None:
+        first, vector = self._ended.setdefault(commit.iteration, (device, commit.vector))
+        if exact and vector.tobytes() != commit.vector.tobytes():
+            raise InvariantError(
+                "whoever says done has the last model",
+                f"devices {first} and {device} end with different ones",
             )
 
     def metered(self, device: int, battery: Battery) -> None:

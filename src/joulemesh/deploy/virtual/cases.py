@@ -4,13 +4,15 @@ from __future__ import annotations
 
 __all__ = ["Ambush", "Case", "Fault", "case_of"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import Literal
 
+import numpy as np
+
 from joulemesh.deploy.transport.memory import Weather
-from joulemesh.deploy.virtual.setup import Links, Setup
+from joulemesh.deploy.virtual.setup import Links, Setup, VirtualPlanner, exchanges
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
 
@@ -22,6 +24,9 @@ FaultKind = Literal[
     "cut off",
     "full disk",
     "slow",
+    "slower",
+    "hang",
+    "raise",
     "stop",
     "overhears",
     "wipe",
@@ -60,7 +65,9 @@ class Fault:
 
     A device that ``overhears`` is the only one that hears anything: what is decided then, it alone
     knows. A device whose folder is wiped, or restored from a copy that is as old as the fault is
-    long, is started again at once. A clone of its folder runs elsewhere from then on.
+    long, is started again at once. A clone of its folder runs elsewhere from then on. A
+    learner that ``hang``s does so until its process is started again, and one that is ``slower``
+    stays so.
 
     Attributes:
         kind: what.
@@ -68,6 +75,7 @@ class Fault:
         for_s: how long; a device that crashed is started again then.
         device: which one; for a partition, −1.
         links: the directed links that a partition cuts.
+        factor: of the seconds that a slower learner takes.
     """
 
     kind: FaultKind
@@ -75,6 +83,7 @@ class Fault:
     for_s: float
     device: int = -1
     links: tuple[tuple[int, int], ...] = ()
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -152,17 +161,22 @@ def case_of(seed: int) -> Case:
     patience_s = random.choice((0.5, 0.8, 1.5))
     on_failure: Literal["go-on", "stop"] = "stop" if random.random() < 0.1 else "go-on"
     folders, lost = _folders(seed, setup, patience_s)
-    faults = (*_faults(random, setup, patience_s), *folders)
+    learners = _learner_faults(seed, setup, patience_s)
+    faults = (*_faults(random, setup, patience_s), *folders, *learners)
     well_s = max((fault.at_s + fault.for_s for fault in faults), default=0.0)
     well_s += random.uniform(0.5, 3.0) * patience_s
     dead = _dead(random, setup, faults) if on_failure == "go-on" else frozenset()
     if not dead and on_failure == "go-on" and len(folders) > 1:
         dead = frozenset({folders[1].device})  # only its clone is left
     odd = random.randrange(setup.devices) if random.random() < 0.04 else -1
+    battery_j = tuple(_battery_j(random, setup, device) for device in range(setup.devices))
+    setup, battery_j = _binding(seed, setup, battery_j)
+    if not VirtualPlanner(setup, battery_j).feasible():
+        battery_j = tuple(_ample_j(setup) for _ in battery_j)
     return Case(
         seed,
         setup,
-        tuple(_battery_j(random, setup, device) for device in range(setup.devices)),
+        battery_j,
         patience_s,
         on_failure,
         _weather(random, patience_s),
@@ -176,8 +190,53 @@ def case_of(seed: int) -> Case:
 
 def _battery_j(random: Random, setup: Setup, device: int) -> float:
     """Plenty; sometimes too little to reach the end, or just enough for what goes smoothly."""
-    ample = 40.0 * setup.iterations
+    ample = _ample_j(setup)
     return random.uniform(0.0, 0.25) * ample if random.random() < 0.12 else ample
+
+
+def _ample_j(setup: Setup) -> float:
+    return 40.0 * setup.iterations
+
+
+def _binding(
+    seed: int, setup: Setup, battery_j: tuple[float, ...]
+) -> tuple[Setup, tuple[float, ...]]:
+    """Sometimes the total time binds, or all batteries do: there is hardly more than is planned."""
+    random = Random(f"binding {seed}")
+    made = exchanges(setup, tuple(range(setup.devices)), ())
+    assert made is not None
+    setup = replace(setup, leave=random.random() < 0.5)
+    if random.random() < 0.2:
+        slowest_s = max(map(setup.round_s, range(setup.devices)))
+        total_s = setup.iterations * slowest_s + float(made.seconds.sum())
+        setup = replace(setup, total_s=random.uniform(0.7, 1.1) * total_s)
+    if random.random() < 0.3:
+        least_j = setup.iterations * np.array([*map(setup.round_j, range(setup.devices))])
+        least_j = (least_j + made.spent_j.sum(axis=0)) / (1.0 - setup.reserve)
+        draws = [random.choice((1.0, 1.0, 1.02, 1.2, 1.6)) for _ in battery_j]
+        battery_j = tuple((np.array(draws) * least_j + 1e-6).tolist())
+    elif setup.leave and random.random() < 0.4:  # one has too little for its part
+        poor = random.randrange(setup.devices)
+        battery_j = tuple(
+            random.uniform(0.2, 0.9) * setup.iterations * setup.round_j(device)
+            if device == poor
+            else held_j
+            for device, held_j in enumerate(battery_j)
+        )
+    return setup, battery_j
+
+
+def _learner_faults(seed: int, setup: Setup, patience_s: float) -> tuple[Fault, ...]:
+    """Sometimes a learner hangs, fails, or is slow for good."""
+    random = Random(f"learner {seed}")  # of its own: other seeds stay what they are
+    if random.random() > 0.35:
+        return ()
+    kinds: tuple[FaultKind, ...] = ("hang", "raise", "slower", "freeze")
+    kind = random.choice(kinds)
+    for_s = {"raise": random.expovariate(1.0), "freeze": random.uniform(1.5, 6.0)}.get(kind, 0.0)
+    device, factor = random.randrange(setup.devices), random.choice((3.0, 8.0, 30.0))
+    fault = Fault(kind, random.uniform(0.1, 1.0), for_s * patience_s, device, factor=factor)
+    return (fault,)
 
 
 def _weather(random: Random, patience_s: float) -> Weather:

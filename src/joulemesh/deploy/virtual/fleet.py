@@ -31,9 +31,11 @@ MakeNode = Callable[[Machine, Case], NodeLike]
 Watch = Callable[[float, int, Event, Sequence[Effect]], None]
 
 _DISK_S = (0.001, 0.02)
-_WAITS = 60.0  # patiences after the last fault, within which a run must have ended
+_WAITS = 100.0  # patiences after the last fault, within which a run must have ended
 _CUTS = ("partition", "cut off", "overhears")
 _OVERHEARS = 0.25  # patiences
+_STOPS = 3  # for want of a plan: after so many, the user has to do something
+_VIEWS = 80  # more than any run that makes headway
 _EVENTS = 60_000  # more than any run that ends
 
 
@@ -79,7 +81,7 @@ class VirtualFleet:
         self.random = Random(f"run {case.seed}")
         self.clock = Clock()
         self.network = MemoryNetwork(self.clock, self.random, case.weather)
-        self.planner = VirtualPlanner(case.setup)
+        self.planner = VirtualPlanner(case.setup, case.battery_j)
         first = self.planner.first(case.battery_j)
         self._begin = begin = Durable(0, (first,), Commit(0, np.zeros(case.setup.size)))
         self._copies: dict[Fault, tuple[Durable, float]] = {}
@@ -91,13 +93,14 @@ class VirtualFleet:
                 self,
                 Disk(begin, self.random, _DISK_S),
                 Battery(case.setup, device, case.battery_j[device]),
-                VirtualPlanner(case.setup, odd=device == case.odd),
+                VirtualPlanner(case.setup, case.battery_j, odd=device == case.odd),
             )
             for device in devices
         ]
         self.events, self.digest = 0, 0
         self.complete: set[int] = set()
         self._gone: set[int] = set()  # ended for good, before the end of the plan
+        self._stops: Counter[int] = Counter()  # for want of a plan
         self._first_end: float | None = None
         self._well = self._news = False
         self._cuts: Counter[tuple[int, int]] = Counter()
@@ -126,6 +129,7 @@ class VirtualFleet:
         for effect in effects:
             if isinstance(effect, Send):
                 self._spring(device, effect.message)
+                self.audit.credits(device, effect.message, machine.at_work)
                 self.audit.says(device, effect.to, effect.message)
 
     def durable(self, machine: Machine, state: Durable) -> None:
@@ -139,15 +143,32 @@ class VirtualFleet:
             self.clock.after(self.case.patience_s, machine.start)
             return
         self._news = True
+        if end.reason.startswith("there is no plan"):
+            self._stops[machine.device] += 1
+            self.audit.stopped(machine.device, end)
+        if not end.reason:
+            raise InvariantError("whoever ends says why", f"device {machine.device} does not")
         if end.complete:
             self.complete.add(machine.device)
+            self.audit.done(machine.device)
             if self._first_end is None:
                 self._first_end = self.clock.now
-        elif not end.resumable:
+        elif not end.resumable or self._stops[machine.device] >= _STOPS:
             self._gone.add(machine.device)
         else:
             wait_s = (0.5 + self.random.random()) * self.case.patience_s
             self.clock.after(wait_s, self._start, machine)
+
+    def failed(self, machine: Machine, error: BaseException) -> None:
+        """A node, or what drives it, has a defect."""
+        if isinstance(error, InvariantError):
+            raise error
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvariantError(
+            "no node fails",
+            f"device {machine.device}: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}:{where.lineno})",
+        ) from error
 
     def _start(self, machine: Machine) -> None:
         if machine.device not in self.case.dead | self.complete:
@@ -161,7 +182,7 @@ class VirtualFleet:
             machine.crash()
         elif fault.kind == "power cut":
             for one in self.machines:  # they come back one by one
-                one.crash()
+                one.crash(power_cut=True)
                 self.clock.after(fault.for_s * self.random.random(), self._start, one)
         elif fault.kind == "freeze":
             machine.freeze()
@@ -171,7 +192,13 @@ class VirtualFleet:
         elif fault.kind == "full disk":
             machine.disk.full = True
         elif fault.kind == "slow":
-            machine.slow = 20.0
+            machine.learner.slow = 20.0
+        elif fault.kind == "slower":
+            machine.learner.slow = fault.factor
+        elif fault.kind == "hang":
+            machine.hang()
+        elif fault.kind == "raise":
+            machine.learner.raises = True
         elif fault.kind == "restore":
             self._copies[fault] = (machine.disk.state, machine.battery.spent_j())
         elif fault.kind == "wipe":
@@ -202,7 +229,9 @@ class VirtualFleet:
         elif fault.kind == "full disk":
             machine.disk.full = False
         elif fault.kind == "slow":
-            machine.slow = 1.0
+            machine.learner.slow = 1.0
+        elif fault.kind == "raise":
+            machine.learner.raises = False
         elif fault.kind == "restore":
             self._lose(machine, *self._copies[fault])
 
@@ -214,6 +243,7 @@ class VirtualFleet:
         machine.crash()
         machine.disk.state = state
         machine.battery.forget(spent_j, max(spent_j, self._told_j(machine)))
+        machine.ceiling.settle(spent_j)
         self.audit.lost(machine.device, state)
         if was_up:
             self._start(machine)
@@ -233,7 +263,9 @@ class VirtualFleet:
         disk = Disk(machine.disk.state, self.random, _DISK_S)
         battery = Battery(setup, device, machine.battery.capacity_j)
         battery.forget(machine.battery.spent_j(), 0.0)
-        return Machine(device, self, disk, battery, VirtualPlanner(setup), double=True)
+        return Machine(
+            device, self, disk, battery, VirtualPlanner(setup, self.case.battery_j), double=True
+        )
 
     def _spring(self, device: int, message: Message) -> None:
         """Spring the ambushes that wait for this message."""
@@ -282,6 +314,8 @@ class VirtualFleet:
         while clock.step(until) and not self._over():
             if self.events > _EVENTS:
                 raise InvariantError("the run ends", f"it has not after {self.events} events")
+            if len(self.audit.views) > _VIEWS:
+                raise InvariantError("views are few", f"there are {len(self.audit.views)}")
         for machine in self.machines:
             self.audit.metered(machine.device, machine.battery)
         check_history(self.audit)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Battery", "Disk", "Memory", "VirtualSigner", "train"]
+__all__ = ["Battery", "Ceiling", "Disk", "Memory", "VirtualLearner", "VirtualSigner", "train"]
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.aggregation.route import Route
-from joulemesh.deploy.effects import Commit, Durable, Save, Send, Train
-from joulemesh.deploy.messages import Given, Part
+from joulemesh.deploy.effects import Commit, Durable
+from joulemesh.deploy.messages import Given, Message, Part
 from joulemesh.deploy.virtual.setup import Setup
+from joulemesh.errors import ScenarioError
 
 Memory = Mapping[str, NDArray[Any]]
 
@@ -71,7 +72,7 @@ def _signature(device: int, text: bytes) -> str:
 
 
 class Battery:
-    """A battery and its meter, which knows exactly what was spent; it outlives crashes.
+    """A battery and its meter: a `RunMeter`.
 
     Args:
         setup: prices.
@@ -79,12 +80,19 @@ class Battery:
         capacity_j: joules that it held at first.
     """
 
+    iteration, measures, source = 1, False, "virtual"
+
     def __init__(self, setup: Setup, device: int, capacity_j: float) -> None:
         self._setup, self._device, self.capacity_j = setup, device, capacity_j
         self._spent_j = 0.0
         self.forgot_at_j = -1.0  # what was used when a folder was lost
         self.untold_j = 0.0  # spent just before a folder was lost, as far as nobody may know
-        self.used_j = 0.0  # by what was really done, which must have been metered
+        self.used_j = 0.0  # by what was really done, whatever was metered
+        self.when_unread: Callable[[str], None] = lambda reason: None
+
+    def begin(self, spent_j: float) -> None:
+        """The process is started, and knows what may have been spent before."""
+        self._spent_j = spent_j
 
     def left_j(self) -> float:
         """Joules that may still be spent."""
@@ -100,6 +108,12 @@ class Battery:
 
     def exchange(self, route: Route, iteration: int) -> None:
         """Every message is paid for by itself, whatever the route."""
+
+    def rest(self, iteration: int, seconds: float) -> None:
+        """Nothing is drawn at rest."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
         """Joules of a message."""
@@ -125,12 +139,95 @@ class Battery:
         self._spent_j, self.forgot_at_j = spent_j, self.used_j
         self.untold_j = self.used_j - told_j
 
-    def use(self, effect: Train | Send) -> None:
-        """Really train or send."""
-        if isinstance(effect, Train):
-            self.used_j += self.train_j(effect.rounds)
-        elif isinstance(effect.message, Part | Given):
-            self.used_j += self.send_j(effect.to, effect.message.payload.nbytes)
+    def use_to_train(self, rounds: int) -> None:
+        """Really train."""
+        self.used_j += self.train_j(rounds)
+
+    def use_to_send(self, to: int, message: Message) -> None:
+        """Really send."""
+        if isinstance(message, Part | Given):
+            self.used_j += self.send_j(to, message.payload.nbytes)
+
+
+class Ceiling:
+    """What may have been spent by the time of a crash; see `joulemesh.deploy.device.ceiling`.
+
+    Args:
+        capacity_j: of the battery.
+    """
+
+    def __init__(self, capacity_j: float) -> None:
+        self.joules, self._far_j, self._stride_j = 0.0, 0.0, capacity_j / 200.0
+
+    def raise_over(self, spent_j: float, ahead_j: float = 0.0) -> None:
+        """Make room for spending, before it is done."""
+        if spent_j > self.joules:
+            self.joules = spent_j + ahead_j
+            if self.joules > self._far_j:
+                self._far_j = self.joules + self._stride_j
+
+    def settle(self, spent_j: float) -> None:
+        """Put it where the spending is."""
+        self.joules = self._far_j = spent_j
+
+    def crash(self, *, power_cut: bool) -> None:
+        """What outlives a process, and what outlives the machine."""
+        if power_cut:
+            self.joules = self._far_j
+
+
+class VirtualLearner:
+    """Pretends to train, in virtual time.
+
+    Attributes:
+        slow: factor of its seconds.
+        hangs: does its training never end?
+        raises: does it fail?
+        iteration: the last that it was asked to train.
+    """
+
+    def __init__(self, setup: Setup, device: int, battery: Battery) -> None:
+        self._setup, self._device, self._battery = setup, device, battery
+        self.slow, self.hangs, self.raises, self.iteration = 1.0, False, False, 0
+        self._random = Random(f"learner {device}")
+        self._time = 0.0
+        self._vector: Vector = np.zeros(setup.size)
+        self._memory: Memory = {}
+
+    def time(self) -> float:
+        """Seconds that it has been at work."""
+        return self._time
+
+    def parameters(self) -> Vector:
+        """[P]."""
+        return self._vector
+
+    def load(self, parameters: Vector) -> None:
+        """Take up parameters."""
+        self._vector = parameters
+
+    def train(self, iteration: int, rounds: int) -> None:
+        """Run local rounds."""
+        self.iteration = iteration
+        self._battery.use_to_train(rounds)
+        seconds = rounds * self._setup.round_s(self._device) * self.slow
+        self._time += seconds * (0.8 + 0.4 * self._random.random())
+        if self.raises:
+            raise RuntimeError("it diverged")
+        start = Commit(iteration - 1, self._vector, self._memory)
+        self._vector, self._memory = train(self._device, iteration, rounds, start)
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Nothing."""
+        return {}
+
+    def save(self) -> Memory:
+        """Its momentum."""
+        return self._memory
+
+    def restore(self, memory: Memory) -> None:
+        """Take it up."""
+        self._memory = memory
 
 
 class Disk:
@@ -145,30 +242,34 @@ class Disk:
     def __init__(self, state: Durable, random: Random, latency_s: tuple[float, float]) -> None:
         self.state, self.full = state, False
         self._random, self._latency_s = random, latency_s
-        self._pending: list[Save] = []
+        self._pending: list[Callable[[], Any]] = []
         self._free_at = 0.0
 
-    def write(self, save: Save, now: float) -> float:
+    def write(self, action: Callable[[], Any], now: float) -> float:
         """Begin to write; how long that takes, after the writes before it."""
         low, high = self._latency_s
         self._free_at = max(self._free_at, now) + low + self._random.random() * (high - low)
-        self._pending.append(save)
+        self._pending.append(action)
         return self._free_at - now
 
-    def finish(self, save: Save) -> bool:
-        """The write is over; False if there was no room."""
-        self._pending.remove(save)
-        if self.full:
-            return False
-        self.state = save.state
-        return True
+    def finish(self, action: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        """The write is over: what came of it."""
+        self._pending.remove(action)
+        try:
+            return action(), None
+        except ScenarioError as error:
+            return None, error
 
-    def crash(self) -> list[Durable]:
+    def finish_all(self) -> None:
+        """A process that ends in order waits for what it has given to the disk."""
+        while self._pending:
+            self.finish(self._pending[0])
+        self._free_at = 0.0
+
+    def crash(self) -> None:
         """Power is gone: some of the writes on their way had got through, in order."""
         through = self._random.randint(0, len(self._pending)) if not self.full else 0
-        survived = [save.state for save in self._pending[:through]]
+        for action in self._pending[:through]:
+            action()
         self._pending.clear()
         self._free_at = 0.0
-        if survived:
-            self.state = survived[-1]
-        return survived

@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = ["Setup", "VirtualPlan", "VirtualPlanner"]
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.deploy.plans import Price
 from joulemesh.deploy.view import View
+from joulemesh.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.scenario.pattern import ExchangePattern
@@ -47,6 +50,9 @@ class Setup:
         gossip: (rounds, mode), for those schemes that have gossip rounds.
         iterations: number of iterations.
         size: number of parameters.
+        total_s: seconds by the plan's clock that all iterations may take; None without a limit.
+        reserve: share of each battery that plans leave alone.
+        leave: do those who cannot pay to the end take no part, rather than all end earlier?
     """
 
     devices: int
@@ -56,6 +62,9 @@ class Setup:
     gossip: tuple[int, str] = (2, "matchings")
     iterations: int = 4
     size: int = 6
+    total_s: float | None = None
+    reserve: float = 0.01
+    leave: bool = False
 
     @cached_property
     def options(self) -> PlanOptions:
@@ -167,12 +176,18 @@ class VirtualPlanner:
 
     Args:
         setup: the fleet.
+        battery_j: of each device, of which the reserve is a share; what is left, unless given.
         odd: make other plans than the others' planners do, except of view 0: another version.
     """
 
-    def __init__(self, setup: Setup, *, odd: bool = False) -> None:
-        self.setup, self._odd = setup, odd
-        self._views: dict[View, View] = {}  # with their digests
+    def __init__(self, setup: Setup, battery_j: Sequence[float] = (), *, odd: bool = False) -> None:
+        self.setup, self.battery_j, self._odd = setup, battery_j, odd
+        self._made: dict[View, VirtualPlan | str] = {}
+
+    def feasible(self) -> bool:
+        """Is there a plan at all?"""
+        view = View(0, 1, tuple(range(self.setup.devices)), left_j=tuple(self.battery_j))
+        return isinstance(self.plan(view, 0), VirtualPlan)
 
     def first(self, battery_j: tuple[float, ...]) -> View:
         """View 0: everybody, from the first iteration on."""
@@ -183,31 +198,115 @@ class VirtualPlanner:
 
     def plan(self, view: View, device: int) -> VirtualPlan | str:
         """The plan of a view, with its digest, or why there is none."""
-        found = exchanges(self.setup, view.members, view.cut)
-        if found is None:
-            return f"the members {view.members} of view {view.number} are not connected"
         more = int(self._odd and view.number > 0)
-        if view not in self._views:
-            content = repr((self.setup.scheme, replace(view, digest="", proof=None), more))
-            digest = hashlib.sha256(content.encode()).hexdigest()
-            self._views[view] = replace(view, digest=digest)
-        return VirtualPlan(self._views[view], device, self.setup, found, more)
+        if view not in self._made:
+            self._made[view] = self._decided(view, more)
+        made = self._made[view]
+        return made if isinstance(made, str) else replace(made, device=device)
+
+    def _decided(self, view: View, more: int) -> VirtualPlan | str:
+        """With what is left beyond the reserve; if that does not do, with all that is left."""
+        refusal = ""
+        for reserve in (self.setup.reserve, 0.0):
+            found = _Draft(self.setup, view, reserve, self.battery_j, more).decide()
+            if not isinstance(found, str):
+                content = repr((self.setup.scheme, replace(view, digest="", proof=None), more))
+                digest = hashlib.sha256(content.encode()).hexdigest()
+                return replace(found, view=replace(view, digest=digest))
+            refusal = found
+        return refusal
+
+
+class _Draft:
+    """Decides who takes part in a view, for how many iterations, and with how many rounds."""
+
+    def __init__(
+        self, setup: Setup, view: View, reserve: float, battery_j: Sequence[float], more: int
+    ) -> None:
+        self.setup, self.view, self.more = setup, view, more
+        self.left_j = {
+            one: left_j - reserve * (battery_j[one] if battery_j else left_j)
+            for one, left_j in zip(view.members, view.left_j, strict=True)
+        }
+
+    def decide(self) -> VirtualPlan | str:
+        """The plan as no device in particular sees it, or why there is none."""
+        setup, view, who = self.setup, self.view, self.view.members
+        while len(who) > 1:
+            found = exchanges(setup, who, view.cut)
+            if found is None:
+                parts = _parts(who, setup.links, view.cut)
+                who = max(parts, key=lambda part: (len(part), -part[0]))
+                continue
+            able = tuple(d for d in who if self.left_j[d] >= self._least_j(found, d, view.start))
+            if able == who:
+                lasting = tuple(d for d in who if self.left_j[d] >= self._all_j(found, d))
+                if lasting == who or not setup.leave or len(lasting) < 2:
+                    return self._lasting(found, who)
+                able = lasting
+            who = able
+        return f"fewer than two devices can pay for iteration {view.start}"
+
+    def _trains(self, iteration: int) -> int:
+        pattern = self.setup.pattern
+        return int(pattern is None or bool(pattern.trains(iteration)[-1]))
+
+    def _least_j(self, found: Exchanges, device: int, iteration: int) -> float:
+        """Joules of an iteration with no more rounds than it must have."""
+        rounds = self._trains(iteration) * (1 + self.more)
+        return rounds * self.setup.round_j(device) + float(found.spent_j[iteration - 1, device])
+
+    def _all_j(self, found: Exchanges, device: int) -> float:
+        """Joules to the end, with no more rounds than it must have."""
+        iterations = range(self.view.start, self.setup.iterations + 1)
+        return sum(self._least_j(found, device, t) for t in iterations)
+
+    def _lasting(self, found: Exchanges, who: tuple[int, ...]) -> VirtualPlan | str:
+        """As many iterations as everybody can pay for in time, and more rounds where they can."""
+        setup, view = self.setup, self.view
+        left_j = {device: self.left_j[device] for device in who}
+        left_s = None if setup.total_s is None else setup.total_s - view.elapsed_s
+        last = view.start - 1
+        for t in range(view.start, setup.iterations + 1):
+            after_j = {device: left_j[device] - self._least_j(found, device, t) for device in who}
+            slowest_s = self._trains(t) * max(setup.round_s(device) for device in who)
+            if left_s is not None:
+                left_s -= slowest_s + float(found.seconds[t - 1])
+            if min(after_j.values()) < 0.0 or (left_s is not None and left_s < 0.0):
+                break
+            left_j, last = after_j, t
+        if last < view.start:
+            return f"no time is left for iteration {view.start}"
+        rounds = {}
+        for t, device in product(range(view.start, last + 1), who):
+            round_j, trains = setup.round_j(device), self._trains(t)
+            extra = int(setup.total_s is None and trains and (device + t) % 2)
+            extra *= int(left_j[device] >= round_j)
+            left_j[device] -= extra * round_j
+            rounds[device, t] = trains * (1 + self.more) + extra
+        return VirtualPlan(view, -1, setup, found, last, who, rounds)
+
+
+def _parts(who: tuple[int, ...], links: Links, cut: Links) -> list[tuple[int, ...]]:
+    """The connected parts of some devices."""
+    number = {device: k for k, device in enumerate(who)}
+    inside = [(number[a], number[b]) for a, b in links if a in number and b in number]
+    inside = [one for one in inside if (who[one[0]], who[one[1]]) not in cut]
+    count, label = components(np.array(inside, np.int64).reshape(-1, 2), len(who))
+    return [tuple(d for d in who if label[number[d]] == part) for part in range(count)]
 
 
 @dataclass(frozen=True, eq=False)
 class VirtualPlan:
-    """A `ViewPlan`: few rounds, fewer where the battery is low."""
+    """A `ViewPlan`: few rounds, fewer where the battery is low, and nobody who cannot pay."""
 
     view: View
     device: int
     setup: Setup
     exchanges: Exchanges
-    more: int = 0  # rounds than others plan
-
-    @property
-    def last(self) -> int:
-        """The last iteration."""
-        return self.setup.iterations
+    last: int
+    who: tuple[int, ...]
+    planned: Mapping[tuple[int, int], int]
 
     def rounds(self, iteration: int) -> int:
         """Local rounds of this device."""
@@ -215,20 +314,23 @@ class VirtualPlan:
 
     def rounds_of(self, device: int, iteration: int) -> int:
         """Local rounds of any device."""
-        pattern = self.setup.pattern
-        if pattern is not None and not pattern.trains(iteration)[-1]:
-            return 0
-        left = self.view.left_j[self.view.members.index(device)]
-        remaining = self.setup.iterations - self.view.start + 1
-        rich = left > 4.0 * remaining * self.setup.round_j(device)
-        return self.more + (1 + (device + iteration) % 2 if rich else 1)
+        self._require(iteration)
+        return self.planned.get((device, iteration), 0)
+
+    def _require(self, iteration: int) -> None:
+        if not self.view.start <= iteration <= self.last:
+            raise ScenarioError(
+                f"iteration {iteration} is not one of {self.view.start}..{self.last}"
+            )
 
     def active(self, iteration: int) -> tuple[int, ...]:
-        """All members take part."""
-        return self.view.members
+        """The members that take part."""
+        self._require(iteration)
+        return self.who
 
     def route(self, iteration: int) -> Route | None:
         """Everybody's messages of the exchange; None where there is no exchange."""
+        self._require(iteration)
         return self.exchanges.routes[iteration - 1]
 
     def peer(self, iteration: int) -> Peer | None:
@@ -246,13 +348,16 @@ class VirtualPlan:
         """Does everybody hold the same mean after the exchange?"""
         return self.exchanges.exact(iteration)
 
+    def rest_j(self, iteration: int) -> float:
+        """Joules of this device's part, from an iteration to the last."""
+        prices = ((self.rounds(t), self.price(t)) for t in range(iteration, self.last + 1))
+        return sum(rounds * one.round_j + one.exchange_j for rounds, one in prices)
+
     def price(self, iteration: int) -> Price:
         """What the iteration costs this device."""
         setup, row = self.setup, iteration - 1
         exchange_s = float(self.exchanges.seconds[row])
-        slowest = max(
-            self.rounds_of(one, iteration) * setup.round_s(one) for one in self.view.members
-        )
+        slowest = max(self.rounds_of(one, iteration) * setup.round_s(one) for one in self.who)
         return Price(
             setup.round_j(self.device),
             setup.round_s(self.device),
