@@ -45,8 +45,6 @@ class Full:
 
     def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None: ...
 
-    def recall(self, spent_j: float) -> None: ...
-
 
 def test_a_view_that_a_node_installs_comes_back_whole_from_its_journal(tmp_path: Path) -> None:
     view = View(

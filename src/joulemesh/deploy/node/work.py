@@ -19,7 +19,7 @@ from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import LATE, REFUSED, UNHELD
+from joulemesh.deploy.view import LATE, UNHELD
 
 
 class Work:
