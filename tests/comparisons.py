@@ -17,6 +17,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.setup import learner as learners
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.training.jax.engine import Engine
+from tests.ideal import ideal
 
 SEEDS = (0, 1)
 
@@ -34,7 +35,7 @@ class Counting(Engine):
 @cache
 def small_scenario() -> Scenario:
     """Five devices on a ring; 650 parameters; budgets in which every method can move."""
-    return Scenario(
+    return ideal(
         devices={"count": 5, "cycles_per_sample": (1e5, 3e5)},
         network={"topology": "ring"},
         budget={"energy_j": (0.5, 1.5), "deadline_s": 0.04},

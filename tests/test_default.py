@@ -107,21 +107,17 @@ def test_a_radio_that_is_named_replaces_the_default_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("plan", [{"physics": "paper"}, {"accounting": "both-ends"}])
-@pytest.mark.parametrize("network", [{}, {"profile": "zigbee"}])
-def test_a_radios_receiving_gives_way_where_both_ends_pay(
-    plan: dict[str, str], network: dict[str, str]
+def test_receiving_of_a_radio_that_nobody_names_gives_way_where_both_ends_pay(
+    plan: dict[str, str],
 ) -> None:
-    both = Scenario(plan=plan, network=network, budget={"total_s": 30.0})
+    both = Scenario(plan=plan)
     assert both.devices.receive_power_w is None
     assert joulemesh.plan(both).iterations
-    own = both.override({"devices.receive_power_w": 0.1})
-    with pytest.raises(joulemesh.ScenarioError, match="both ends pay the sender's"):
-        joulemesh.plan(own)
-    alone = Scenario(plan={**plan, "accounting": "transmitter"}, network=network)
-    assert (
-        alone.devices.receive_power_w
-        == radio(network.get("profile", "wifi")).devices["receive_power_w"]
-    )
+    for own in ({"devices.receive_power_w": 0.1}, {"network.profile": "wifi"}):
+        with pytest.raises(joulemesh.ScenarioError, match="both ends pay the sender's"):
+            joulemesh.plan(both.override(own))
+    alone = Scenario(plan={**plan, "accounting": "transmitter"})
+    assert alone.devices.receive_power_w == radio("wifi").devices["receive_power_w"]
 
 
 def test_devices_stay_where_they_are_when_their_radio_changes() -> None:

@@ -35,7 +35,7 @@ def pair(**more: Any) -> Scenario:
         "budget.deadline_s": 10.0,
         "plan.iterations": 2,
     }
-    return Scenario().override({**fields, **more})
+    return Scenario.preset("adaptive").override({**fields, **more})
 
 
 def test_everybody_waits_for_the_slowest_and_pays_for_it() -> None:

@@ -69,23 +69,24 @@ def take_measured(said: dict[str, Said]) -> None:
 
 
 def _take_receiving(said: dict[str, Said]) -> None:
-    """Let a profile's power give way to a price of a received bit; refuse two that are given.
+    """Let a price of a received bit take the place of a profile's power; refuse both.
 
-    Where both ends pay the sender's joules, that is the price.
+    Where both ends pay the sender's joules, the power of a radio that nobody names gives way, too.
     """
+    price, power = (said.get(name) for name in _RECEIVING)
+    if power is None or power.value is None:
+        return
+    if price is not None and price.value is not None:
+        if power.origin.kind != "profile":
+            raise ScenarioError(
+                f"{_RECEIVING[0]} and {_RECEIVING[1]} are two prices of the same; give either"
+            )
+        del said[_RECEIVING[1]]
+        return
     by_physics = "both-ends" if _value(said, "plan.physics") == "paper" else "transmitter"
     both_ends = (_value(said, "plan.accounting") or by_physics) == "both-ends"
-    if _value(said, _RECEIVING[1]) is None:
-        return
-    if _value(said, _RECEIVING[0]) is None and not both_ends:
-        return
-    if said[_RECEIVING[1]].origin.kind != "profile":
-        if _value(said, _RECEIVING[0]) is None:
-            return  # the world refuses it, with what to set
-        raise ScenarioError(
-            f"{_RECEIVING[0]} and {_RECEIVING[1]} are two prices of the same; give either"
-        )
-    del said[_RECEIVING[1]]
+    if both_ends and power.origin.kind == "profile" and "network.profile" not in said:
+        del said[_RECEIVING[1]]
 
 
 def _value(said: dict[str, Said], name: str) -> Any:
