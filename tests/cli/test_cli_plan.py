@@ -85,7 +85,10 @@ def test_plan_shows_scheme_reason_iterations_totals_devices_and_rounds(command: 
 
 def test_devices_are_called_by_their_names(command: Command, tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("name,energy_j\ngate,9\nbarn,9\nmast,1\n")
-    (tmp_path / "f.toml").write_text('[devices]\ntable = "d.csv"\n[plan]\niterations = 20\n')
+    (tmp_path / "f.toml").write_text(
+        '[devices]\ntable = "d.csv"\n[network]\nprofile = "ideal"\n[budget]\ndeadline_s = 0.04\n'
+        '[plan]\niterations = 20\nrounds = "theorem4"\naggregation = "tree"\n'
+    )
     out = command("plan", "f.toml").out
     assert "│0 gate │" in out
     assert any(
@@ -266,7 +269,11 @@ BAD: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
         {},
         ("devices.count is 7", "use 6 or 8"),
     ),
-    "zeta too small": ("[plan]\nzeta = 50.0\n", {}, ("plan.zeta = 50", "set plan.zeta above 99")),
+    "zeta too small": (
+        '[plan]\nzeta = 50.0\nrounds = "theorem4"\niterations = 100\n',
+        {},
+        ("plan.zeta = 50", "set plan.zeta above 99"),
+    ),
     "zero deadline": ("[budget]\ndeadline_s = 0\n", {}, ("budget.deadline_s", "greater than 0")),
     "no exchange can be paid": (
         "[budget]\nenergy_j = 1e-6\n",
@@ -274,7 +281,7 @@ BAD: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
         ("device ", "battery of 1 µJ", "raise budget.energy_j to at least "),
     ),
     "no exchange is in time": (
-        "[budget]\ndeadline_s = 1e-6\n",
+        '[budget]\ndeadline_s = 1e-6\n[plan]\nrounds = "theorem4"\n',
         {},
         ("device ", "deadline of 1 µs", "raise budget.deadline_s to at least "),
     ),

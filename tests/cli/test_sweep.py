@@ -21,11 +21,15 @@ SMALL = """
 [devices]
 count = 4
 cycles_per_sample = [1e5, 3e5]
+[network]
+profile = "ideal"
 [budget]
 energy_j = [0.5, 1.5]
 deadline_s = 0.04
 [plan]
 iterations = 4
+rounds = "theorem4"
+aggregation = "theorem3"
 [training]
 model = "logistic"
 batch_size = 8

@@ -26,6 +26,7 @@ def init(
     scenario = read_scenario(None, preset, changes)
     # Figures that decide the plan are given in the file, as far as no profile or table gives them.
     names = [one.name for one in figures(scenario) if one.origin.kind in ("assumed", "preset")]
-    scenario = scenario.override({name: value_of(scenario, name) for name in names})
+    figure = {name: value_of(scenario, name) for name in names}
+    scenario = scenario.override({k: value for k, value in figure.items() if value is not None})
     write_text(file, scenario.to_toml(comments=True), force=force)
     say(f"wrote {file}; now: joulemesh plan {file}")
