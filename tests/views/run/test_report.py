@@ -117,7 +117,7 @@ def test_assumed_figures_are_named_and_all_have_an_origin(
     assert "Assumed (not given)" not in render_report(make_view(plans["default"]))
     plan = joulemesh.plan(joulemesh.Scenario(budget={"energy_j": 20.0}))
     page = render_report(make_view(plan))
-    assert "Assumed (not given): [budget] deadline_s 40 ms; [devices] count 20," in page
+    assert "Assumed (not given): [budget] total_s 4 s; [devices] count 20," in page
     assert "<td >budget.energy_j</td><td >20 J</td><td >given</td>" in page
 
 

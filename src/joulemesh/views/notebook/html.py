@@ -15,7 +15,7 @@ import numpy as np
 from joulemesh.planning.plan import Plan
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.result import Result
-from joulemesh.scenario import SECTIONS, Budget, Scenario
+from joulemesh.scenario import SECTIONS, Budget, Origin, Scenario
 from joulemesh.units import duration
 from joulemesh.views import words
 from joulemesh.views.asset import asset
@@ -72,13 +72,15 @@ def scenario_html(scenario: Scenario) -> str:
     >>> "fashion-mnist" in scenario_html(Scenario(training={"dataset": "fashion-mnist"}))
     True
     """
-    rows, origins = [], scenario.origins()
+    rows, origins, network = [], scenario.origins(), scenario.network
+    named = origins["network.profile"].kind == "given"
+    filled = None if named else Origin("profile", str(network.profile))
     for name, section in SECTIONS.items():
         values = getattr(scenario, name)
         given = [
             field
             for field in section.model_fields
-            if field in values.model_fields_set and origins[f"{name}.{field}"].kind != "profile"
+            if field in values.model_fields_set and origins[f"{name}.{field}"] != filled
         ]
         cells = ", ".join(
             f"{field} {value_words(field, getattr(values, field))}" for field in given
