@@ -23,6 +23,8 @@ class Settings:
         starting_s: seconds that a neighbour may take to be heard for the first time.
         hang_s: seconds that training may take beyond what is planned (a first compilation).
         minority_s: seconds after which a device that cannot reach a majority stops.
+        reserve: share of each battery that a plan made after a fault leaves alone, for the next
+            one; what would otherwise not be paid for may be paid from it.
 
     >>> Settings(patience_s=8.0).tick_s
     1.0
@@ -35,6 +37,7 @@ class Settings:
     starting_s: float = 120.0
     hang_s: float = 120.0
     minority_s: float = 120.0
+    reserve: float = 0.01
 
     def needed(self, view: View) -> int:
         """Members of a view that must agree to the one that follows it.

@@ -57,6 +57,7 @@ class Remaining:
         left_j: Sequence[float],
         cut: Iterable[tuple[int, int]] = (),
         elapsed_s: float = 0.0,
+        reserve: float = 0.0,
     ) -> Remaining:
         """The state of some members.
 
@@ -67,6 +68,7 @@ class Remaining:
             left_j: joules that each of them has left; no more than its battery counts.
             cut: links that carry nothing, as pairs of devices; a pair without a link is no harm.
             elapsed_s: seconds that earlier iterations have taken.
+            reserve: share of each battery that is left alone.
 
         Raises:
             ScenarioError: there is no such device or iteration, or a figure is not a number.
@@ -81,7 +83,8 @@ class Remaining:
         who, active = np.array(members, np.int64), np.zeros(graph.devices, np.bool_)
         active[who] = True
         battery_j = np.zeros(graph.devices)
-        battery_j[who] = np.clip(np.array(left_j, np.float64), 0.0, held[who])
+        usable_j = np.array(left_j, np.float64) - reserve * held[who]
+        battery_j[who] = np.clip(usable_j, 0.0, held[who])
         pairs = {(min(pair), max(pair)) for pair in cut}
         gone = np.array([tuple(ends) in pairs for ends in graph.edges.tolist()], np.bool_)
         return cls(start - 1, active, battery_j, gone, float(elapsed_s))

@@ -103,7 +103,7 @@ def report_of_fleet(
             f"'run' to {place / fleet.names[0]}, and so on"
         )
     before = planned(plan)
-    after, notes = planned_again(plan, before, views_of(histories))
+    after, notes = planned_again(plan, before, views_of(histories), fleet.settings.reserve)
     if digest_of(plan) != fleet.digest:
         notes.insert(
             0,
@@ -118,6 +118,8 @@ def report_of_fleet(
         fleet=fleet.id,
         plan=fleet.digest,
         battery_j=plan.energy_budget_j,
+        deadline_s=plan.deadline_s,
+        reserve=fleet.settings.reserve,
     )
     said: list[str] = []
     if replay:

@@ -100,6 +100,8 @@ class Document:
             fleet=self.fleet.id,
             plan=self.fleet.digest,
             battery_j=self.plan.energy_budget_j,
+            deadline_s=self.plan.deadline_s,
+            reserve=self.fleet.settings.reserve,
         )
         view = DeploymentView.of(
             self.plan, receipt, histories, curve=self._curve, subject=Subject(self.title)
@@ -116,7 +118,10 @@ class Document:
     def _planned_again(self, views: Sequence[Seen]) -> Costs:
         key = tuple(seen.view.digest for seen in views)
         if key != self._after[0]:
-            self._after = (key, planned_again(self.plan, self._before, views)[0])
+            self._after = (
+                key,
+                planned_again(self.plan, self._before, views, self.fleet.settings.reserve)[0],
+            )
         return self._after[1]
 
     def _events(self, histories: Sequence[History]) -> list[list[Any]]:

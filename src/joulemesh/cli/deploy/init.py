@@ -63,6 +63,14 @@ def init(
             "end with two models."
         ),
     ] = "majority",
+    reserve: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=0.5,
+            help="Share of each battery that plans made after a fault leave alone.",
+        ),
+    ] = 0.01,
     days: Annotated[
         int, typer.Option(min=1, max=3650, help="Days for which certificates are valid.")
     ] = 365,
@@ -81,7 +89,9 @@ def init(
     patience_s = parse(patience, "s")
     if not 0.1 <= patience_s <= 86400:
         raise ScenarioError(f"--patience {patience}: give between 0.1 s and 1 day")
-    settings = Settings(patience_s=patience_s, on_failure=on_failure, quorum=quorum)
+    settings = Settings(
+        patience_s=patience_s, on_failure=on_failure, quorum=quorum, reserve=reserve
+    )
     scenario = read_scenario(file, preset, changes, load)
     plan = _planned(scenario, method)
     known = None if hosts is None else _hosts(hosts, plan)

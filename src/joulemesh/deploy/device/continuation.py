@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["DevicePlan", "Replanner", "first_view", "require_peers"]
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -134,6 +135,7 @@ class Replanner:
     Args:
         ground: the scenario, made ready.
         device: whose part is wanted.
+        reserve: share of each battery that the rest of a plan leaves alone if it can.
 
     >>> import joulemesh
     >>> ground = Ground.of(joulemesh.Scenario.preset("adaptive"))
@@ -144,8 +146,8 @@ class Replanner:
     (100, True, True)
     """
 
-    def __init__(self, ground: Ground, device: int) -> None:
-        self.ground, self.device = ground, device
+    def __init__(self, ground: Ground, device: int, reserve: float = 0.0) -> None:
+        self.ground, self.device, self.reserve = ground, device, reserve
         self.wire: np.dtype[Any] | None = None
         """The type in which numbers travel, if it has fewer digits than devices compute with."""
 
@@ -172,6 +174,15 @@ class Replanner:
         return DevicePlan(replace(view, digest=made.digest), self.device, made, self.wire)
 
     def _rest(self, view: View) -> Continuation:
+        """The rest of the plan: all of it, with everybody, beside the reserve; or what can be."""
+        with suppress(InfeasibleError):
+            made = self._rest_beside(view, self.reserve)
+            short = any(event.kind == "depleted" for event in made.events)
+            if made.last == self.whole.iterations and not short:
+                return made
+        return self._rest_beside(view, 0.0)
+
+    def _rest_beside(self, view: View, reserve: float) -> Continuation:
         rest = Remaining.of(
             self.ground,
             start=view.start,
@@ -179,6 +190,7 @@ class Replanner:
             left_j=view.left_j,
             cut=view.cut,
             elapsed_s=view.elapsed_s,
+            reserve=reserve,
         )
         return continue_plan(self.whole, rest)
 

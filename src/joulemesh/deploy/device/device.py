@@ -120,7 +120,7 @@ class Device:
         fleet, device = pack.fleet, pack.device
         store = Store(self.folder, Owner(fleet.id, fleet.digest, device))
         ground = fleet.ground()
-        self.planner = Replanner(ground, device)
+        self.planner = Replanner(ground, device, fleet.settings.reserve)
         self.learner = learner = LateLearner(partial(_learner, pack, wanted), fleet.work.parameters)
         require_data(pack, wanted)
         state = store.load() or self._first(learner)
@@ -152,6 +152,7 @@ class Device:
         self.meter.when_unread = lambda reason: self.runner.write("meter", {"reason": reason})
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
         self.runner.elapsed_s = state.commit.elapsed_s
+        self.runner.punctuality.deadline_s = pack.orders.deadline_s
         self._planned = (0, 0.0, 0.0)
 
     def _first(self, learner: Learner) -> Durable:
@@ -274,6 +275,8 @@ class Device:
             waiting=tuple(sorted(names[one] for one in self._waits_for(beat))),
             accuracy=runner.figures.get("accuracy"),
             trouble=runner.trouble,
+            late=(runner.punctuality.timed, runner.punctuality.late),
+            worst=runner.punctuality.worst,
         )
 
     def _waits_for(self, beat: Beat | None) -> set[int]:
@@ -476,6 +479,8 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
         for number in _CODES:
             loop.remove_signal_handler(number)
     reason = named(end.reason, device.pack.fleet.given_names)
+    if device.runner.punctuality.late:
+        say(f"{device.pack.name}: {device.runner.punctuality}")
     if end.complete:
         say(f"{device.pack.name}: {reason}")
         return Exit.DONE

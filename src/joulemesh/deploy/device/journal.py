@@ -15,7 +15,7 @@ started, by a clock that nobody sets), ``kind``, and figures. Devices are named 
 | ``not-trained``, ``not-evaluated`` | iteration, reason |
 | ``not-saved`` | reason |
 | ``stopped`` | reason: somebody asked the node to stop |
-| ``end`` | reason, complete, resumable, iteration, spent_j, left_j |
+| ``end`` | reason, complete, resumable, iteration, spent_j, left_j, and with a deadline timed, late, worst: how many iterations were timed since the start, how many took longer, how many times the deadline the longest took |
 | ``failed`` | reason, iteration, traceback: a defect has ended the node |
 | ``view`` | number, start, members, cut, gifts, left_j, elapsed_s, pace, digest |
 | ``suspected``, ``refused``, ``fetched``, ``gift``, ``cannot-give``, ``left``, ``unheld``, … | what the state machine notes |

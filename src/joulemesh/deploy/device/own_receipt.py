@@ -37,7 +37,7 @@ def write_receipt(pack: DevicePack, plan: Plan, run: Path) -> Receipt:
     device = pack.device
     history = read_history(run, device, pack.name)
     before = planned(plan)
-    after, _ = planned_again(plan, before, views_of([history]))
+    after, _ = planned_again(plan, before, views_of([history]), pack.fleet.settings.reserve)
     receipt = Receipt.of(
         [history],
         before.only(device),
@@ -45,6 +45,8 @@ def write_receipt(pack: DevicePack, plan: Plan, run: Path) -> Receipt:
         fleet=pack.fleet.id,
         plan=pack.fleet.digest,
         battery_j=np.array([pack.orders.battery_j]),
+        deadline_s=pack.orders.deadline_s,
+        reserve=pack.fleet.settings.reserve,
     )
     write_text(run / JSON, receipt.to_json())
     write_text(run / CSV, receipt.to_csv())

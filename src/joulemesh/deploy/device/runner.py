@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.deploy.device.host import EventLoop, Host, Works
-from joulemesh.deploy.device.tally import Cost, Tally
+from joulemesh.deploy.device.tally import Cost, Punctuality, Tally
 from joulemesh.deploy.device.timers import Timers
 from joulemesh.deploy.device.tools import Machine, Tools
 from joulemesh.deploy.effects import (
@@ -76,7 +76,7 @@ class Runner:
         dtype: np.dtype[Any] | None = None,
     ) -> None:
         self._node, self._tools, self._tell, self._dtype = node, tools, tell, dtype
-        self.tally = Tally()
+        self.tally, self.punctuality = Tally(), Punctuality()
         self.plan: ViewPlan | None = None
         self.view, self.iteration, self.elapsed_s = 0, 0, 0.0
         self.beat: Beat | None = None
@@ -308,6 +308,7 @@ class Runner:
             self.iteration = max(self.iteration, commit.iteration)
             self.elapsed_s, self.ended = commit.elapsed_s, effect.state.ended
             if line is not None:
+                self.punctuality.took(line["iteration_s"])
                 self._write_commit()
                 self._line = line
                 self._write_commit(unless_sending=True)
@@ -355,7 +356,10 @@ class Runner:
         meter = self._tools.meter
         figures = {"reason": end.reason, "complete": end.complete, "resumable": end.resumable}
         joules = {"spent_j": meter.spent_j(), "left_j": meter.left_j()}
-        self.write("end", {**figures, "iteration": self.iteration, **joules})
+        self.write(
+            "end",
+            {**figures, "iteration": self.iteration, **joules, **self.punctuality.figures()},
+        )
 
     def _write_failure(self, error: Exception) -> None:
         """What the node failed by, for whoever reads its journal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Cost", "Tally"]
+__all__ = ["Cost", "Punctuality", "Tally"]
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,6 +27,48 @@ class _Iteration:
     spent_j: float = 0.0  # when training was over
     sent: dict[int, list[float]] = field(default_factory=dict)
     received: dict[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Punctuality:
+    """How iterations kept the deadline, since the node was started.
+
+    Attributes:
+        deadline_s: seconds that an iteration may take; None without a limit.
+        timed: iterations that were timed.
+        late: those of them that took longer.
+        worst: how many times the deadline the longest took.
+
+    >>> kept = Punctuality(0.5)
+    >>> for seconds in (0.25, 0.75, 4.0):
+    ...     kept.took(seconds)
+    >>> print(kept)
+    2 of 3 iterations took longer than the deadline of 0.5 s, the worst 8 times as long
+    """
+
+    deadline_s: float | None = None
+    timed: int = 0
+    late: int = 0
+    worst: float = 0.0
+
+    def took(self, seconds: float) -> None:
+        """An iteration is over; one that was given took no time."""
+        if self.deadline_s and seconds > 0.0:
+            self.timed += 1
+            self.late += seconds > self.deadline_s
+            self.worst = max(self.worst, seconds / self.deadline_s)
+
+    def figures(self) -> dict[str, Any]:
+        """For the journal; none without a deadline."""
+        if not self.deadline_s:
+            return {}
+        return {"timed": self.timed, "late": self.late, "worst": round(self.worst, 3)}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.late:,} of {self.timed:,} iterations took longer than the deadline of "
+            f"{self.deadline_s:.3g} s, the worst {self.worst:.3g} times as long"
+        )
 
 
 class Tally:

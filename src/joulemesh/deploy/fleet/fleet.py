@@ -58,7 +58,8 @@ def _settings(value: Any) -> Settings:
     if made.quorum not in ("majority", "one"):
         raise ValueError(f"quorum is {made.quorum!r:.20}, not majority or one")
     for name, figure in asdict(made).items():
-        least, most = (1.0, 1e6) if name == "slack" else (0.05, _LONGEST_S)
+        bounds = {"slack": (1.0, 1e6), "reserve": (0.0, 0.5)}
+        least, most = bounds.get(name, (0.05, _LONGEST_S))
         number = isinstance(figure, int | float) and not isinstance(figure, bool)
         if name not in ("on_failure", "quorum") and not (number and least <= figure <= most):
             raise ValueError(f"{name} is {figure!r:.20}, not between {least:g} and {most:g}")

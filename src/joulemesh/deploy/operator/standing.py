@@ -26,6 +26,8 @@ class Standing:
         waiting: names of the devices for whose messages it waits.
         accuracy: the last that it measured; None if it has measured none.
         trouble: why nothing is known of it, or what it complains of.
+        late: (of how many iterations since its start, how many took longer than the deadline).
+        worst: how many times the deadline the longest of them took.
     """
 
     device: int
@@ -42,6 +44,8 @@ class Standing:
     waiting: tuple[str, ...] = ()
     accuracy: float | None = None
     trouble: str = ""
+    late: tuple[int, int] = (0, 0)
+    worst: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,22 @@ from joulemesh.planning.plan import Plan
 _UNPLANNED = (FINISHED, UNHELD)  # digests of views that have no plan
 
 
-def planned_again(plan: Plan, before: Costs, views: Sequence[Seen]) -> tuple[Costs, list[str]]:
+def planned_again(
+    plan: Plan, before: Costs, views: Sequence[Seen], reserve: float
+) -> tuple[Costs, list[str]]:
     """The costs of what was to be done, with the plan of every view made again.
 
     Args:
         plan: of the fleet.
         before: its costs.
         views: those that were installed.
+        reserve: share of each battery that their plans leave alone; see `Settings`.
 
     Returns:
         The costs, and what a reader should know of them, a line each.
     """
     made, notes = [], []
-    replanner = Replanner(plan.ground, 0)
+    replanner = Replanner(plan.ground, 0, reserve)
     for view in (seen.view for seen in views):
         if view.digest in _UNPLANNED or view.start > plan.iterations:
             continue

@@ -57,6 +57,8 @@ class Receipt:
         iteration_s: mean seconds of an iteration of the fleet, planned and measured; NaN where
             they are not known.
         trained_by: [N], the library that trained on each device, with its version.
+        deadline_s: seconds that the scenario allows to an iteration; None without a limit.
+        reserve: share of each battery that plans made after a fault leave alone.
     """
 
     fleet: str
@@ -72,6 +74,8 @@ class Receipt:
     views: FloatArray
     iteration_s: tuple[float, float] = (math.nan, math.nan)
     trained_by: tuple[str, ...] = ()
+    deadline_s: float | None = None
+    reserve: float = 0.0
 
     @classmethod
     def of(
@@ -83,6 +87,8 @@ class Receipt:
         fleet: str,
         plan: str,
         battery_j: FloatArray,
+        deadline_s: float | None = None,
+        reserve: float = 0.0,
     ) -> Receipt:
         """The receipt of devices with their histories.
 
@@ -93,6 +99,8 @@ class Receipt:
             fleet: what the fleet is called.
             plan: digest of its plan.
             battery_j: joules that each device may spend.
+            deadline_s: seconds that the scenario allows to an iteration.
+            reserve: share of each battery that plans made after a fault leave alone.
         """
         iterations = len(before.rounds)
         views = np.full(before.rounds.shape, np.nan)
@@ -113,6 +121,8 @@ class Receipt:
             views,
             mean_iteration_s(histories, before),
             tuple(one.trained_by for one in histories),
+            deadline_s,
+            reserve,
         )
 
     @property
@@ -152,6 +162,23 @@ class Receipt:
         others.
         """
         return np.asarray(self.spent_j - np.nansum(self.metered.joules, axis=0))
+
+    def deadline(self, place: int) -> dict[str, float | int | None] | None:
+        """How a device kept the deadline of an iteration; None without one.
+
+        Figures: the ``deadline_s``, how many ``iterations`` were timed, how many of them were
+        ``late``, and how many times the deadline the ``worst`` took.
+        """
+        if self.deadline_s is None:
+            return None
+        took_s = self.metered.train_s[:, place] + self.metered.exchange_s[:, place]
+        took_s = took_s[np.isfinite(took_s)]
+        return {
+            "deadline_s": self.deadline_s,
+            "iterations": len(took_s),
+            "late": int((took_s > self.deadline_s).sum()),
+            "worst": _plain(float(took_s.max(initial=0.0) / self.deadline_s)),
+        }
 
     def to_json(self) -> str:
         """As one JSON object: sources, totals, and each device's figures by iteration."""
@@ -199,10 +226,12 @@ class Receipt:
             "device": self.devices[place],
             "name": self.names[place],
             "battery_j": float(self.battery_j[place]),
+            "reserve_j": float(self.reserve * self.battery_j[place]),
             "meter": self.meters[place],
             "trained_by": self.trained_by[place] if self.trained_by else "",
             "spent_j": _plain(self.spent_j[place]),
             "missing_iterations": int(self.missing[place]),
+            "deadline": self.deadline(place),
             "totals": totals,
             "iteration": list(range(1, self.iterations + 1)),
             "view": [_whole(v) for v in self.views[:, place].tolist()],

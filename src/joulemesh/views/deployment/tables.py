@@ -107,6 +107,9 @@ def _remarks(one: Standing) -> Text:
         return _trouble(one.trouble)
     if one.waiting:
         return Text(f"waits for {_names(one.waiting)}", _WAITING)
+    timed, late = one.late
+    if late:
+        return Text(f"{late:,} of {timed:,} iterations over the deadline, worst {one.worst:.2g} ×")
     return Text("")
 
 
