@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.deploy.device.continuation import LonePlan
 from joulemesh.deploy.device.device import RUN, Device, Wanted, _keep_receipt
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
@@ -21,7 +23,8 @@ from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Receive
-from joulemesh.errors import ScenarioError
+from joulemesh.deploy.view import View
+from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.files.lock import FolderLock
 from tests.deploy.loopback import Loopback
 
@@ -290,3 +293,48 @@ def test_orders_with_another_battery_are_refused(fleet: Path) -> None:
     (home / "orders.json").write_text(json.dumps(said | {"battery_j": 100 * battery_j}))
     with pytest.raises(ScenarioError, match=rf"battery_j is .* and {battery_j:g} J in the fleet"):
         devices(fleet)
+
+
+PAIR: dict[str, object] = {"devices.count": 2, "network.topology": "complete"}
+
+
+@pytest.mark.parametrize("quorum", ["one", "majority"])
+def test_of_two_devices_one_carries_out_the_plan_alone_if_it_may(
+    quorum: Literal["one", "majority"], tmp_path: Path
+) -> None:
+    (tmp_path / "walk.py").write_text(LEARNER)
+    plan = joulemesh.plan(scenario(**PAIR))
+    quick = Settings(patience_s=0.4, starting_s=2.0, minority_s=2.0, quorum=quorum)
+    make_fleet(tmp_path / "fleet", plan, with_keys=True, settings=quick)
+
+    def lose_one(made: list[Device]) -> None:
+        def look() -> None:
+            if made[1].runner.iteration >= 2:
+                made[1].runner.stop("lost")
+            else:
+                asyncio.get_running_loop().call_later(0.002, look)
+
+        look()
+
+    survivor, lost = run(tmp_path / "fleet", lose_one)
+    assert not lost.complete
+    assert survivor.complete == (quorum == "one")
+    if quorum == "one":
+        history = read_history(tmp_path / "fleet" / "devices" / "device-0" / RUN, 0, "device-0")
+        costs, battery_j = planned(plan), plan.world.devices.energy_budget_j
+        made = Receipt.of([history], costs, costs, fleet="f", plan="p", battery_j=battery_j[:1])
+        assert "device-0" in made.to_csv()
+
+
+def test_a_device_alone_plans_what_its_battery_pays_for() -> None:
+    plan = joulemesh.plan(scenario(**PAIR))
+    round_j = float(plan.world.devices.round_energy_j[0])
+    rounds = int(plan.rounds[3, 0])
+    rich = LonePlan.of(View(1, 4, (0,), left_j=(1e9,)), plan)
+    assert [rich.rounds(t) for t in (4, 5, 6)] == [rounds] * 3
+    assert rich.last == 6
+    scarce = LonePlan.of(View(1, 4, (0,), left_j=(3 * 1.5 * round_j,)), plan)
+    assert [scarce.rounds(t) for t in (4, 5, 6)] == [1] * 3
+    assert scarce.view.digest != rich.view.digest
+    with pytest.raises(InfeasibleError, match="device 0 is alone, and its battery"):
+        LonePlan.of(View(1, 4, (0,), left_j=(0.5 * round_j,)), plan)

@@ -6,8 +6,9 @@ is decided, no joules and no seconds). Nothing of training is loaded.
 
 from __future__ import annotations
 
-__all__ = ["DevicePlan", "Replanner", "first_view", "require_peers"]
+__all__ = ["DevicePlan", "LonePlan", "Replanner", "first_view", "require_peers"]
 
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -129,6 +130,87 @@ class DevicePlan:
         return (*self.rest.notes, *said)
 
 
+@dataclass(frozen=True, eq=False)
+class LonePlan:
+    """The plan of the one device of two that goes on alone: a `ViewPlan` without exchanges.
+
+    It trains the rounds of the fleet's plan, as far as an equal share of what its battery has left
+    pays for them in each iteration.
+
+    Attributes:
+        view: of which it is the only member.
+        whole: the fleet's plan.
+    """
+
+    view: View
+    whole: Plan
+
+    @property
+    def device(self) -> int:
+        """The device."""
+        return self.view.members[0]
+
+    @property
+    def last(self) -> int:
+        """The last iteration."""
+        return self.whole.iterations
+
+    def rounds(self, iteration: int) -> int:
+        """Local rounds of the device."""
+        iterations = self.last - self.view.start + 1
+        share_j = self.view.left_j[0] / iterations
+        devices, planned = self.whole.world.devices, self.whole.rounds[iteration - 1, self.device]
+        price_j = float(devices.round_energy_j[self.device])
+        if devices.idle_w is not None:
+            idle_w = float(devices.idle_w[self.device])
+            price_j += idle_w * float(devices.round_latency_s[self.device])
+        return int(min(planned, share_j // price_j if price_j else planned))
+
+    def active(self, iteration: int) -> tuple[int, ...]:
+        """The device alone."""
+        return self.view.members
+
+    def route(self, iteration: int) -> Route | None:
+        """There is no exchange."""
+        return None
+
+    def peer(self, iteration: int) -> Peer | None:
+        """There is no exchange."""
+        return None
+
+    def exact(self, iteration: int) -> bool:
+        """It holds its own mean."""
+        return True
+
+    def price(self, iteration: int) -> Price:
+        """What the iteration costs."""
+        devices = self.whole.world.devices
+        round_s = float(devices.round_latency_s[self.device])
+        seconds = self.rounds(iteration) * round_s
+        idle_w = 0.0 if devices.idle_w is None else float(devices.idle_w[self.device])
+        round_j = float(devices.round_energy_j[self.device])
+        return Price(round_j, round_s, 0.0, 0.0, seconds, idle_w * seconds)
+
+    @classmethod
+    def of(cls, view: View, whole: Plan) -> LonePlan:
+        """The plan with its digest.
+
+        Raises:
+            InfeasibleError: the battery does not pay for one round in each iteration.
+        """
+        made = cls(view, whole)
+        rounds = [made.rounds(t) for t in range(view.start, made.last + 1)]
+        if not all(rounds):
+            raise InfeasibleError(
+                f"device {made.device} is alone, and its battery does not pay for a round in each "
+                f"iteration from {view.start} to {made.last}; charge it",
+                device=made.device,
+                constraint="energy",
+            )
+        digest = hashlib.sha256(repr((view.number, view.start, view.members, rounds)).encode())
+        return replace(made, view=replace(view, digest=digest.hexdigest()))
+
+
 class Replanner:
     """Makes the plans of views, on one device.
 
@@ -150,6 +232,8 @@ class Replanner:
         self.ground, self.device, self.reserve = ground, device, reserve
         self.wire: np.dtype[Any] | None = None
         """The type in which numbers travel, if it has fewer digits than devices compute with."""
+        self.alone = False
+        """May one of two devices go on alone?"""
 
     @classmethod
     def of(cls, scenario: Scenario, work: Workload, device: int) -> Replanner:
@@ -197,6 +281,8 @@ class Replanner:
     def answer(self, view: View) -> Planned:
         """What follows the effect `Plan`: the plan, or why there is none, in one line."""
         try:
+            if self.alone and len(view.members) == 1:
+                return Planned(view, LonePlan.of(view, self.whole))
             return Planned(view, self.plan(view))
         except (InfeasibleError, ScenarioError) as refusal:
             return Planned(view, None, " ".join(str(refusal).split()))
@@ -224,6 +310,6 @@ def require_peers(made: Continuation) -> None:
             ) from None
 
 
-def _is_a_view_plan(plan: DevicePlan) -> ViewPlan:
+def _is_a_view_plan(plan: DevicePlan | LonePlan) -> ViewPlan:
     """Checked by mypy."""
     return plan

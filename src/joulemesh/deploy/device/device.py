@@ -121,6 +121,7 @@ class Device:
         store = Store(self.folder, Owner(fleet.id, fleet.digest, device))
         ground = fleet.ground()
         self.planner = Replanner(ground, device, fleet.settings.reserve)
+        self.planner.alone = fleet.settings.quorum == "one"
         self.learner = learner = LateLearner(partial(_learner, pack, wanted), fleet.work.parameters)
         require_data(pack, wanted)
         state = store.load() or self._first(learner)
