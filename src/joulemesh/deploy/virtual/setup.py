@@ -53,6 +53,7 @@ class Setup:
         total_s: seconds by the plan's clock that all iterations may take; None without a limit.
         reserve: share of each battery that plans leave alone.
         leave: do those who cannot pay to the end take no part, rather than all end earlier?
+        alone: is there a plan for the one of two devices that goes on alone?
     """
 
     devices: int
@@ -65,6 +66,7 @@ class Setup:
     total_s: float | None = None
     reserve: float = 0.01
     leave: bool = False
+    alone: bool = False
 
     @cached_property
     def options(self) -> PlanOptions:
@@ -232,7 +234,8 @@ class _Draft:
     def decide(self) -> VirtualPlan | str:
         """The plan as no device in particular sees it, or why there is none."""
         setup, view, who = self.setup, self.view, self.view.members
-        while len(who) > 1:
+        least = 1 if setup.alone and len(who) == 1 else 2
+        while len(who) >= least:
             found = exchanges(setup, who, view.cut)
             if found is None:
                 parts = _parts(who, setup.links, view.cut)
