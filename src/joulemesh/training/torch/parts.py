@@ -27,8 +27,8 @@ Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
-# Multiply-adds of a forward pass that are worth a second thread: of all devices at once, in few large
-# operations, and of one device after another, in many small ones.
+# Multiply-adds of a forward pass that are worth a second thread: of all devices at once, in few
+# large operations, and of one device after another, in many small ones.
 WORTH_THREADS = {"together": 10e6, "alone": 100e6}
 
 
