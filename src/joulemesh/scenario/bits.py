@@ -11,10 +11,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.scenario.learning import Training
 from joulemesh.scenario.sections import Network
 
-__all__ = ["LARGEST_HALF", "check_bits", "rounded_to"]
-
-LARGEST_HALF = 65504.0
-"""The largest number of IEEE half precision; larger ones overflow."""
+__all__ = ["check_bits", "rounded_to"]
 
 _ROUNDED = {16: "float16"}  # by bits
 _WHOLE = 32  # bits from which on nothing is rounded

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.errors import ScenarioError
-from joulemesh.scenario.bits import LARGEST_HALF
 from joulemesh.training.messages import RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
 
@@ -30,7 +29,8 @@ def half(torch: Any, values: Tensor) -> Tensor:
     exponent = torch.frexp(values).exponent.clamp(min=-13)  # below, numbers are subnormal
     last = torch.ldexp(torch.ones_like(values), exponent - 11)  # the place of the last digit
     made = torch.round(values / last) * last
-    return torch.where(made.abs() > LARGEST_HALF, torch.copysign(made * torch.inf, made), made)
+    most = torch.finfo(torch.float16).max
+    return torch.where(made.abs() > most, torch.copysign(made * torch.inf, made), made)
 
 
 ROUND = {"float16": half}
