@@ -147,16 +147,18 @@ def test_curves_and_summary_say_how_many_samples_they_rest_on(seven: Seven) -> N
     rows = list(csv.DictReader(io.StringIO(seven[0].to_csv())))
     assert {(row["test_samples"], row["device_samples"]) for row in rows} == {("60", "60")}
     assert seven[0].summary()["test_samples"] == seven[0].summary()["curve_test_samples"] == 60
-    # The accuracy nearest to one half, 50 of 60 samples: √(5/6 · 1/6 / 60) = 0.0481.
-    assert seven[0].summary()["accuracy_se"] == pytest.approx(0.0481, abs=1e-4)
+    # The largest error is that of the accuracy nearest to one half: √(p(1 − p)/60).
+    p = min((row["accuracy"] for row in seven[0].table()), key=lambda one: abs(one - 0.5))
+    error = (p * (1 - p) / 60) ** 0.5
+    assert seven[0].summary()["accuracy_se"] == pytest.approx(error)
     page = render_comparison(seven[0])
-    assert "rest on all 60 test samples (standard error up to 4.8 points)" in page
+    assert f"rest on all 60 test samples (standard error up to {100 * error:.1f} points)" in page
     assert "devices’ modelled clock" in page
     console = Console(width=200, file=io.StringIO())
     show_comparison(seven[0], console)
     assert isinstance(console.file, io.StringIO)
     printed = " ".join(console.file.getvalue().split())
-    assert "60 test samples, standard error up to 4.8 points" in printed
+    assert f"60 test samples, standard error up to {100 * error:.1f} points" in printed
     assert "time on the modelled clock of the devices" in printed
     assert "(±" not in printed + page  # one meaning of ±: the interval over seeds
     some = [
