@@ -144,8 +144,9 @@ def test_shares_tell_of_what_they_are() -> None:
 
 @pytest.mark.parametrize("bandwidth_hz", [1e4, 1e6, 2e7, 1e9])
 def test_the_reason_has_the_prefixes_of_the_other_lines(bandwidth_hz: float) -> None:
-    given = Scenario.preset("default").override({"network.bandwidth_hz": bandwidth_hz})
-    plan = joulemesh.plan(given.override({"budget.energy_j": 1e5, "budget.total_s": 1e5}))
+    fields = {"network.profile": "ideal", "network.bandwidth_hz": bandwidth_hz}
+    roomy = {"budget.energy_j": 1e5, "budget.total_s": 1e5, "plan.iterations": 5}
+    plan = joulemesh.plan(Scenario.preset("default").override(fields | roomy))
     cost = f"{energy(float(plan.exchange_j[0].sum()))} in {duration(plan.exchange_s[0])}"
     assert cost in plan.reason
     assert not re.search(r"\b0\.0\d+ [Js]\b|e[-+]\d", plan.reason)

@@ -33,6 +33,7 @@ def scenario() -> Scenario:
     made = Scenario.preset("default").override(
         {
             "devices.count": 4,
+            "network.profile": "ideal",
             "devices.cycles_per_sample": {"values": [1e5, 1e5, 1e5, 1e9]},
             "budget.total_s": 0.05,
             "plan.iterations": 6,
