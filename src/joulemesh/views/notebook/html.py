@@ -99,7 +99,7 @@ def _asked(scenario: Scenario) -> str:
     devices, network, training = scenario.devices, scenario.network, scenario.training
     hardware = f" ({devices.profile})" if isinstance(devices.profile, str) else ""
     links = topology_of(network).phrase
-    air = f", by {network.profile}," if network.profile else ""
+    air = "" if network.profile in (None, "ideal") else f", by {network.profile},"
     n = scenario.plan.iterations
     times = f"{n:,} iterations" if isinstance(n, int) else f"the {n} number of iterations"
     times = "as many iterations as are worth their price" if n == "auto" else times
