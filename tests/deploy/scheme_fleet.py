@@ -166,6 +166,8 @@ class SchemeFleet:
             self.clock.after(0.1 * self.random.random(), machine.start)
         while self.clock.step(_UNTIL_S) and any(machine.up for machine in self.machines):
             pass
+        while self.clock.step(self.clock.now):  # whoever has just ended says so
+            pass
 
     @property
     def course(self) -> Course:

@@ -13,6 +13,7 @@ from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import LATE, UNHELD
 
 COMPLETE = "all iterations are done"
+_DEADLOCK = 4.0  # times as long as a minority waits
 _UNHELD = (
     "the devices that held the fleet's parameters have left, and the others lack them; the newest "
     "are in their folders"
@@ -105,6 +106,12 @@ class Ending:
                 f"only {reached} of {len(view.members)} devices of view {view.number} can be "
                 f"reached, and {needed} have to agree to go on; everything is saved: "
                 "start it again when the others are back"
+            )
+        elif since is not None and context.now - since > _DEADLOCK * long_s:
+            context.end(
+                f"the devices of view {view.number} have not agreed on another for "
+                f"{context.now - since:.0f} s; everything is saved: give all the same version of "
+                "Joulemesh and the same fleet folder, and start them again"
             )
         waited_s = long_s + context.settings.starting_s if context.member else long_s
         if not met and self._watch.listened(waited_s):
