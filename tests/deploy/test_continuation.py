@@ -243,3 +243,30 @@ def test_a_processor_with_other_instructions_makes_the_same_plans() -> None:
     ]
     assert len(found[0].split()) == 6
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("lost", range(5))
+def test_whoever_is_lost_and_whenever_the_default_fleet_goes_on(lost: int) -> None:
+    """By the plan's clock time is left after every iteration, though the total binds."""
+    planner = replanner(joulemesh.Scenario(devices={"count": 5}))
+    whole, members = planner.whole, tuple(one for one in range(5) if one != lost)
+    timeline, round_s = whole.timeline, whole.world.devices.round_latency_s
+    each_s = (timeline.rounds * round_s).max(axis=1) + timeline.exchange_s
+    for start in (2, whole.iterations // 3, whole.iterations // 2, whole.iterations):
+        done_s = float(each_s[: start - 1].sum()) * (1.0 - 1e-9)
+        left_j = full(planner.ground.scenario, members, 1.0 - 0.9 * start / whole.iterations)
+        view = View(1, start, members, left_j=left_j, elapsed_s=done_s)
+        assert planner.plan(view).last >= start
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
+def test_a_plan_made_after_a_fault_leaves_the_reserve_alone_if_it_can(share: float) -> None:
+    scenario, members = small(plan__rounds="spread"), (0, 1, 2, 3, 5)
+    held = Ground.of(scenario).world.devices.energy_budget_j
+    view = View(1, 4, members, left_j=full(scenario, members, share))
+    for device, left_j in zip(members, view.left_j, strict=True):
+        planner = Replanner(Ground.of(scenario), device, reserve=0.05)
+        assert planner.plan(view).rest_j(4) <= left_j - 0.05 * held[device] + 1e-9
+    poor = replace(view, left_j=(0.05 * float(held[0]), *view.left_j[1:]))
+    made = Replanner(Ground.of(scenario), 0, reserve=0.05).plan(poor)  # its reserve is all it has
+    assert made.active(4) == members

@@ -499,6 +499,20 @@ def test_a_training_that_is_paid_for_is_credited_to_the_next_view() -> None:
     assert later.left_j[0] == promise.left_j  # it begins with the iteration after that
 
 
+def test_a_total_time_counts_by_the_plans_clock_whatever_the_devices_take() -> None:
+    world = ByHand(1, setup=PAIR)
+    world.now = 500.0  # compiling, waiting for neighbours
+    world.begin()
+    world.tick(15, beating=(0,))
+    world.train()
+    world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    assert world.state.commit.iteration == 1
+    plan = world.planned(world.state.views[0]).plan
+    assert plan is not None
+    (promise,) = set(said(world.flood(0, Prepare(1, (1, 0))), Promise))
+    assert promise.elapsed_s == pytest.approx(plan.price(1).iteration_s)
+
+
 def test_a_device_says_that_it_will_be_short_as_soon_as_it_knows() -> None:
     world = ByHand(1, setup=PAIR).begin()
     world.train()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -257,3 +258,18 @@ def test_what_is_drawn_at_rest_is_in_the_receipt() -> None:
     assert np.allclose(costs.joules.sum(axis=0), plan.spent_j)
     again = continued(Continuation.of_plan(plan), plan.iterations)
     assert np.allclose(again.joules, costs.joules)
+
+
+def test_the_receipt_says_how_the_deadline_was_kept(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.write(tmp_path)
+    made = receipt(fleet, read(tmp_path))
+    assert made.deadline(0) is None
+    took_s = made.metered.train_s[:, 0] + made.metered.exchange_s[:, 0]
+    for deadline_s in (float(np.median(took_s)), 0.25 * float(took_s.min()), 1e9):
+        kept = replace(made, deadline_s=deadline_s, reserve=0.01)
+        (late,) = {kept.deadline(0)["late"]}  # type: ignore[index]
+        assert late == int((took_s > deadline_s).sum())
+        told = json.loads(kept.to_json())["devices"][0]
+        assert told["deadline"]["iterations"] == 12
+        assert told["deadline"]["worst"] == pytest.approx(took_s.max() / deadline_s)
+        assert told["reserve_j"] == pytest.approx(0.01 * fleet.plan.energy_budget_j[0])
