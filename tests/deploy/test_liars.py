@@ -16,6 +16,7 @@ from joulemesh.deploy.messages import (
     Flood,
     Join,
     Leave,
+    NoPlan,
     Part,
     Prepare,
     Promise,
@@ -101,7 +102,7 @@ def shown(view: View, voters: tuple[int, ...] = ()) -> Lie:
     return lambda lies: lies.tell(Refused("it is over", (replace(view, proof=proof),)))
 
 
-FULL = (9e3,) * 5
+FULL = (1e4,) * 5
 END = View(1, 21, (0, 1, 2, 3, 4), left_j=FULL, digest=FINISHED)  # of 20 iterations, far too early
 IMPOSSIBLE = [
     View(1, 2**40, (0, 1, 2, 3, 4), left_j=FULL, digest="ab" * 32),
@@ -114,6 +115,8 @@ IMPOSSIBLE = [
     View(1, 3, (0, 1, 2), left_j=FULL[:3], gifts=((0, 3),), digest="ab" * 32),
     View(1, 3, (0, 1, 2), left_j=FULL[:3], gifts=((0, 1), (1, 2), (2, 0)), digest="ab" * 32),
     View(1, 3, (0, 1, 2), left_j=FULL[:3], elapsed_s=float("inf"), digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL[:3], pace=(1.0, 2.0), digest="ab" * 32),
+    View(1, 3, (0, 1, 2), left_j=FULL[:3], pace=(1.0, 0.0, float("inf")), digest="ab" * 32),
     View(1, 3, (0, 1, 2, 3, 4), left_j=FULL, digest=FINISHED),
     View(1000, 500_000, (0, 1, 2, 3, 4), left_j=FULL, digest=FINISHED),
 ]
@@ -184,6 +187,32 @@ def test_it_can_offer_what_it_likes_and_nobody_takes_what_is_not_so(view: View) 
     lies = fleet_with(led(view), iterations=20)
     assert lies.fleet.complete == {0, 1, 2, 3, 4}
     assert all(one != view for one in lies.fleet.audit.views.values())
+
+
+POOR = View(1, 1, (0, 1, 2, 3, 4), left_j=(0.0,) * 5)
+
+
+def test_it_cannot_stop_the_fleet_for_want_of_joules() -> None:
+    """There is no plan for empty batteries: whose own is not empty does not believe it."""
+
+    def lie(lies: Lies) -> None:
+        lies.flood(LIAR, Prepare(1, (1, LIAR)))
+        for after_s in (0.1, 0.2, 0.3):
+            lies.fleet.clock.after(after_s, lies.flood, LIAR, NoPlan(POOR, "nothing is left"))
+
+    lies = fleet_with(lie, iterations=20)
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    assert not lies.noted("infeasible")
+
+
+def test_a_device_accepts_no_view_that_makes_it_poorer() -> None:
+    world = ByHand().begin()
+    (promise,) = set(said(world.flood(LIAR, Prepare(1, (1, LIAR))), Promise))
+    for left_j, accepts in ((0.5 * promise.left_j, False), (promise.left_j, True)):
+        plan = world.planned(View(1, 1, (0, 1, 2), left_j=(left_j, 9e5, 9e5))).plan
+        assert plan is not None
+        found = world.flood(LIAR, Accept((1, LIAR), plan.view))
+        assert bool(said(found, Accepted)) is accepts
 
 
 def test_it_can_send_wrong_parameters() -> None:

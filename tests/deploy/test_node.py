@@ -200,7 +200,7 @@ def test_a_fleet_whose_last_holder_leaves_ends_by_name() -> None:
     world = ByHand().begin()
     world.handle(TrainFailed(1, "it diverged"))
     for other in (1, 2):
-        found = world.flood(other, Promise(1, (1, 0), None, 0, 9e5, 1.0, pending=True))
+        found = world.flood(other, Promise(1, (1, 0), None, 0, 1e6, 1.0, pending=True))
     (view,) = {accept.view for accept in said(found, Accept)}
     assert view.digest == UNHELD
     for other in (1, 2):
@@ -212,7 +212,7 @@ def test_a_fleet_whose_last_holder_leaves_ends_by_name() -> None:
 
 def test_a_device_that_holds_the_parameters_does_not_let_the_fleet_end_without_them() -> None:
     world = ByHand().begin()
-    view = View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, digest=UNHELD)
+    view = View(1, 1, (0, 1, 2), left_j=(1e6,) * 3, digest=UNHELD)
     assert not said(world.flood(1, Accept((1, 1), view)), Accepted)
 
 
@@ -234,7 +234,7 @@ def test_a_lower_ballot_is_answered_with_the_higher_promise() -> None:
 def test_nothing_is_accepted_below_the_promise() -> None:
     world = ByHand().begin()
     world.flood(2, Prepare(1, (3, 2)))
-    view = decided(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
+    view = decided(world, View(1, 1, (0, 1), left_j=(1e6, 1e6)))
     assert not said(world.flood(1, Accept((1, 1), view)), Accepted)
     assert said(world.flood(2, Accept((3, 2), view)), Accepted)
 
@@ -245,7 +245,7 @@ def test_after_a_promise_nothing_is_committed_until_the_view_is_decided() -> Non
     world.flood(0, Prepare(1, (1, 0)))
     world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
     assert world.state.commit.iteration == 0
-    view = decided(world, View(1, 2, (0, 1), left_j=(9e5, 9e5)))  # somebody has committed it
+    view = decided(world, View(1, 2, (0, 1), left_j=(1e6, 1e6)))  # somebody has committed it
     world.flood(0, Accept((1, 0), view))
     world.flood(0, Accepted(1, (1, 0), fingerprint(view)))
     assert world.state.commit.iteration == 1
@@ -256,7 +256,7 @@ def test_an_iteration_that_nobody_has_committed_is_exchanged_again() -> None:
     world = ByHand(1, setup=PAIR).begin()
     world.train()
     world.flood(0, Prepare(1, (1, 0)))
-    view = decided(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
+    view = decided(world, View(1, 1, (0, 1), left_j=(1e6, 1e6)))
     world.flood(0, Accept((1, 0), view))
     found = world.flood(0, Accepted(1, (1, 0), fingerprint(view)))
     assert [part.view for part in said(found, Part)] == [1]
@@ -265,7 +265,7 @@ def test_an_iteration_that_nobody_has_committed_is_exchanged_again() -> None:
 
 def test_who_lacks_views_is_told() -> None:
     world = ByHand().begin()
-    view = agree(world, View(1, 1, (0, 1), left_j=(9e5, 9e5)))
+    view = agree(world, View(1, 1, (0, 1), left_j=(1e6, 1e6)))
     (refused,) = said(world.hear(2, Beat(1, 0, 0, "exchanging")), Refused)
     assert refused.views == (view,)
 
@@ -273,10 +273,10 @@ def test_who_lacks_views_is_told() -> None:
 def test_who_was_put_out_asks_to_come_back_and_begins_with_a_gift() -> None:
     world = ByHand().begin()
     world.train()
-    out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
+    out = decided(world, View(1, 3, (1, 2), left_j=(1e6, 1e6)))
     found = world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),)))
     assert {join.view for join in said(found, Join)} == {1}
-    back = decided(world, View(2, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+    back = decided(world, View(2, 4, (0, 1, 2), left_j=(1e6,) * 3, gifts=((0, 1),)))
     world.flood(1, Accept((1, 1), back))
     world.flood(1, Accepted(2, (1, 1), fingerprint(back)))
     found = world.flood(2, Accepted(2, (1, 1), fingerprint(back)))
@@ -293,7 +293,7 @@ def test_who_asks_to_come_back_tells_only_what_is_on_disk() -> None:
     world = ByHand().begin()
     world.train()
     world.disk = False
-    out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
+    out = decided(world, View(1, 3, (1, 2), left_j=(1e6, 1e6)))
     assert not said(world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),))), Join)
     assert not said(world.tick(9, view=1), Join)
     (asked,) = {(join.view, join.iteration) for join in said(world.sync(), Join)}
@@ -303,9 +303,9 @@ def test_who_asks_to_come_back_tells_only_what_is_on_disk() -> None:
 
 def test_who_was_given_an_exact_average_gives_it_on() -> None:
     world = ByHand().begin()
-    out = decided(world, View(1, 3, (1, 2), left_j=(9e5, 9e5)))
+    out = decided(world, View(1, 3, (1, 2), left_j=(1e6, 1e6)))
     world.hear(1, Refused("view 0 is over", (proven(out, 1, 2),)))
-    back = decided(world, View(2, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+    back = decided(world, View(2, 4, (0, 1, 2), left_j=(1e6,) * 3, gifts=((0, 1),)))
     world.hear(1, Refused("view 1 is over", (proven(back, 1, 2),)))
     world.hear(1, Given(2, 3, np.full(6, 5.0), gift=True))
     (given,) = said(world.hear(2, Fetch(1, 3)), Given)
@@ -314,7 +314,7 @@ def test_who_was_given_an_exact_average_gives_it_on() -> None:
 
 def test_a_gift_of_another_view_is_not_given() -> None:
     world = ByHand().begin()
-    agree(world, View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, gifts=((2, 0),)))
+    agree(world, View(1, 1, (0, 1, 2), left_j=(1e6,) * 3, gifts=((2, 0),)))
     assert not said(world.hear(2, Fetch(2, 1, gift=True)), Given)  # it knows a newer view
     (given,) = said(world.hear(2, Fetch(1, 0, gift=True)), Given)
     assert np.array_equal(given.payload, np.zeros(6))
@@ -325,13 +325,13 @@ def test_a_newcomer_to_whom_nobody_gives_leaves_in_the_end() -> None:
     found = []
     for number in range(1, 5):
         members, gifts = ((1, 2), ()) if number == 1 else ((0, 1, 2), ((0, 1),))
-        left_j = (9e5,) * len(members)
+        left_j = (1e6,) * len(members)
         view = decided(world, View(number, 4, members, left_j=left_j, gifts=gifts))
         world.hear(1, Refused("it is over", (proven(view, 1, 2),)))
         found.append(said(world.tick(40, view=number), Replan | Leave))  # type: ignore[arg-type]
     kinds = [{type(one) for one in asked} for asked in found]
     assert kinds == [set(), {Replan}, {Replan}, {Replan}]
-    view = decided(world, View(5, 4, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+    view = decided(world, View(5, 4, (0, 1, 2), left_j=(1e6,) * 3, gifts=((0, 1),)))
     world.hear(1, Refused("it is over", (proven(view, 1, 2),)))
     assert said(world.tick(40, view=5), Leave)
 
@@ -356,7 +356,7 @@ def test_without_a_plan_everybody_stops_with_everything_saved_and_can_resume() -
 
 def test_who_hears_that_there_is_no_plan_finds_out_for_itself_and_stops() -> None:
     world = ByHand().begin()
-    poor, rich = (View(1, 1, (0, 1, 2), left_j=(left_j,) * 3) for left_j in (0.5, 9e5))
+    poor, rich = (View(1, 1, (0, 1, 2), left_j=(left_j,) * 3) for left_j in (0.5, 1e6))
     assert not only(world.flood(1, NoPlan(replace(poor, number=2), "of another view")), End)
     assert not only(world.flood(1, NoPlan(rich, "a lie")), End)
     (end,) = only(world.flood(1, NoPlan(poor, "nobody can pay")), End)
@@ -386,7 +386,7 @@ def test_a_silent_neighbour_is_suspected_and_a_view_without_it_proposed() -> Non
     found = world.tick(10, beating=(1,))
     assert {one.device for one in said(found, Suspect)} == {2}
     assert said(found, Prepare)
-    world.flood(1, Promise(1, (1, 0), None, 0, 9e5, 1.0, cut=(2,)))
+    world.flood(1, Promise(1, (1, 0), None, 0, 1e6, 1.0, cut=(2,)))
     (accept,) = set(said(world.effects, Accept))
     assert accept.view.members == (0, 1)
 
@@ -431,7 +431,7 @@ def test_a_device_reports_its_own_training_and_is_left_out_until_it_has_answered
     asked = next(found for found in (said(world.tick(1), Prepare) for _ in range(40)) if found)
     ballot = asked[0].ballot
     for other in (1, 2):
-        found = world.flood(other, Promise(1, ballot, None, 0, 9e5, 1.0))
+        found = world.flood(other, Promise(1, ballot, None, 0, 1e6, 1.0))
     (accept,) = set(said(world.effects, Accept))
     assert accept.view.members == (1, 2)  # though device 0 has voted, and proposed it
     for other in (1, 2):
@@ -447,7 +447,7 @@ def test_who_is_put_out_again_and_again_waits_longer_each_time() -> None:
     world.train()
     waits = []
     for number in range(1, 12, 2):
-        out = decided(world, View(number, 3, (1, 2), left_j=(9e5, 9e5)))
+        out = decided(world, View(number, 3, (1, 2), left_j=(1e6, 1e6)))
         world.hear(1, Refused("it is over", (proven(out, 1, 2),)))
         began = world.now
         for _ in range(500):
@@ -456,7 +456,7 @@ def test_who_is_put_out_again_and_again_waits_longer_each_time() -> None:
             world.tick(1, view=number)
         waits.append(world.now - began)
         world.effects.clear()
-        back = decided(world, View(number + 1, 3, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+        back = decided(world, View(number + 1, 3, (0, 1, 2), left_j=(1e6,) * 3, gifts=((0, 1),)))
         world.hear(1, Refused("it is over", (proven(back, 1, 2),)))
         world.effects.clear()
     assert waits[0] == 0.0
@@ -476,7 +476,7 @@ def test_one_training_at_a_time_is_asked_for_and_paid() -> None:
     world = ByHand().begin()
     spent_j = world.meter.spent_j()
     for number in range(1, 6):
-        agree(world, View(number, 1, (0, 1, 2), left_j=(9e5,) * 3, gifts=((0, 1),)))
+        agree(world, View(number, 1, (0, 1, 2), left_j=(1e6,) * 3, gifts=((0, 1),)))
         world.hear(1, Given(number, 0, np.full(6, 5.0), gift=True))
         world.tick(3, view=number)
     assert len(only(world.effects, Train)) == 1
@@ -532,7 +532,7 @@ def test_a_device_says_that_it_will_be_short_as_soon_as_it_knows() -> None:
 def test_whoever_has_no_part_any_more_takes_up_what_the_others_end_with() -> None:
     world = ByHand().begin()
     world.train()
-    view = agree(world, View(1, 2, (0, 1, 2), left_j=(0.5, 9e5, 9e5)))
+    view = agree(world, View(1, 2, (0, 1, 2), left_j=(0.5, 1e6, 1e6)))
     world.hear(1, Given(0, 1, np.full(6, 4.0)))
     assert world.state.commit.iteration == 1
     assert not only(world.tick(5, view=1), Train | End)  # type: ignore[arg-type]
@@ -549,7 +549,7 @@ def test_whoever_has_no_part_any_more_takes_up_what_the_others_end_with() -> Non
 def test_whoever_cannot_be_given_the_last_average_does_not_say_done() -> None:
     world = ByHand().begin()
     world.train()
-    agree(world, View(1, 2, (0, 1, 2), left_j=(0.5, 9e5, 9e5)))
+    agree(world, View(1, 2, (0, 1, 2), left_j=(0.5, 1e6, 1e6)))
     world.hear(1, Given(0, 1, np.full(6, 4.0)))
     found = []
     for _ in range(60):
@@ -580,7 +580,7 @@ def test_a_mixing_goes_on_without_those_that_are_gone() -> None:
     world.train()
     world.hear(1, Part(0, 1, 0, np.zeros(6)))
     assert world.state.commit.iteration == 0
-    agree(world, View(1, 2, (0, 1), left_j=(9e5, 9e5)))
+    agree(world, View(1, 2, (0, 1), left_j=(1e6, 1e6)))
     assert world.state.commit.iteration == 1
     assert world.state.commit.absent == ((0, 2),)
     assert np.allclose(world.state.commit.vector, 2.0 / 3.0 * (np.arange(6.0) + 1.0))
@@ -590,7 +590,7 @@ def test_who_is_put_out_of_a_mixing_sends_nothing_more() -> None:
     world = ByHand(setup=TWICE).begin()
     world.train()
     world.hear(1, Part(0, 1, 0, np.zeros(6)))  # the first of two steps; that of 2 is missing
-    view = decided(world, View(1, 2, (1, 2), left_j=(9e5, 9e5)))
+    view = decided(world, View(1, 2, (1, 2), left_j=(1e6, 1e6)))
     assert not said(world.hear(1, Refused("view 0 is over", (proven(view, 1, 2),))), Part)
 
 
@@ -680,7 +680,7 @@ def test_of_two_devices_none_goes_on_otherwise() -> None:
 def test_two_that_went_on_by_themselves_say_so_when_they_meet() -> None:
     world = pair("one")
     world.tick(30, beating=())
-    theirs = decided(world, View(1, 1, (1,), left_j=(9e5,)))
+    theirs = decided(world, View(1, 1, (1,), left_j=(1e6,)))
     found = world.hear(1, Refused("it is over", (proven(theirs, 1),)))
     assert [note.kind for note in only(found, Note)] == ["split"]
     assert world.state.views[-1].members == (0,)

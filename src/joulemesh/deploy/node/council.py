@@ -13,6 +13,7 @@ from __future__ import annotations
 
 __all__ = ["Council"]
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -88,6 +89,7 @@ class Council:
         self._votes: dict[_Value, dict[int, Vote]] = {}
         self._offers: dict[Ballot, Accept] = {}  # whose plans are being made
         self._refusals: dict[int, NoPlan] = {}  # of views whose plans are being made
+        self._told_j = math.inf  # what this device has said that it has left, at the least
         self._due: float | None = None  # when this device proposes, unless another does
         self.since: float | None = None  # when another view was first wanted
 
@@ -254,7 +256,8 @@ class Council:
         if number != self._number or not context.member or origin not in context.view.members:
             return
         view = replace(said.view, digest="", proof=None)
-        refuses = self._fault(view) is None and self._plans.refuses(view)
+        sound = self._fault(view) is None and not self._is_poorer(view)
+        refuses = sound and self._plans.refuses(view)
         if refuses is None:
             self._refusals[origin] = said
         elif refuses:
@@ -294,6 +297,7 @@ class Council:
             return  # not on disk yet, or there is a later one
         accepted = context.on_disk.accepted
         promise = self._hooks.standing(Promise(self._number, ballot, accepted, 0, 0.0, 0.0))
+        self._told_j = min(self._told_j, promise.left_j)
         self._floods.say(promise)
         self.promise(context.device, promise)
 
@@ -382,9 +386,16 @@ class Council:
             return f"it starts at {view.start}, and this device has done {done}"
         if self._is_ahead(view.start - 1):
             return f"it starts at {view.start}, and this device has done {done}"
+        if self._is_poorer(view):
+            return "it leaves this device fewer joules than it has"
         if view.digest == UNHELD and holds:
             return "this device holds the parameters, and stays"
         return "this device makes another plan of it" if agrees is False else None
+
+    def _is_poorer(self, view: View) -> bool:
+        """Does a view leave this device less than it has said that it has?"""
+        left_j = dict(zip(view.members, view.left_j, strict=True)).get(self._context.device)
+        return left_j is not None and left_j < self._told_j < math.inf
 
     def _is_ahead(self, iteration: int) -> bool:
         """Can nobody have done an iteration, by how far this device is, which takes part?

@@ -49,6 +49,10 @@ def fault_of(
         return f"it ends the run before iteration {view.start} of {last}"
     if len(view.left_j) != len(view.members) or -math.inf in view.left_j:
         return f"it has {len(view.left_j)} batteries for {len(view.members)} members"
+    if view.pace and len(view.pace) != len(view.members):
+        return f"it has {len(view.pace)} paces for {len(view.members)} members"
+    if not all(0.0 < pace < math.inf for pace in view.pace):
+        return f"it has the paces {view.pace}"
     if not 0.0 <= view.elapsed_s < math.inf:
         return f"it begins after {view.elapsed_s} s"
     if len(view.pace) not in (0, len(view.members)) or not all(0 < p < math.inf for p in view.pace):
