@@ -6,14 +6,15 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import joulemesh
 from joulemesh.deploy.device.continuation import LonePlan
-from joulemesh.deploy.device.device import RUN, Device, Wanted, _keep_receipt
+from joulemesh.deploy.device.device import RUN, Device, Wanted, _keep_receipt, _until_stopped
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
@@ -338,3 +339,17 @@ def test_a_device_alone_plans_what_its_battery_pays_for() -> None:
     assert scarce.view.digest != rich.view.digest
     with pytest.raises(InfeasibleError, match="device 0 is alone, and its battery"):
         LonePlan.of(View(1, 4, (0,), left_j=(0.5 * round_j,)), plan)
+
+
+def test_a_defect_ends_the_process_with_a_line_and_an_exit_code_of_its_own() -> None:
+    async def run() -> End:
+        raise KeyError("iteration 3")
+
+    given = {"pack": SimpleNamespace(name="barn"), "runner": SimpleNamespace(iteration=4)}
+    device: Any = SimpleNamespace(run=run, standing=lambda: None, **given)
+    said: list[str] = []
+    assert asyncio.run(_until_stopped(device, said.append)) == Exit.FAILED
+    assert said == [
+        "barn failed after iteration 4: KeyError: 'iteration 3'; its journal says where; started "
+        "again, it resumes"
+    ]

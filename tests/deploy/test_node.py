@@ -465,7 +465,7 @@ def test_who_is_put_out_again_and_again_waits_longer_each_time() -> None:
 
 
 def test_a_learner_that_never_answers_ends_its_node_which_can_be_started_again() -> None:
-    world = ByHand().begin()
+    world = ByHand(settings=replace(SETTINGS, minority_s=400.0)).begin()
     (end,) = only(world.tick(400), End)
     assert end.resumable
     assert "has not answered" in end.reason

@@ -483,7 +483,10 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
     if device.runner.punctuality.late:
         say(f"{device.pack.name}: {device.runner.punctuality}")
     if end.complete:
-        say(f"{device.pack.name}: {reason}")
+        plan, iterations = device.runner.plan, device.pack.orders.iterations
+        fewer = plan is not None and plan.last < iterations
+        less = f", {device.runner.iteration} of {iterations}: what was left paid for no more"
+        say(f"{device.pack.name}: {reason}{less if fewer else ''}")
         return Exit.DONE
     again = "; started again, it resumes" if end.resumable else ""
     say(f"{device.pack.name} stopped after iteration {device.runner.iteration}: {reason}{again}")
