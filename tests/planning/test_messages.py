@@ -178,13 +178,14 @@ def test_two_prices_of_receiving_are_refused_and_a_given_one_replaces_the_profil
     assert mine.devices.receive_j_per_bit == 1e-8
 
 
-def test_where_both_ends_pay_a_radios_receiving_gives_way_and_a_given_one_is_refused() -> None:
+def test_a_radio_that_is_named_where_both_ends_pay_is_refused_with_a_remedy_that_helps() -> None:
     ample = {"budget.deadline_s": 100.0, "budget.energy_j": 1e5, "network.area_m": 50.0}
-    named = Scenario.preset("paper").override({"network.profile": "wifi", **ample})
-    assert named.devices.receive_power_w is None
-    assert joulemesh.plan(named).receive_total_j.sum() > 0
-    with pytest.raises(ScenarioError, match="receive_power_w gives receiving its own price"):
-        joulemesh.plan(named.override({"devices.receive_power_w": 0.2}))
+    asked = Scenario.preset("paper").override({"network.profile": "wifi", **ample})
+    with pytest.raises(ScenarioError, match=r"or set devices\.receive_power_w = 0") as no:
+        joulemesh.plan(asked)
+    assert "receive_power_w gives receiving its own price" in str(no.value)
+    helped = asked.override({"devices.receive_power_w": 0.0})
+    assert joulemesh.plan(helped).receive_total_j.sum() > 0  # both ends pay
 
 
 def test_measured_rates_contain_a_presets_headers(tmp_path: Path) -> None:
