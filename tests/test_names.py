@@ -29,8 +29,8 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     folder = tmp_path_factory.mktemp("farm")
     rows = "".join(f"{name},{9 - k}\n" for k, name in enumerate(NAMES))
     (folder / "d.csv").write_text(f"name,energy_j\n{rows}", "utf-8")
-    (folder / "s.toml").write_text('[devices]\ntable = "d.csv"\n[plan]\niterations = 20\n', "utf-8")
-    return Scenario.load(folder / "s.toml")
+    changes = {"devices.table": str(folder / "d.csv"), "plan.iterations": 20}
+    return Scenario.preset("adaptive").override(changes)
 
 
 @pytest.fixture(scope="module")
