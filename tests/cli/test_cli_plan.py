@@ -305,7 +305,7 @@ BAD: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "no ring": (
         '[devices]\ncount = 3\n[network]\ntopology = "l.csv"\n[plan]\naggregation = "ring"\n',
         {"l.csv": "i,j\n0,1\n1,2\n"},
-        ("plan.aggregation", 'use plan.aggregation = "tree"'),
+        ("plan.aggregation", 'set plan.aggregation = "tree"'),
     ),
     "missing gain": (
         '[devices]\ncount = 3\n[network]\ngains = "g.csv"\n',
