@@ -428,7 +428,8 @@ def test_the_time_line_of_an_iteration_is_written(command: Command, tmp_path: Pa
     assert "wrote line.csv" in made.out
     rows = (tmp_path / "line.csv").read_text().splitlines()
     assert rows[0].startswith("kind,phase,device,others,ready_s,start_s,end_s,joules")
-    assert sum(row.startswith("train,") for row in rows) == 20
+    trains = joulemesh.plan(joulemesh.Scenario()).rounds[2] > 0
+    assert sum(row.startswith("train,") for row in rows) == trains.sum()
 
 
 @pytest.mark.parametrize(
