@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
@@ -25,6 +26,7 @@ from joulemesh.scenario import (
     Network,
     Scenario,
 )
+from joulemesh.scenario.given import FILES
 
 # What the user writes --------------------------------------------------------------------------
 
@@ -430,6 +432,14 @@ def test_comments_name_every_field() -> None:
                 line.removeprefix("# ").startswith(f"{name} =") and str(field.description) in line
                 for line in text.splitlines()
             ), name
+
+
+def test_an_empty_path_is_no_traceback(tmp_path: Path) -> None:
+    for section, fields in FILES.items():
+        for field in fields:
+            (tmp_path / "s.toml").write_text(f'[{section}]\n{field} = ""\n')
+            with contextlib.suppress(joulemesh.ScenarioError):
+                joulemesh.plan(Scenario.load(tmp_path / "s.toml"))
 
 
 def test_schema_describes_every_section_and_field() -> None:

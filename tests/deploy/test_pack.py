@@ -174,7 +174,7 @@ def test_a_scheme_without_a_peer_is_for_simulation_only(
         raise NotImplementedError
 
     monkeypatch.setattr(type(planned().timeline.scheme), "peer", none)
-    with pytest.raises(ScenarioError, match="'tree' is for simulation only"):
+    with pytest.raises(ScenarioError, match="'tree-chunked' is for simulation only"):
         make_fleet(tmp_path / "fleet", planned())
 
 

@@ -147,7 +147,7 @@ def renamed(value: str, path: str, new: str) -> str:
 
 def path_in(field: str, value: Any) -> str | None:
     """The path in a field's value, if it may name a file."""
-    if not isinstance(value, str) or value in TOPOLOGIES:
+    if not isinstance(value, str) or not value or value in TOPOLOGIES:
         return None
     if field in ("model", "loss"):  # a name, or FILE.py:NAME
         path, colon, _ = value.rpartition(":")
