@@ -286,7 +286,7 @@ def _ambushes(random: Random, patience_s: float) -> tuple[Ambush, ...]:
 def _secrets(seed: int, patience_s: float) -> tuple[Ambush, ...]:
     """Sometimes one device alone learns of a view that is decided, and is then cut off."""
     random = Random(f"secret {seed}")  # of its own: other seeds stay what they are
-    if random.random() > 0.15:
+    if random.random() > 0.4:
         return ()
     turn, after_s = random.randrange(3), random.choice((0.0, 0.002, 0.005, 0.02))
     return (Ambush("Accept", turn, "overhears", after_s, random.uniform(2.0, 8.0) * patience_s),)
@@ -300,7 +300,7 @@ def _folders(
     A folder may be lost just after the device has voted; one that is cloned may itself be gone.
     """
     random = Random(f"folder {seed}")  # of its own: other seeds stay what they are
-    if random.random() > 0.2:
+    if random.random() > 0.35:
         return (), ()
     kind: FaultKind = random.choice(("wipe", "restore", "clone", "wipe"))
     device, at_s = random.randrange(setup.devices), random.uniform(0.1, 1.5)

@@ -31,7 +31,7 @@ MakeNode = Callable[[Machine, Case], NodeLike]
 Watch = Callable[[float, int, Event, Sequence[Effect]], None]
 
 _DISK_S = (0.001, 0.02)
-_WAITS = 100.0  # patiences after the last fault, within which a run must have ended
+_WAITS = 60.0  # patiences after the last fault, within which a run must have ended
 _CUTS = ("partition", "cut off", "overhears")
 _OVERHEARS = 0.25  # patiences
 _STOPS = 3  # for want of a plan: after so many, the user has to do something
