@@ -86,6 +86,8 @@ def draw(rng: random.Random, folder: Path) -> Scenario | None:
         fields |= {name: rng.choice(values) for name, values in MEDIA.items()}
     count = rng.choice((2, 3, 4, 6, 8, 10, 14, 20, 30, 40))
     fields |= {"devices.count": count, "seed": rng.randrange(1000)}
+    if count > 10 and fields["plan.aggregation"] in ("gossip", "metropolis"):
+        fields["plan.aggregation"] = "auto"  # they take seconds to price on large sparse graphs
     if fields["network.topology"] in ("star", "path"):
         star = fields["network.topology"] == "star"
         fields["network.topology"] = [[0 if star else i, i + 1] for i in range(count - 1)]
@@ -93,7 +95,11 @@ def draw(rng: random.Random, folder: Path) -> Scenario | None:
     fields["network.bandwidth_hz"] = 10 ** rng.uniform(5.0, 7.3)
     fields |= _budget(rng, count)
     fields |= _measured(rng, count, folder)
-    fields |= _traces(rng, count, folder)
+    traced = _traces(rng, count, folder)
+    fields |= traced
+    walked = fields["network.fading"] != "none" or fields["plan.on_depletion"] == "leave"
+    if isinstance(fields["plan.iterations"], str) and (walked or traced):
+        fields["plan.zeta"] = 60.0  # such plans are made iteration by iteration
     try:
         return Scenario.preset(rng.choice(("default", "adaptive"))).override(fields)
     except ScenarioError:
@@ -101,7 +107,7 @@ def draw(rng: random.Random, folder: Path) -> Scenario | None:
 
 
 def _budget(rng: random.Random, count: int) -> dict[str, Any]:
-    joules = 10 ** rng.uniform(-2.0, 3.5)
+    joules = 10 ** rng.uniform(-2.0, 2.7)
     held = rng.choice(("all", "all", "range", "each"))
     battery: Any = joules
     if held == "range":
@@ -114,7 +120,7 @@ def _budget(rng: random.Random, count: int) -> dict[str, Any]:
         fields["budget.deadline_s"] = 10 ** rng.uniform(-2.5, 1.0)
     else:
         fields["budget.deadline_s"] = None
-    fields["budget.total_s"] = None if limits == "deadline" else 10 ** rng.uniform(-1.5, 2.0)
+    fields["budget.total_s"] = None if limits == "deadline" else 10 ** rng.uniform(-1.5, 1.3)
     return fields
 
 

@@ -94,7 +94,7 @@ def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
         reason=search.reason,
         refusal=f"needs a ring through all devices: {search.reason}{doubt} (more links may make "
         f"one{more})",
-        remedies=tuple((Edit("plan.aggregation", name),) for name in ("tree", "gossip")),
+        remedies=((Edit("plan.aggregation", "tree"),),),  # every connected graph has one
     )
 
 
