@@ -97,7 +97,7 @@ def plan_rows(plan: Plan) -> list[str]:
         "scheme": plan.scheme,
         "iterations": str(plan.iterations),
         "rounds": f"{int(plan.rounds.sum()):,}",
-        "joules": f"{energy(spent, beside=supplied)} of {energy(supplied)}",
+        "joules": f"{energy(spent)} of {energy(supplied)}",
         "of these": ", ".join(
             f"{share} {joules / spent:.1%}" for share, joules in shares.items() if joules
         ),
