@@ -26,6 +26,11 @@ def _faster(radio: str, duplex: str) -> str:
     return f'1 / trees.found("{radio}")("{duplex}").all.tree_s[1]'
 
 
+def _packets(method: str) -> tuple[str, str]:
+    case = f'in_medium("fashion-ring-0.1, orthogonal, Wi-Fi packets", "{method}"'
+    return f"{case})", f'{case}, "accuracy_ci95")'
+
+
 _OVERDRAWN = '"fashion-grid-1.0", "plans-overdrawn", "d-psgd"'
 
 FIGURES: tuple[tuple[str, ...], ...] = (
@@ -47,6 +52,11 @@ FIGURES: tuple[tuple[str, ...], ...] = (
         _faster("wifi", "orthogonal"),
         _faster("ideal", "half"),
         _faster("wifi", "half"),
+    ),
+    (
+        "on the ring with strong skew: {} ± {} % against {} ± {} %",
+        *_packets("spread"),
+        *_packets("adaptive"),
     ),
     (
         "`d-psgd` then leads by {} ± {} points in one scenario",

@@ -166,6 +166,7 @@ def records() -> dict[str, Any]:
         first_calls,
         found,
         grown,
+        in_medium,
         mean,
         paired,
         shares,
@@ -278,9 +279,19 @@ def _plans() -> dict[str, Table]:
     return {path.stem: read_table(path) for path in found}
 
 
+def _in_medium(case: str) -> Any:
+    """The methods that were trained in one medium, by name."""
+    return _json(DOCS / "comparison" / "results" / "medium.json").trained(case).methods
+
+
+def in_medium(case: str, method: str, field: str = "accuracy") -> float:
+    """A method's accuracy in one medium, or its interval, in per cent."""
+    return 100 * float(getattr(_in_medium(case)(method), field))
+
+
 def auto_lag(case: str) -> float:
     """Points that the best number of iterations tried is ahead of "auto", in one medium."""
-    methods = _json(DOCS / "comparison" / "results" / "medium.json").trained(case).methods
+    methods = _in_medium(case)
     ours = [name for name in methods.names() if name.startswith("spread")]
     ours = [name for name in ours if methods(name).status == "ran"]
     return 100 * float(max(methods(name).accuracy for name in ours) - methods("spread").accuracy)
