@@ -74,7 +74,7 @@ def test_it_writes_the_page_and_the_receipt(fleet: Path) -> None:
 def test_after_a_change_of_view_the_simulated_figures_are_those_of_its_plan(fleet: Path) -> None:
     plan = plan_of(Fleet.load(fleet).ground())
     view = View(1, 4, (0, 1, 2), left_j=tuple(plan.energy_budget_j[:3].tolist()))
-    rest = Replanner(plan.ground, 0).plan(view)
+    rest = Replanner(plan.ground, 0, Fleet.load(fleet).settings.reserve).plan(view)
     change(fleet, Fleet.load(fleet).names[0], rest.view, at=1_800_000_001.0)
     made = report_of_fleet(fleet, simulate=False)
     after = made.receipt.simulated
