@@ -137,7 +137,7 @@ class Battery:
     def forget(self, spent_j: float, told_j: float) -> None:
         """The meter's own record is lost, or is an older one; neighbours know of so much."""
         self._spent_j, self.forgot_at_j = spent_j, self.used_j
-        self.untold_j = self.used_j - told_j
+        self.untold_j = max(0.0, self.used_j - told_j)
 
     def use_to_train(self, rounds: int) -> None:
         """Really train."""
