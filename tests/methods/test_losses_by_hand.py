@@ -19,6 +19,7 @@ from joulemesh.training.jax.exchange import Context
 from joulemesh.training.jax.loss import Data
 from joulemesh.world.loss import Packets
 from joulemesh.world.topology import Graph
+from tests.ideal import ideal
 
 SEND_J, HEAR_J, BITS = 1e-6, 2e-7, 3 * 32.0
 
@@ -29,7 +30,7 @@ Draw = Callable[[dict[int, float], Sequence[int]], None]
 @pytest.fixture
 def three() -> Scenario:
     """Three devices, all of them neighbours, with models of three parameters."""
-    return Scenario(
+    return ideal(
         devices={"count": 3, "send_j_per_bit": SEND_J, "receive_j_per_bit": HEAR_J},
         network={"topology": "complete", "packet_error": 0.25, "tries": 2},
         budget={"energy_j": 100.0, "deadline_s": 10.0},
@@ -43,7 +44,7 @@ def drawing(monkeypatch: pytest.MonkeyPatch) -> Draw:
     """Let messages be sent so often, by their place in the exchange, and some of them be lost."""
 
     def draw(often: dict[int, float], lost: Sequence[int]) -> None:
-        def transmissions(self: Packets, bits: Any, error: Any, rng: Any) -> Any:
+        def transmissions(self: Packets, bits: Any, error: Any, rng: Any, besides: Any) -> Any:
             times, gone = np.ones(len(bits)), np.zeros(len(bits), bool)
             times[list(often)] = list(often.values())
             gone[list(lost)] = True

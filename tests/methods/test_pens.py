@@ -17,6 +17,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options
 from joulemesh.training.jax.exchange import Context
 from joulemesh.training.jax.loss import Data
+from tests.ideal import ideal
 
 N, R1 = 8, 8
 
@@ -35,7 +36,7 @@ def clusters(digits: Dataset) -> tuple[Dataset, Partition]:
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return Scenario(
+    return ideal(
         devices={"count": N, "cycles_per_sample": (1e5, 3e5)},
         network={"topology": "complete"},
         budget={"energy_j": 20.0, "deadline_s": 0.2},
