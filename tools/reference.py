@@ -132,7 +132,7 @@ def commands() -> dict[str, Any]:
     """Every command by all of its words, those of groups too.
 
     >>> [name for name in commands() if name.startswith("p")]
-    ['profiles', 'plan']
+    ['plan', 'profiles']
     """
     return _inside(typer.main.get_command(app), "")
 
