@@ -28,7 +28,7 @@ from joulemesh.deploy.transport.lane import _verdict
 from joulemesh.deploy.transport.link import EXCHANGE, Link
 from joulemesh.deploy.transport.packets import PACKET_BYTES
 from joulemesh.deploy.transport.tls import alert_reason, client_context, diagnose
-from joulemesh.deploy.wire import Terms, greeting
+from joulemesh.deploy.wire import WIRE, Terms, greeting
 from tests.deploy.neighbours import (
     HOME,
     TERMS,
@@ -166,6 +166,7 @@ def record(kind: int, content: bytes) -> bytes:
 
 
 HELLO = greeting(TERMS, "parts")
+OTHER_HELLO = json.dumps({**json.loads(HELLO), "wire": WIRE + 1}).encode()
 LONG = json.dumps({"kind": "given", "bytes": 10**9, "body": {}}).encode()
 STRANGERS: dict[str, tuple[Attempt, Reason]] = {
     "no certificate": (shakes(lambda _: None, chain=False), Reason.NO_CERTIFICATE),
@@ -199,7 +200,7 @@ STRANGERS: dict[str, tuple[Attempt, Reason]] = {
         sends(lambda: identity("ash"), replace(TERMS, fleet="meadow")),
         Reason.OTHER_FLEET,
     ),
-    "another version": (says(HELLO.replace(b'"wire":1', b'"wire":2')), Reason.OTHER_VERSION),
+    "another version": (says(OTHER_HELLO), Reason.OTHER_VERSION),
     "no greeting": (says(b"hello"), Reason.MALFORMED),
     "a long packet": (says(HELLO, long_packet()), Reason.TOO_LARGE),
     # Had it left at once, the host would think that the connection was lost.
