@@ -395,7 +395,7 @@ ENORMOUS: list[tuple[dict[str, Any], str]] = [
     ({"plan.iterations": 10**9}, "1000000000 iterations .* set plan.iterations to at most 5000"),
     ({"plan.iterations": 10**17}, "plan.iterations: must be at most 9007199254740992, not 1000"),
     (
-        {"plan.aggregation": "gossip", "plan.gossip_rounds": 2000},
+        {"plan.iterations": 100, "plan.aggregation": "gossip", "plan.gossip_rounds": 2000},
         "100 iterations with 2000 ticks of gossip each are 200,000 to draw and price, more than",
     ),
     ({"devices.capacitance": 1e300}, r"device 0 has a round of .* J, beyond 1e-100 to 1e\+100;"),

@@ -183,7 +183,7 @@ EXPECTED: dict[str, Callable[[Setting, int], Iterator[Message]]] = {
     "balanced:tau1=3,tau2=2": lambda s, t: _mixings(s, 2, BITS),
     "balanced:tau1=3,tau2=2,compress=topk:0.1": lambda s, t: _mixings(s, 2, 65 * 42.0),
     "balanced:tau1=3,tau2=1,compress=randk:0.1": lambda s, t: _mixings(s, 1, 65 * 32.0),
-    "balanced:tau1=3,tau2=1,compress=qsgd:8": lambda s, t: _mixings(s, 1, 650 * 5 + 32.0),
+    "balanced:tau1=3,tau2=1,compress=qsgd:8": lambda s, t: _mixings(s, 1, 650 * 5 + 2 * 32.0),
     "d-psgd": lambda s, t: _mixings(s, 1, BITS),
     "gossip-pga:4": _periodic,
     "merge": lambda s, t: _merged(s, t) if t == 23 else _mixings(s, 1, BITS),

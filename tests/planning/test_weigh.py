@@ -73,8 +73,8 @@ def test_auto_has_the_least_joules_times_seconds(
 def test_auto_says_the_figures() -> None:
     plan = planned("auto", network__duplex="half")  # a ring, where each of the three may win
     assert plan.reason.startswith("the least joules × seconds of an exchange: ")
-    figures = re.findall(r"([a-z-]+) ([\d.e-]+) J in ([\d.e-]+) s", plan.reason)
-    said = {name: float(joules) * float(seconds) for name, joules, seconds in figures}
+    figures = re.findall(r"([a-z-]+) ([\d.]+) mJ in ([\d.]+) ms", plan.reason)
+    said = {name: float(mj) * float(ms) * 1e-6 for name, mj, ms in figures}
     assert said == pytest.approx(products(network__duplex="half"), rel=0.02)
     assert list(said) == sorted(said, key=said.__getitem__)
     assert plan.scheme == next(iter(said))

@@ -91,6 +91,7 @@ class Fake:
     def __init__(self, accuracy: float) -> None:
         self.seeds = (0, 1)
         self.accuracy = accuracy
+        self.library = "jax"
 
     def summary(self) -> dict[str, Any]:
         names = ("device_accuracy", "device_accuracy_min", "loss", "energy_j", "time_s")
