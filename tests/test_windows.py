@@ -72,6 +72,7 @@ with open("done.json", "w", encoding="utf-8") as file:
 GUARDED = {
     "files/disk.py": {"O_NOFOLLOW": "getattr", "O_CLOEXEC": "getattr"},
     "files/lock.py": {"O_NOFOLLOW": "getattr", "fcntl": "sys.platform"},
+    "files/whole.py": {"fchmod": "sys.platform"},
     "machine.py": {
         "resource": "except ImportError",
         "sched_getaffinity": "hasattr",

@@ -84,7 +84,7 @@ def write_bytes(path: str | Path, data: bytes, *, private: bool = False) -> None
     """Write bytes, whole or not at all; if they are private, for the owner's eyes only."""
 
     def write(draft: IO[bytes]) -> None:
-        if private:
+        if private and sys.platform != "win32":  # there a folder's rights are its files'
             os.fchmod(draft.fileno(), 0o600)  # before the first byte is there
         draft.write(data)
 

@@ -22,6 +22,8 @@ from joulemesh.data.reading import is_table, reading_of
 from joulemesh.data.table import open_table
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
+from joulemesh.files.arrays import open_arrays
+from joulemesh.files.limits import DATA
 from joulemesh.metrics.losses import loss_named, reported
 from joulemesh.metrics.metric import Metric, score_metric
 from joulemesh.models.torch_model import TorchModel
@@ -236,8 +238,11 @@ def _tells_holders(path: Path, holder: str) -> bool:
         return holder in open_table(str(path)).columns
     if path.suffix != ".npz" or not path.is_file():
         return True  # whoever reads it says what is wrong
-    with np.load(path, allow_pickle=False) as file:
-        return f"{holder}_train" in file.files
+    try:
+        with open_arrays(path, DATA.now, packed=True) as file:
+            return f"{holder}_train" in file
+    except ValueError:  # damaged
+        return True
 
 
 def _rows_of(found: Dataset, name: str) -> Dataset:
