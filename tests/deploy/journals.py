@@ -50,13 +50,11 @@ class Fleet:
         self.costs = planned(self.plan)
         self.random = np.random.default_rng(self.seed)
         edges = self.plan.world.graph.edges
-        costs = self.plan.ground.forecast_at(0, np.arange(len(edges)))
+        rates = self.plan.ground.forecast_at(0, np.arange(len(edges))).payload_bps()
         self.latest: tuple[Any, dict[int, dict[int, float]]] = (None, {})
         self.rates: dict[tuple[int, int], float] = {}
-        for (i, j), there, back in zip(
-            edges.tolist(), costs.forward_s.tolist(), costs.backward_s.tolist(), strict=True
-        ):
-            self.rates[i, j], self.rates[j, i] = 1 / there, 1 / back
+        for (i, j), there, back in zip(edges.tolist(), *map(np.ndarray.tolist, rates), strict=True):
+            self.rates[i, j], self.rates[j, i] = there, back
 
     def views(self) -> list[View]:
         """The views after view 0, in order of their starts."""

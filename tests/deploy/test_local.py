@@ -160,5 +160,7 @@ def test_exchanges_are_measured_from_the_last_that_trained_to_the_last_that_fini
     assert planned == pytest.approx(100 * plan.exchange_s[0])
     assert found.ratio == pytest.approx(took / planned)
     edge = plan.world.graph.edges.tolist().index([0, 1])
-    rate_bps = 0.01 / costs.forward_s[edge]
+    assert costs.packet is not None
+    headers = 1 + costs.packet[edge, 0] / costs.packet_bits  # bits on the air per bit of payload
+    rate_bps = 0.01 / (costs.forward_s[edge] * headers)
     assert found.goodput[0, 1] == pytest.approx(8 * 1000 / 0.5 / rate_bps)
