@@ -14,6 +14,7 @@ import pytest
 STUB = """
 import atexit, os, signal, sys
 sys.argv = ["joulemesh", "plan"]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
 from joulemesh.planning import static
 def interrupted(*arguments, **options):
     os.kill(os.getpid(), signal.SIGINT)
