@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from joulemesh.deploy.effects import (
+    Commit,
+    Durable,
     End,
     Note,
     Plan,
@@ -21,6 +23,7 @@ from joulemesh.deploy.effects import (
     TrainFailed,
 )
 from joulemesh.deploy.messages import (
+    OVER,
     Absent,
     Accept,
     Accepted,
@@ -651,6 +654,43 @@ def test_a_node_that_has_finished_stays_until_all_have() -> None:
     assert end.complete
     again = ByHand(1, setup=PAIR, state=world.state)
     assert only(again.start(), End) == [end]
+
+
+def cut_off_at_the_end(*beats: Beat) -> list[End]:
+    """How a device ends that has the last average, and hears no more after some beats."""
+    world = ByHand().begin()
+    for iteration in range(1, 5):
+        world.train()
+        world.hear(1, Given(0, iteration, np.ones(6)))
+        for other in (1, 2):
+            world.hear(other, Part(0, iteration, 0, np.ones(6)))
+            world.hear(other, Part(0, iteration, 1, np.ones(6)))
+    assert world.state.commit.iteration == 4
+    for beat in beats:
+        world.hear(1, beat)
+    return only(world.tick(100, beating=()), End)
+
+
+def test_whoever_is_cut_off_says_done_only_if_a_majority_has_finished() -> None:
+    """The others may do the last iteration again without it: seed 5107 of the simulation."""
+    (alone,) = cut_off_at_the_end(Beat(1, 0, 3, "exchanging"))
+    assert (alone.complete, alone.resumable) == (False, True)
+    assert cut_off_at_the_end(finished((1,)))[0].complete
+    assert cut_off_at_the_end(Beat(1, 0, 4, OVER, finished=(1,)))[0].complete
+
+
+def test_a_last_average_that_the_others_did_again_is_replaced_when_they_have_ended() -> None:
+    world = ByHand().begin()
+    world.train()
+    old = Commit(4, np.ones(6), view=0)
+    view = decided(world, View(1, 4, (1, 2), left_j=(1e6, 1e6)))
+    first = world.state.views[0]
+    world = ByHand(state=Durable(1, (first, proven(view, 1, 2)), old)).begin()
+    world.hear(1, Beat(1, 1, 4, OVER, finished=(1,)))
+    assert said(world.effects, Fetch) == [Fetch(1, 4)]
+    (end,) = only(world.hear(1, Given(1, 4, np.full(6, 7.0))), End)
+    assert end.complete
+    assert world.state.commit.vector.tolist() == [7.0] * 6
 
 
 # Two devices ----------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Ending:
         reached = len((met | {context.device}) & set(view.members))
         needed = context.settings.needed(view)
         if since is not None and context.now - since > long_s and reached < needed:
-            if self._work.at_end:
+            if self._work.at_end and self._signs.settled():
                 context.end(COMPLETE, complete=True)
             context.end(
                 f"only {reached} of {len(view.members)} devices of view {view.number} can be "

@@ -427,6 +427,7 @@ class Node:
         for newcomer, _ in view.gifts:
             self._watch.patient(newcomer)
             self._behind = self._behind and newcomer != self._context.device
+        self._signs.installed()
         self._requests.installed()
         self._work.installed()
         self._council.restore()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Signs"]
 
-from joulemesh.deploy.messages import Beat
+from joulemesh.deploy.messages import OVER, Beat
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.lives import Lives
 from joulemesh.deploy.node.watch import Watch
@@ -20,6 +20,7 @@ class Signs:
         self._again: set[int] = set()  # there is news since the sign that is on its way
         self._soon = False
         self._finished: set[int] = set()
+        self._over = False  # a neighbour has ended, and knew that the fleet has
         self._all_since: float | None = None
 
     def to_all(self) -> None:
@@ -61,10 +62,29 @@ class Signs:
             self._context.timer("soon", self._context.settings.tick_s / 8.0)
 
     def heard(self, beat: Beat) -> None:
-        """A neighbour knows who has finished."""
+        """A neighbour knows who has finished; in another view, that says nothing of this one."""
+        context = self._context
+        if beat.view != context.view.number:
+            return
+        if beat.phase == OVER and beat.iteration == context.on_disk.commit.iteration:
+            self._over = True
         if not self._finished.issuperset(beat.finished):
             self._finished.update(beat.finished)
             self.soon()
+
+    def installed(self) -> None:
+        """Another view: who has finished by its plan has to be heard anew."""
+        self._finished.clear()
+        self._over, self._all_since = False, None
+
+    def settled(self) -> bool:
+        """Have so many finished that no later view can do the last iteration again?
+
+        Whoever is cut off before it knows so has an end that the others may not come to.
+        """
+        context = self._context
+        finished = self._finished.intersection(context.view.members)
+        return self._over or len(finished) >= context.settings.needed(context.view)
 
     def all_done(self) -> bool:
         """This device has finished: has everybody, and does every neighbour know it?
@@ -78,7 +98,7 @@ class Signs:
         members = set(context.view.members)
         if not members <= self._finished or context.state.promised is not None:
             self._all_since = None
-            return watch.alone()
+            return watch.alone() and self.settled()
         if self._all_since is None:
             self._all_since = context.now
             self.to_all()

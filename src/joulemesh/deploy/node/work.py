@@ -19,7 +19,7 @@ from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.node.supplies import Supplies
 from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.plans import ViewPlan
-from joulemesh.deploy.view import LATE, UNHELD
+from joulemesh.deploy.view import LATE, UNHELD, governing
 
 
 class Work:
@@ -306,9 +306,15 @@ class Work:
     def late(self, sender: int, beat: Beat) -> None:
         """A neighbour has ended, and is further than this device: ask for what it ended with.
 
-        The fleet is over, and whoever is left cannot agree on anything any more.
+        The fleet is over, and whoever is left cannot agree on anything any more. What this device
+        has committed by an older view than that iteration follows, the others have done again.
         """
-        if beat.iteration > self._context.state.commit.iteration and not self._saving:
+        commit, views = self._context.state.commit, self._context.state.views
+        done_again = (
+            beat.iteration == commit.iteration
+            and commit.view < governing(views, beat.iteration).number
+        )
+        if (beat.iteration > commit.iteration or done_again) and not self._saving:
             self._ended_with = Fetch(beat.view, beat.iteration)
             self.phase = "fetching"
             self.supplies.want(self._ended_with)
