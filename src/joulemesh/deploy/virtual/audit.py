@@ -187,6 +187,10 @@ class Audit:
         had = max(key[1] for key in self.records if key[0] == device)
         self._wiped.setdefault(device, set()).update(range(state.commit.iteration + 1, had + 1))
 
+    def has_lost(self, device: int, iteration: int) -> bool:
+        """Was an iteration that a device had committed lost with its folder?"""
+        return iteration in self._wiped.get(device, ())
+
     def keeps_still(self, device: int, effects: Sequence[Effect]) -> None:
         """A double takes no part: it shows that it is there, and no more."""
         for effect in effects:
