@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import numpy as np
 
 from benchmarks.common import OUT, machine, page_text, progress, table
@@ -152,6 +150,7 @@ def page(record: dict[str, Any]) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> None:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before JAX is imported
     import torch
 
     from joulemesh.training.torch.parts import WORTH_THREADS
