@@ -18,6 +18,7 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy
 from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remaining import Remaining, cut_off
+from joulemesh.planning.rounds import stand_in
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.traced import causal_planner
 from joulemesh.planning.waiting import Purse, Tried, Waiting, least_s
@@ -65,8 +66,7 @@ class Continuer:
 
     def _instead(self) -> Policy:
         asked = self.ground.policy
-        name = "theorem4" if asked.uses_zeta else "uniform"
-        name = name if asked.least(self.options) else "spread"
+        name = stand_in(asked, self.options)
         self.notes.append(
             f'plan.rounds = "{asked.name}" cannot plan the rest of a plan anew; the rounds from '
             f'iteration {self.rest.first + 1} on follow "{name}"'

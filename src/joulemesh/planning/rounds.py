@@ -11,6 +11,7 @@ __all__ = [
     "backfill",
     "fixed",
     "inverse",
+    "stand_in",
     "theorem4",
     "theorem4_literal",
     "theorem4_weights",
@@ -26,6 +27,7 @@ from joulemesh.errors import Edit, ScenarioError
 from joulemesh.planning.policy import Policy, count_iterations, weighted
 from joulemesh.planning.waterfill import read_budget, water_fill
 from joulemesh.registries import POLICIES
+from joulemesh.scenario import PlanOptions
 
 
 def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
@@ -226,6 +228,17 @@ def inverse(
     caps = np.asarray(cap)
     backwards = caps[::-1] if caps.ndim == 2 else caps
     return water_fill(theorem4_weights(iterations, zeta)[:count], total, backwards)[::-1]
+
+
+def stand_in(policy: Policy, options: PlanOptions) -> str:
+    """The causal policy nearest to one that cannot be followed: of the same least rounds and ζ.
+
+    >>> stand_in(POLICIES["theorem4-literal"], PlanOptions())
+    'theorem4'
+    """
+    if not policy.least(options):
+        return "spread"
+    return "theorem4" if policy.uses_zeta else "uniform"
 
 
 for _policy in (

@@ -36,6 +36,7 @@ from joulemesh.planning.remedies import (
     remedies,
     require_somebody,
 )
+from joulemesh.planning.rounds import stand_in
 from joulemesh.planning.timeline import Timeline
 from joulemesh.planning.waiting import Purse, Waiting, least_s
 from joulemesh.scenario import Scenario
@@ -255,10 +256,11 @@ class StaticPlanner:
         rounds, cap, total = found.rounds, found.cap, found.total
         if self.ground.policy.zeros and self.least and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
+            instead = stand_in(self.ground.policy, self.options)
             raise ScenarioError(
                 f'plan.rounds = "{self.options.rounds}" gives device {device} no round in '
                 f"iteration {t + 1} (it does so in {int((rounds < 1).sum())} places)",
-                remedies=[(Edit("plan.rounds", "theorem4"),), (Edit("plan.rounds", "spread"),)],
+                remedies=[(Edit("plan.rounds", name),) for name in (instead, "spread")],
             )
         return Timeline(
             scheme=scheme,
