@@ -110,9 +110,20 @@ def to_toml(scenario: Scenario, comments: bool) -> str:
     for name, section in SECTIONS.items():
         values = getattr(scenario, name)
         pairs = [(field, getattr(values, field)) for field in section.model_fields]
+        if name == "network" and _radio_gave_way(scenario):
+            pairs = [(field, value) for field, value in pairs if field != "profile"]
         given = [f"{field} = {toml_value(value)}" for field, value in pairs if value is not None]
         lines += ["", f"[{name}]", *given]
     return "\n".join(lines) + "\n"
+
+
+def _radio_gave_way(scenario: Scenario) -> bool:
+    """Does nobody name the radio, and both ends pay, so that its receive power is left out?
+
+    Named in the file it would bring that power back.
+    """
+    assumed = scenario.origin("network.profile").kind == "assumed"
+    return assumed and scenario.plan.pays == "both-ends"
 
 
 def _commented(scenario: Scenario) -> str:
