@@ -39,7 +39,7 @@ def test_an_interrupted_command_does_not_tear_down_what_still_computes() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("twice", [False, True])
 def test_ctrl_c_at_any_moment_of_a_figure_ends_with_130(tmp_path: Path, twice: bool) -> None:
-    rng = random.Random(twice)
+    rng, interrupted = random.Random(twice), 0
     for turn in range(4):
         folder = tmp_path / str(turn)
         folder.mkdir()
@@ -56,12 +56,16 @@ def test_ctrl_c_at_any_moment_of_a_figure_ends_with_130(tmp_path: Path, twice: b
         while "iteration" not in line:  # it trains
             line = child.stderr.readline()
             assert line, child.wait()
-        time.sleep(rng.uniform(0.0, 1.5))
+        time.sleep(rng.uniform(0.0, 0.6))
         child.send_signal(signal.SIGINT)
         if twice:
             time.sleep(rng.uniform(0.0, 0.5))
             child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=120)
-        assert child.returncode == 130, (child.returncode, said)
         assert "Traceback" not in said
+        if child.returncode == 0:  # it was done before the signal came
+            continue
+        assert child.returncode == 130, (child.returncode, said)
         assert "stopped; the same command goes on" in said
+        interrupted += 1
+    assert interrupted

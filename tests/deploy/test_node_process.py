@@ -97,7 +97,7 @@ class Fleet:
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-m", "joulemesh", "node", "run", str(self.homes[device]),
-                 "--meter", "modelled", *self.options],
+                 "--meter", "modelled", "--linger", "0 s", *self.options],
                 stdout=subprocess.DEVNULL,
                 stderr=self.logs[device].open("ab"),
                 env={**os.environ, **environment()},
