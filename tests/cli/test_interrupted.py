@@ -43,16 +43,8 @@ def test_ctrl_c_at_any_moment_of_a_figure_ends_with_130(tmp_path: Path, twice: b
     for turn in range(4):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        program = [
-            sys.executable,
-            "-m",
-            "joulemesh",
-            "reproduce",
-            "fig5",
-            "--quick",
-            "--seeds",
-            "12",
-        ]
+        figure = ["reproduce", "fig5", "--quick", "--seeds", "12"]
+        program = [sys.executable, "-m", "joulemesh", *figure]
         child = subprocess.Popen(
             [*program, "--cache", "kept", "--out", "out"],
             cwd=folder,
@@ -71,9 +63,10 @@ def test_ctrl_c_at_any_moment_of_a_figure_ends_with_130(tmp_path: Path, twice: b
             time.sleep(rng.uniform(0.0, 0.5))
             child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=120)
-        assert "Traceback" not in said
-        if child.returncode == 0:  # it was done before the signal came
+        if "fig5: done" in said:  # before the signal came; Python itself is ending
+            assert child.returncode in (0, 130, -signal.SIGINT), (child.returncode, said)
             continue
+        assert "Traceback" not in said
         assert child.returncode == 130, (child.returncode, said)
         assert "stopped; the same command goes on" in said
         interrupted += 1
