@@ -41,12 +41,14 @@ class FleetModel:
         folder: where.
         iteration: after which.
         devices: names of those whose model, or mean, it is.
+        alike: do all of them hold these very parameters?
         notes: what a reader should know, a sentence each.
     """
 
     folder: Path
     iteration: int
     devices: tuple[str, ...]
+    alike: bool
     notes: tuple[str, ...] = ()
 
 
@@ -96,7 +98,9 @@ def export_fleet(
         write_bytes(draft / about["file"], content)
         write_text(draft / CONFIG, json.dumps(about, indent=1) + "\n")
         write_text(draft / CARD, card(about, fleet, params, whose))
-    return FleetModel(folder, first.iteration, tuple(names), tuple(notes))
+    held = [one for one in found if one.name in names]
+    alike = all(np.array_equal(one.params[key], params[key]) for one in held for key in params)
+    return FleetModel(folder, first.iteration, tuple(names), alike, tuple(notes))
 
 
 def _all(folder: Path, fleet: Fleet) -> list[ModelFile]:

@@ -50,12 +50,8 @@ def collect(
         return
     for note in made.notes:
         say(f"note: {note}", err=True)
-    same = "hold the same model" if len(made.devices) > 1 and not _mean(made.notes) else "gave it"
+    same = "hold the same model" if len(made.devices) > 1 and made.alike else "gave it"
     say(
         f"{len(made.devices)} of {len(operator.hosts)} devices {same}, after iteration "
         f"{made.iteration}; wrote {made.folder}: model.safetensors, config.json, README.md"
     )
-
-
-def _mean(notes: tuple[str, ...]) -> bool:
-    return any("differ" in note for note in notes)
